@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 import tfds_files
-from rlds.feeds.compat import loader_profiles, metadata, rlds_types
+from rlds import metadata, rlds_types
+from rlds.feeds.compat import loader_profiles
 from rlds_ecosystem.model.nests import named_leaves
 from tfds_files.features import leaves_of
 

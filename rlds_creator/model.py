@@ -15,7 +15,6 @@ import msgspec
 from rlds_creator.identifiers import PATTERN
 
 __all__ = [
-    "AnnotatedRange",
     "Assignment",
     "Consent",
     "Environment",
@@ -23,13 +22,13 @@ __all__ = [
     "EpisodeState",
     "Export",
     "ExportState",
-    "Label",
+    "LabelRow",
     "Mode",
     "Person",
     "Role",
     "Study",
     "StudyState",
-    "Verdict",
+    "StudyTag",
     "prepare",
 ]
 
@@ -128,7 +127,7 @@ class StudyState(enum.StrEnum):
     DISABLED = "disabled"
 
 
-class Label(msgspec.Struct, frozen=True, kw_only=True):
+class StudyTag(msgspec.Struct, frozen=True, kw_only=True):
     """A tag that annotators of a study use.
 
     Attributes:
@@ -175,7 +174,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     total_quota: Annotated[int, msgspec.Meta(ge=1)] | None = None
     practice: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
     consent: Text = ""
-    labels: Annotated[tuple[Label, ...], msgspec.Meta(max_length=200)] = ()
+    labels: Annotated[tuple[StudyTag, ...], msgspec.Meta(max_length=200)] = ()
     creator: str = ""
     created: float = 0.0
     version: int = 0
@@ -244,42 +243,37 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class AnnotatedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag on an episode, on a step, or on consecutive steps of it.
+class LabelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of labels of an episode, as `rlds.labels` has them; see `rlds_creator.labelling`.
 
     Attributes:
       id: Made by the server.
-      episode: The identifier of the episode.
-      label: The tag.
-      first: The first step; None for the episode as a whole.
-      last: The last step, included.
-      author: Who set it: the identifier of a person.
-      created: When.
+      layer: The tag of a flag; or "verdict", "success", "note".
+      type: The type of the value.
+      value: The value; None in a retraction.
+      begin: The first step; None for the episode as a whole.
+      end: The step after the last one.
+      annotator: The identifier of a person; in files, their pseudonym.
+      at: When.
+      tool: With what.
+      retracts: The label that this row takes back.
     """
 
     id: Identifier
-    episode: str
-    label: Name
-    first: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    last: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    author: str = ""
-    created: float = 0.0
+    layer: Name
+    type: Literal["flag", "choice", "text"]
+    value: bool | Text | None = True
+    begin: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    end: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    annotator: str = ""
+    at: float = 0.0
+    tool: str = ""
+    retracts: Identifier | None = None
 
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody said an episode is worth, when not only its player had said so.
-
-    Attributes:
-      state: One of those that episodes are in once they are judged.
-      success: Whether it worked; None if nobody says.
-      author: Who said it: the identifier of a person.
-      created: When.
-    """
-
-    state: EpisodeState
-    success: bool | None = None
-    author: str = ""
-    created: float = 0.0
+    @property
+    def target(self) -> tuple[Any, ...]:
+        """What the last row holds of."""
+        return self.annotator, self.type, self.layer, self.begin, self.end
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,4 +332,4 @@ def prepare(*classes: type[msgspec.Struct]) -> None:
         msgspec.json.Decoder(each)
 
 
-prepare(Person, Study, Episode, AnnotatedRange, Verdict, Consent, Export)
+prepare(Person, Study, Episode, LabelRow, Consent, Export)

@@ -17,14 +17,14 @@ from typing_extensions import override
 
 import tfds_files
 from rlds.sources import reading
-from rlds.sources.view import traced
-from rlds_ecosystem.marks import (
+from rlds.sources.finding import (
     find_datasets,
     is_of_datasets,
     marked_format,
     marked_formats,
     several_datasets,
 )
+from rlds.sources.view import traced
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.texts import shorten
 from rlds_tools.recording_facts import recording_facts
@@ -724,7 +724,7 @@ def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
 
 
 def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
-    from rlds_ecosystem import fields as declared
+    from rlds_ecosystem.model import fields as declared
 
     for name, field in _leaves(fields):
         if not isinstance(field, declared.Field):

@@ -89,7 +89,7 @@ def recover(
 ) -> Recovery:
     """Repairs what a killed recorder or a damaged disk left: a log, or a LeRobot dataset.
 
-    `envlogger.recover` and `rlds.formats.lerobot.recovering.recover` say what is done.
+    `envlogger.recover` and `rlds.recording.recover` say what is done.
 
     Args:
       path: The directory of the log, or the LeRobot dataset. Its recorder must have ended.
@@ -107,7 +107,7 @@ def recover(
         `dry_run` is chosen.
     """
     import envlogger
-    from rlds.recording import recovering as lerobot
+    from rlds.formats.lerobot import recovering as lerobot
 
     if dry_run and copy is not None:
         raise ValueError("dry_run does not work with a copy. Leave out one of them.")

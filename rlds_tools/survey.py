@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlds
-from rlds.feeds.compat import loader_profiles, validation
+from rlds import validation
+from rlds.feeds.compat import loader_profiles
 from rlds.sources import Episodes, reading
 from rlds.sources.cameras import Frames, cameras_of, fault_of
 from rlds.sources.selected import SelectedSource

@@ -194,7 +194,7 @@ def _open(
 
 def _left_of_dataset(path: str) -> tuple[Finding, ...]:
     """What `rlds recover` would mend in a dataset whose recorder was killed."""
-    from rlds.recording import recovering
+    from rlds.formats.lerobot import recovering
     from rlds.sources.source import SourceError
 
     if not recovering.is_dataset(path):

@@ -13,8 +13,8 @@ import rlds.sources
 import rlds.tfds
 import tfds_builders
 import tfds_files
+from envlogger import StepData
 from envlogger.backends.tfds_backend_writer import TFDSBackendWriter
-from envlogger.step_data import StepData
 from rlds_tools.command_line.commands import run
 from tfds_files.png import encode_png
 

@@ -32,7 +32,8 @@ import google_crc32c
 import numpy as np
 
 import riegeli
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.forking import begin_anew_in_forks
 from tfds_files import wire
 from tfds_files.errors import DamagedFileError, UnsupportedFileError

@@ -17,12 +17,13 @@ from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Exported, export_class, prepare, write_export
+from rlds.sources.exporting import Exported, export_class, prepare, write_export
 from rlds.sources.label_carrying import said_in
 from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import AnySource, with_random_access
 from rlds.sources.view import touched
+from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import FOLDER, RUNNING, files_in, replaced
 from rlds_ecosystem.files.whole_files import write_at_once

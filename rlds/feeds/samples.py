@@ -16,7 +16,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -26,15 +26,13 @@ from rlds import normalization
 from rlds.alignment import discounts_of
 from rlds.feeds._core import locate, permute
 from rlds.feeds.permutation import key_of, uniform_of
-from rlds.feeds.storage import Rows, hash_of
+from rlds.feeds.storage import Rows, Storage, hash_of
 from rlds.sources.arrays import as_numbers, joined, paths_of, zero_out
-from rlds.sources.source import OF_TRANSITIONS, step_aliases
+from rlds.sources.source import OF_TRANSITIONS, Lengths, step_aliases
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import fields_there_are, is_in, leaves_at, nest, root_of
-
-if TYPE_CHECKING:
-    from rlds.feeds.table import Table
 
 __all__ = [
     "Batch",
@@ -62,6 +60,33 @@ _STRATEGIES = ("uniform", "last", "geometric")
 _FILTERED_BLOCK = 4096
 
 
+class StepTable(Protocol):
+    """What samples are made of: a `Table`, which has them made in turn."""
+
+    episodes: Any
+    storage: Storage
+    fields: dict[str, Field]
+
+    @property
+    def outlines(self) -> Lengths: ...
+    @property
+    def num_episodes(self) -> int: ...
+    @property
+    def num_steps(self) -> int: ...
+    @property
+    def cache_bytes(self) -> int: ...
+    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows: ...
+    def read_ahead(
+        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+    ) -> None: ...
+    def check(self, episodes: np.ndarray) -> None: ...
+    def column(self, name: str) -> np.ndarray: ...
+    def select(self, fields: str | Iterable[str]) -> Self: ...
+    def filter_episodes(self, choose: Any) -> Self: ...
+    def unknown_field(self, path: str) -> KeyError: ...
+    def fingerprint(self) -> str: ...
+
+
 class Samples(abc.ABC):
     """Samples of a table, by their numbers.
 
@@ -69,7 +94,7 @@ class Samples(abc.ABC):
       table: What they are made of.
     """
 
-    table: Table
+    table: StepTable
 
     def reach(self, path: str) -> tuple[int, int]:
         """Returns of how many steps before and after its own a sample has values of a field."""
@@ -349,7 +374,7 @@ class Samples(abc.ABC):
         """
         return SubsampledSamples(self, length, seed)
 
-    def on(self, table: Table) -> Samples:
+    def on(self, table: StepTable) -> Samples:
         """Returns the same samples of another table of the same episodes."""
         other = copy.copy(self)
         other.table = table
@@ -375,7 +400,7 @@ class Samples(abc.ABC):
 class Steps(Samples):
     """Every step, as it is; see `Table.steps`."""
 
-    def __init__(self, table: Table, only_real: bool) -> None:
+    def __init__(self, table: StepTable, only_real: bool) -> None:
         self.table, self._only_real = table, only_real
 
     @override
@@ -398,7 +423,7 @@ class Steps(Samples):
 class Transitions(Samples):
     """A step, what it brought, and the observation it led to; see `Table.transitions`."""
 
-    def __init__(self, table: Table, n: int, gamma: float) -> None:
+    def __init__(self, table: StepTable, n: int, gamma: float) -> None:
         if n < 1:
             raise ValueError(f"n must be positive, got {n}")
         if not 0.0 <= gamma <= 1.0:
@@ -532,7 +557,9 @@ class Transitions(Samples):
 class _StepsAround(Steps):
     """Every step, with steps around it for some fields."""
 
-    def __init__(self, table: Table, only_real: bool, padding: str, fields: Iterable[str]) -> None:
+    def __init__(
+        self, table: StepTable, only_real: bool, padding: str, fields: Iterable[str]
+    ) -> None:
         super().__init__(table, only_real)
         if padding not in _PADDINGS:
             raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
@@ -564,7 +591,7 @@ class Windows(_StepsAround):
 
     def __init__(
         self,
-        table: Table,
+        table: StepTable,
         history: int,
         horizon: int,
         history_fields: str | Iterable[str],
@@ -623,7 +650,7 @@ class Offsets(_StepsAround):
     """Values of fields around a step, at given distances; see `Table.offsets`."""
 
     def __init__(
-        self, table: Table, offsets: Mapping[str, Iterable[int]], padding: str, only_real: bool
+        self, table: StepTable, offsets: Mapping[str, Iterable[int]], padding: str, only_real: bool
     ) -> None:
         super().__init__(table, only_real, padding, offsets)
         self._offsets = {name: as_numbers(list(given)) for name, given in offsets.items()}
@@ -667,7 +694,7 @@ class Offsets(_StepsAround):
 class Segments(Samples):
     """Consecutive steps of an episode; see `Table.segments`."""
 
-    def __init__(self, table: Table, length: int, shift: int, drop_remainder: bool) -> None:
+    def __init__(self, table: StepTable, length: int, shift: int, drop_remainder: bool) -> None:
         for name, number in (("length", length), ("shift", shift)):
             if number < 1:
                 raise ValueError(f"{name} must be positive, got {number}")
@@ -745,7 +772,7 @@ class _DerivedSamples(Samples):
         return self._samples.columns(numbers, episodes, steps, epoch)
 
     @override
-    def on(self, table: Table) -> Samples:
+    def on(self, table: StepTable) -> Samples:
         other = copy.copy(self)
         other.table, other._samples = table, self._samples.on(table)
         return other

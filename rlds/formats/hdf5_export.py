@@ -12,17 +12,10 @@ import rlds
 from rlds.formats.hdf5_source import ATTRIBUTE_NAMES, OTHER_ATTRIBUTES, Hdf5Table
 from rlds.raw_files.hdf5_values import write_attributes
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import (
-    PNGS,
-    Export,
-    Placement,
-    encoding_of,
-    pngs_of,
-    sidecar_placements,
-)
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import as_texts, json_in
+from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, root_of
 

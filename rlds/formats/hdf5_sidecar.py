@@ -1,112 +1,83 @@
-"""The sidecar of files of HDF5, in the group `rlds`: as arrays, or as attributes.
+"""The sidecar of files of HDF5: attributes of groups in the group `rlds`.
 
-Readers of some formats take every array of a file for rows of data. There, the bytes are in
-attributes of groups, which a walk over the arrays does not meet.
+A file travels alone, so it has its sidecar in itself. Readers of some formats take every array of a
+file for rows of data; a walk over the arrays does not meet attributes.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
-from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar, StoredSidecar
-from rlds.sources.source import SourceEpisode
+from rlds.sources.sidecar import (
+    SIDECAR_BYTES,
+    SIDECAR_ENDS,
+    SIDECAR_TEXT,
+    PackedSidecar,
+    Sidecar,
+    SidecarWriter,
+    StoredSidecar,
+)
 
 __all__ = [
     "SIDECAR_GROUP",
-    "Hdf5SidecarWriter",
-    "HiddenSidecarWriter",
-    "append_rows",
+    "hdf5_sidecar_writer",
     "read_hdf5_sidecar",
     "read_numbers",
+    "sidecar_digest",
+    "write_digest",
+    "write_numbers",
 ]
 
 SIDECAR_GROUP = "rlds"
-# The attribute with a block of bytes. HDF5 has place for 64 KiB, as every version reads it.
-_BLOCK, _BLOCK_BYTES = "block", 60_000
+# The groups of the streams of columns.
+_COLUMNS = f"{SIDECAR_GROUP}/columns"
+# The attributes with the digest of a sidecar, and with a block of bytes. HDF5 has place for 64 KiB,
+# as every version reads it.
+_DIGEST, _BLOCK, _BLOCK_BYTES = "digest", "block", 60_000
+# How many blocks of a file are kept in memory.
+_NUM_KEPT = 64
 
 
-class Hdf5SidecarWriter:
-    """Adds a sidecar to a file.
+def hdf5_sidecar_writer(file: Any, sidecar: Sidecar) -> SidecarWriter:
+    """Returns what adds a sidecar to an `h5py.File`; close it before the file."""
+    numbers: Counter[str] = Counter()
 
-    Args:
-      file: The `h5py.File`.
-      sidecar: What it holds.
-    """
+    def append(stream: str, data: bytes) -> None:
+        _put(file, f"{_COLUMNS}/{stream}", numbers[stream], np.frombuffer(data, np.uint8))
+        numbers[stream] += 1
 
-    def __init__(self, file: Any, sidecar: Sidecar) -> None:
-        self._sidecar = sidecar
-        file[SIDECAR_TEXT] = np.frombuffer(sidecar.to_json().encode(), np.uint8)
-        self._bytes = file.create_dataset(
-            SIDECAR_BYTES, (0,), np.uint8, maxshape=(None,), chunks=(1 << 16,)
-        )
-        self._ends = file.create_dataset(
-            SIDECAR_ENDS, (0,), np.int64, maxshape=(None,), chunks=(1 << 10,)
-        )
+    def finish(text: str) -> None:
+        write_numbers(file, SIDECAR_TEXT, np.frombuffer(text.encode(), np.uint8))
 
-    def add(self, episode: SourceEpisode) -> None:
-        """Keeps what belongs to the next episode.
-
-        Raises:
-          ValueError: The episode has not the fields that were declared.
-        """
-        append_rows(self._bytes, np.frombuffer(self._sidecar.pack(episode), np.uint8))
-        append_rows(self._ends, [len(self._bytes)])
+    return SidecarWriter(sidecar, append, finish, block=_BLOCK_BYTES)
 
 
-class HiddenSidecarWriter:
-    """Adds a sidecar to a file of which others read all arrays.
-
-    Args:
-      file: The `h5py.File`.
-      sidecar: What it holds.
-    """
-
-    def __init__(self, file: Any, sidecar: Sidecar) -> None:
-        self._sidecar, self._file = sidecar, file
-        self._bytes, self._num_blocks, self._ends = bytearray(), 0, [0]
-        self.write(SIDECAR_TEXT, np.frombuffer(sidecar.to_json().encode(), np.uint8))
-
-    def add(self, episode: SourceEpisode) -> None:
-        """Keeps what belongs to the next episode.
-
-        Raises:
-          ValueError: The episode has not the fields that were declared.
-        """
-        packed = self._sidecar.pack(episode)
-        self._ends.append(self._ends[-1] + len(packed))
-        self._bytes += packed
-        while len(self._bytes) >= _BLOCK_BYTES:
-            self._write_block()
-
-    def finish(self) -> None:
-        """Writes what is left, after the last episode."""
-        if self._bytes:
-            self._write_block()
-        self.write(SIDECAR_ENDS, np.array(self._ends[1:], np.int64))
-
-    def write(self, name: str, numbers: np.ndarray) -> None:
-        """Writes numbers, for `read_numbers`."""
-        size = _BLOCK_BYTES // numbers.itemsize
-        for block, begin in enumerate(range(0, len(numbers), size)):
-            group = self._file.create_group(f"{name}/{block}")
-            group.attrs[_BLOCK] = numbers[begin : begin + size]
-
-    def _write_block(self) -> None:
-        group = self._file.create_group(f"{SIDECAR_BYTES}/{self._num_blocks}")
-        group.attrs[_BLOCK] = np.frombuffer(self._bytes[:_BLOCK_BYTES], np.uint8)
-        del self._bytes[:_BLOCK_BYTES]
-        self._num_blocks += 1
+def write_numbers(file: Any, name: str, numbers: np.ndarray) -> None:
+    """Writes numbers to attributes, for `read_numbers`."""
+    size = _BLOCK_BYTES // numbers.itemsize
+    for block, begin in enumerate(range(0, len(numbers), size)):
+        _put(file, name, block, numbers[begin : begin + size])
 
 
-def append_rows(array: Any, rows: Any) -> None:
-    """Adds rows to an array that can grow."""
-    if len(rows):
-        array.resize(len(array) + len(rows), axis=0)
-        array[len(array) - len(rows) :] = rows
+def write_digest(file: Any, sidecar: Sidecar) -> None:
+    """Notes in an `h5py.File` which sidecar is beside it."""
+    file.create_group(SIDECAR_GROUP).attrs[_DIGEST] = sidecar.digest
+
+
+def sidecar_digest(hdf5: Hdf5File) -> Any:
+    """Returns which sidecar is beside a file; None if it says nothing."""
+    with hdf5.read(field=SIDECAR_GROUP) as file:
+        known = hdf5.has(file, SIDECAR_GROUP)
+        return _member(hdf5, file, SIDECAR_GROUP).attrs.get(_DIGEST) if known else None
+
+
+def _put(file: Any, name: str, number: int, numbers: np.ndarray) -> None:
+    file.create_group(f"{name}/{number}").attrs[_BLOCK] = numbers
 
 
 def read_hdf5_sidecar(hdf5: Hdf5File) -> StoredSidecar | None:
@@ -118,10 +89,13 @@ def read_hdf5_sidecar(hdf5: Hdf5File) -> StoredSidecar | None:
     with hdf5.read() as file:
         if not hdf5.has(file, SIDECAR_GROUP) or not hdf5.has(file, SIDECAR_TEXT):
             return None
-        text, ends = (read_numbers(hdf5, file, name) for name in (SIDECAR_TEXT, SIDECAR_ENDS))
-        is_hidden = not is_array(_member(hdf5, file, SIDECAR_BYTES))
-    rows = functools.partial(_hidden_bytes, hdf5) if is_hidden else hdf5.rows
-    return StoredSidecar.in_arrays(hdf5.path, text, ends, functools.partial(rows, SIDECAR_BYTES))
+        text = read_numbers(hdf5, file, SIDECAR_TEXT)
+        if not hdf5.has(file, SIDECAR_ENDS):
+            return StoredSidecar.from_text(text.tobytes(), hdf5.path, _Blocks(hdf5).stream)
+        ends = read_numbers(hdf5, file, SIDECAR_ENDS)
+        is_array_of_bytes = is_array(_member(hdf5, file, SIDECAR_BYTES))
+    read = hdf5.rows if is_array_of_bytes else _Blocks(hdf5).read
+    return PackedSidecar.in_arrays(hdf5.path, text, ends, functools.partial(read, SIDECAR_BYTES))
 
 
 def read_numbers(hdf5: Hdf5File, file: Any, name: str) -> np.ndarray:
@@ -137,15 +111,36 @@ def read_numbers(hdf5: Hdf5File, file: Any, name: str) -> np.ndarray:
     return np.concatenate(blocks or [np.zeros(0, np.int64)])
 
 
-def _hidden_bytes(hdf5: Hdf5File, name: str, begin: int, end: int) -> np.ndarray:
-    """Reads bytes from one to another."""
-    first = begin // _BLOCK_BYTES
-    with hdf5.read(field=name) as file:
-        item = _member(hdf5, file, name)
-        numbers = range(first, -(-end // _BLOCK_BYTES))
-        blocks = [_block(hdf5, item, name, number) for number in numbers]
-    first *= _BLOCK_BYTES
-    return np.concatenate(blocks or [np.zeros(0, np.uint8)])[begin - first : end - first]
+class _Blocks:
+    """Reads bytes of attributes, and keeps the last blocks of them; can be pickled."""
+
+    def __init__(self, hdf5: Hdf5File) -> None:
+        self._hdf5 = hdf5
+        self._kept: dict[tuple[str, int], np.ndarray] = {}
+
+    def stream(self, name: str, begin: int, end: int) -> Any:
+        """Reads bytes of a stream of columns."""
+        return self.read(f"{_COLUMNS}/{name}", begin, end).data
+
+    def read(self, path: str, begin: int, end: int) -> np.ndarray:
+        """Reads bytes from one to another."""
+        first = begin // _BLOCK_BYTES
+        blocks = [self._block(path, number) for number in range(first, -(-end // _BLOCK_BYTES))]
+        first *= _BLOCK_BYTES
+        return np.concatenate(blocks or [np.zeros(0, np.uint8)])[begin - first : end - first]
+
+    def _block(self, path: str, number: int) -> np.ndarray:
+        block = self._kept.get((path, number))
+        if block is None:
+            with self._hdf5.read(field=path) as file:
+                block = _block(self._hdf5, _member(self._hdf5, file, path), path, number)
+            while len(self._kept) >= _NUM_KEPT:
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[path, number] = block
+        return block
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._hdf5,)
 
 
 def _block(hdf5: Hdf5File, group: Any, name: str, number: int) -> np.ndarray:
@@ -155,6 +150,9 @@ def _block(hdf5: Hdf5File, group: Any, name: str, number: int) -> np.ndarray:
     return block
 
 
-def _member(hdf5: Hdf5File, file: Any, name: str) -> Any:
-    group = hdf5.member(file, SIDECAR_GROUP, SIDECAR_GROUP)
-    return hdf5.member(group, name.removeprefix(f"{SIDECAR_GROUP}/"), name)
+def _member(hdf5: Hdf5File, file: Any, path: str) -> Any:
+    """What is at a path, whose groups and end are no links."""
+    item = file
+    for name in path.split("/"):
+        item = hdf5.member(item, name, path)
+    return item

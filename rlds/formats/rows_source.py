@@ -81,6 +81,7 @@ class EpisodeRows(NamedTuple):
       final: The final observation: "row", the observation of the last row; "extra", a row that only
         observations have; "next", a row of other arrays; or "", unknown.
       complete: Whether the episode is whole.
+      handle: The episode, as the hooks of the derived class need it to read values.
     """
 
     origin: Origin
@@ -88,6 +89,7 @@ class EpisodeRows(NamedTuple):
     terminal: bool
     final: Literal["row", "extra", "next", ""]
     complete: bool = True
+    handle: Any = None
 
     @property
     def num_steps(self) -> int:
@@ -115,10 +117,10 @@ class RowsSource(Source):
         """Returns the rows of an episode."""
 
     @abc.abstractmethod
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         """Reads the rows of an episode of some fields, by their paths."""
 
-    def _final(self, split: str, index: int) -> Any:
+    def _final(self, run: EpisodeRows) -> Any:
         """Returns the final observation, if it is the "next" one."""
         raise NotImplementedError
 
@@ -126,9 +128,9 @@ class RowsSource(Source):
         """Returns the fields of episodes by their paths, but for leftovers."""
         return {}
 
-    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
+    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         """Returns their values in an episode."""
-        del split, index, paths
+        del run, paths
         return {}
 
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -165,15 +167,15 @@ class RowsSource(Source):
         run = self._run(split, index)
         wanted, values = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         leftovers = {p: name for p, name in self.table.leftovers.items() if name in values}
-        columns = self._rows(split, index, {*wanted, *leftovers})
+        columns = self._rows(run, {*wanted, *leftovers})
         metadata = {
-            **self._values(split, index, values),
+            **self._values(run, values),
             **{name: self._leftover(run, path, columns[path]) for path, name in leftovers.items()},
         }
         counts = self._counts(run, columns)
         if rlds.OBSERVATION in map(root_of, columns) and run.final == "next":
             observation = nest(columns)[rlds.OBSERVATION]
-            final = append_row(observation, self._final(split, index))
+            final = append_row(observation, self._final(run))
             columns |= {
                 path: at({rlds.OBSERVATION: final}, path)
                 for path in columns

@@ -16,7 +16,8 @@ from rlds.sources.label_carrying import moved
 from rlds.sources.label_rows import Label, now, type_of
 from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceError
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.whole_files import write_at_once
 
 __all__ = ["as_labels", "as_text", "read", "write"]

@@ -152,7 +152,7 @@ class FileState(NamedTuple):
     Attributes:
       path: The file.
       size: How many bytes it has.
-      version: What is another when it was written anew, see `rlds_ecosystem.files.stores.version_of`.
+      version: What is another when it was written anew, see `version_of` of the stores.
       samples: A digest of 16 pieces, spread evenly, of 16 KiB each, of a file of this machine. It
         finds other contents where all else is the same, as times can be set. Of stores, the version
         is enough.

@@ -10,51 +10,6 @@
 A source knows a format, and nothing of what becomes of its episodes. It loads no TensorFlow.
 """
 
-from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Exported, Placement, export, exports
-from rlds.sources.opening import UnknownFormatError, format_of, open
-from rlds.sources.registry import Format, formats
-from rlds.sources.source import (
-    About,
-    AnySource,
-    Can,
-    DamagedEpisode,
-    Fields,
-    Lengths,
-    Origin,
-    Source,
-    SourceEpisode,
-    SourceError,
-    Stream,
-)
-from rlds.sources.view import View
-from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
-__all__ = [
-    "About",
-    "AnySource",
-    "Can",
-    "DamagedEpisode",
-    "Episodes",
-    "Export",
-    "Exported",
-    "Field",
-    "Fields",
-    "Format",
-    "Lengths",
-    "Origin",
-    "Placement",
-    "Source",
-    "SourceChangedError",
-    "SourceEpisode",
-    "SourceError",
-    "Stream",
-    "UnknownFormatError",
-    "View",
-    "export",
-    "exports",
-    "format_of",
-    "formats",
-    "open",
-]
+__getattr__, __dir__, __all__ = _lazy_package(__name__, __file__)

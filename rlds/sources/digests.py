@@ -1,18 +1,32 @@
-"""Digests of what episodes hold, whatever format they are stored in."""
+"""Digests of what episodes hold, and how two of them differ, whatever format they are stored in."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+import tfds_files
+from rlds.sources.source import SourceEpisode
 from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.columns import RaggedColumn, stack
 
-__all__ = ["as_array", "content_of", "digest_of", "digest_of_columns", "text_of"]
+__all__ = [
+    "COMPARED_FACTS",
+    "as_array",
+    "content_of",
+    "difference",
+    "differences",
+    "digest_of",
+    "digest_of_columns",
+    "text_of",
+]
+
+COMPARED_FACTS = ("key", "truncated", "complete", "final_observation_known")
+"""The attributes of an episode that are compared, beside its fields."""
 
 _SIZE = 16
 # To copy so few bytes takes less time than to make a view of them.
@@ -98,3 +112,60 @@ def as_array(column: Any) -> np.ndarray:
     if not isinstance(column, RaggedColumn):
         return np.asarray(column)
     return stack([as_array(column[row]) for row in range(len(column))])
+
+
+def differences(
+    episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
+) -> Iterator[str]:
+    """Yields in which ways an episode is not another one, bit by bit.
+
+    Args:
+      episode: An episode.
+      other: Another one.
+      but: The paths of fields that may differ, such as `steps/action`.
+    """
+    for name in COMPARED_FACTS:
+        one, two = getattr(episode, name), getattr(other, name)
+        if name not in but and one != two:
+            yield f"{name}: {one!r} became {two!r}"
+    for prefix, one, two in (
+        ("steps/", episode.steps, other.steps),
+        ("", episode.metadata, other.metadata),
+    ):
+        ones = {prefix + path: leaf for path, leaf in leaves_at(one, None)}
+        others = {prefix + path: leaf for path, leaf in leaves_at(two, None)}
+        for path in ones.keys() | others.keys():
+            if path in but:
+                continue
+            if path not in ones or path not in others:
+                yield f"{path}: {'missing' if path not in others else 'new'}"
+            elif (what := difference(ones[path], others[path])) is not None:
+                yield f"{path}: {what}"
+
+
+def difference(one: Any, other: Any) -> str | None:
+    """Returns how two values of a field, or two columns, differ; None if they are equal.
+
+    Images that are files equal arrays of their pixels, and texts their UTF-8.
+    """
+    one, other = as_array(one), as_array(other)
+    if (one.dtype.kind == "O") != (other.dtype.kind == "O"):  # Images as files, and as arrays.
+        one, other = _pixels(one, other), _pixels(other, one)
+    if one.dtype.kind in "USO" and other.dtype.kind in "USO":
+        if one.shape != other.shape:
+            return f"shape {one.shape} became {other.shape}"
+        pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist())
+        differ = [row for row, (a, b) in enumerate(pairs) if text_of(a) != text_of(b)]
+        return f"value {differ[0]} differs" if differ else None
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return f"{one.dtype} of shape {one.shape} became {other.dtype} of shape {other.shape}"
+    if one.tobytes() != other.tobytes():
+        return "values differ"
+    return None
+
+
+def _pixels(images: np.ndarray, like: np.ndarray) -> np.ndarray:
+    if images.dtype.kind != "O" or not all(isinstance(image, bytes) for image in images.flat):
+        return images
+    feature = tfds_files.Image(shape=(None, None, like.shape[-1]), dtype=like.dtype)
+    return stack([tfds_files.decode_image(image, feature) for image in images])

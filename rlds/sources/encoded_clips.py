@@ -18,7 +18,6 @@ from rlds.sources import reading
 from rlds.sources.channel_order import RED_FIRST, RgbSource, as_rgb, is_bgr
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Placement
 from rlds.sources.source import (
     ALL_ROWS,
     Can,
@@ -31,6 +30,7 @@ from rlds.sources.source import (
 )
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import View
+from rlds.sources.writing import Placement
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip, VideoFile
 from rlds.video.decoding import ClipReader

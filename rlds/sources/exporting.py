@@ -1,492 +1,59 @@
 """Episodes of any source, written in the formats of others: any to any.
 
-An `Export` says for each field where its format has it, before anything is written. What the format
-has no place for is kept beside its data (`rlds.sources.sidecar`), so that reading it back gives the
-same episodes. What is written is read back, and compared.
+An `Export` of `rlds.sources.writing` writes a format. Here it is made and run: what it writes
+appears when it is complete, is read back, and compared.
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import errno
-import itertools
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 import google_crc32c
-import numpy as np
+from typing_extensions import override
 
-import rlds
-import tfds_files
-from rlds.raw_files.input_files import natural_order
 from rlds.sources import lineage, reading
-from rlds.sources.digests import as_array, content_of, text_of
+from rlds.sources.digests import COMPARED_FACTS, content_of, differences
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.episodes import Episodes
 from rlds.sources.label_carrying import carry
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
-from rlds.sources.restored import RestoredSource
-from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     FACTS,
     AnySource,
     Origin,
-    Outline,
     Place,
     Source,
     SourceEpisode,
     SourceError,
-    check_flags,
-    is_derived,
 )
 from rlds.sources.view import stored_at, traced
-from rlds.video.fields import DEPTHS_OF_CODES
+from rlds.sources.writing import Export, Placement, Watch
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.errors import StorageError
-from rlds_ecosystem.model.fields import BGR, Field
-from rlds_ecosystem.model.nests import leaves_at, nest
+from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.progress import show_progress
 
 __all__ = [
-    "PNGS",
-    "Export",
     "Exported",
-    "Placement",
-    "as_it_was",
-    "check_arrays",
-    "differences",
-    "encoding_of",
     "export",
     "export_class",
     "exports",
-    "is_array",
-    "pngs_of",
     "prepare",
-    "sidecar_placements",
-    "with_arrays",
-    "without_transitions",
     "write_export",
 ]
 
-_PNG = "png"
 # The codes of a disk, a quota or a limit of the size of files that is used up.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What episodes are compared by, beside their fields; and which placements keep no values.
-_FACTS = ("key", "truncated", "complete", "final_observation_known")
+# Which placements keep no values.
 _INEXACT = ("changed", "lost", "renumbered")
-# How files are called that no format has a folder for.
-_SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
-# Why a field whose images are files is none of files when it is read back.
-PNGS = "the pixels of PNG files; the files are not kept"
-
-
-@dataclasses.dataclass(frozen=True)
-class Placement:
-    """What becomes of a field.
-
-    Attributes:
-      field: The path of a field of an episode, such as `steps/action`.
-      place: Where the format has it; empty if nowhere.
-      how: "exact" if the format holds it; "decoded" if it holds what was decoded from codes of
-        depths; "sidecar" if it is kept beside the data, where only this library reads it; "encoded"
-        if it becomes video, as was asked for; "renumbered" if it counts the rows, episodes or tasks
-        that are written; "changed" if its values become others; "lost" if nothing is left of it.
-      why: What changes, or why it is lost.
-    """
-
-    field: str
-    place: str
-    how: Literal["exact", "decoded", "encoded", "sidecar", "renumbered", "changed", "lost"]
-    why: str = ""
-
-    def with_reason(self, why: str) -> Placement:
-        """Returns a placement that says something more of what changes."""
-        return dataclasses.replace(self, why="; ".join(filter(None, [self.why, why])))
-
-    def __str__(self) -> str:
-        where = f" -> {self.place}" if self.place else ""
-        why = f": {self.why}" if self.why else ""
-        return f"{self.field}{where} ({self.how}{why})"
-
-
-class Export(abc.ABC):
-    """Writes episodes in a format.
-
-    Derived classes are made from episodes and options, and check there what can be checked without
-    reading an episode. `docs/own_format.md` shows one.
-
-    Args:
-      episodes: The episodes.
-
-    Attributes:
-      format: The name of the format, which `rlds.sources.open` has it by.
-      suffixes: With which of them the name of the file ends that it makes; none for a folder.
-      keeps_splits: Whether what it writes has the splits that the episodes are in.
-      statistics: Patterns of the names of files that others keep in the folder of a dataset, and
-        that are wrong once it has other episodes.
-      needed_flags: The flags that the steps must have.
-      episodes: The episodes.
-      renumbers_copies: Whether episodes that are copied get the numbers of its tables of texts.
-      is_exact: Whether reading back what was written gives the same episodes, but for the fields
-        that change or are lost. If not, they are only counted.
-      unchecked: Paths of fields that reading back may give in another form: a video in another
-        container, say. Their values are not compared.
-      pngs: Fields of steps that are PNG files, of which the format gets the pixels.
-      order: In which order the episodes are written; None for that in which they are.
-      skip_damaged: Whether `each` leaves out episodes that cannot be read.
-      left_out: What is wrong with those that it left out.
-      number: Which of the episodes `each` yielded last.
-      lineage: What is said of where they come from, see `rlds.sources.lineage`.
-      traces: Where those of each split come from that were written.
-    """
-
-    format: ClassVar[str]
-    suffixes: tuple[str, ...] = ()
-    keeps_splits: ClassVar[bool] = False
-    renumbers_copies: ClassVar[bool] = False
-    statistics: ClassVar[Sequence[str]] = ()
-    needed_flags: ClassVar[Sequence[str]] = rlds.STEP_FLAGS
-    is_exact: bool = True
-    unchecked: Collection[str] = ()
-
-    def __init__(self, episodes: Episodes) -> None:
-        self.episodes = episodes
-        self.pngs: Mapping[str, Any] = {}
-        self.order: Sequence[int] | None = None
-        self.skip_damaged = False
-        self.left_out: list[SourceError] = []
-        self.number = -1
-        self.lineage: Mapping[str, Any] | None = None
-        self.traces: dict[str, lineage.Trace] = {}
-        self._advance: Callable[[], None] = lambda: None
-        self._digest: Callable[[SourceEpisode | Place], int] = lambda episode: 0
-        self._digests: dict[int, int] = {}
-        self._copied: set[int] = set()
-
-    @classmethod
-    def part_name(cls, name: str) -> str:
-        """Returns what the file or the folder is called that has a part of the episodes."""
-        return name + next(iter(cls.suffixes), "")
-
-    @abc.abstractmethod
-    def placements(self) -> Sequence[Placement]:
-        """Returns what becomes of each field; reads no episode."""
-
-    @abc.abstractmethod
-    def write(self, path: Path) -> None:
-        """Writes all episodes, in their order.
-
-        Args:
-          path: The file or the folder, at which there is nothing yet.
-
-        Raises:
-          SourceError: An episode cannot be read.
-          ValueError: The format cannot hold an episode.
-        """
-
-    def check_target(self, path: str | os.PathLike[str]) -> None:
-        """Checks the place where it is to be, before anything is written.
-
-        Raises:
-          ValueError: The format cannot be there: it is a file, and not a folder, or vice versa.
-        """
-        name = os.fspath(path)
-        if self.suffixes and not name.endswith(self.suffixes):
-            ends = " or ".join(self.suffixes)
-            raise ValueError(
-                f"{name!r}: {self.format} writes a file; choose a name that ends with {ends}"
-            )
-        if not self.suffixes and name.endswith(_SUFFIXES_OF_FILES):
-            raise ValueError(
-                f"{name!r}: {self.format} writes a folder; choose a name without a file suffix"
-            )
-
-    def why_unsupported(self, outline: Outline) -> str:
-        """Returns why the format cannot hold such an episode, and what to do; or nothing."""
-        del outline
-        return ""
-
-    def check(self, path: str | os.PathLike[str]) -> None:
-        """Checks the target, the flags, the first episode, and those known to be very short.
-
-        Raises:
-          ValueError: The format cannot be there, or cannot hold one.
-        """
-        self.check_target(path)
-        source = self.episodes.source
-        check_flags(source, self.needed_flags, self.format)
-        says_nothing = type(self).why_unsupported is Export.why_unsupported
-        if says_nothing or not isinstance(source, Source):
-            return
-        places = [self.episodes.place(index) for index in range(len(self.episodes))]
-        lengths = {split: reading.lengths(source, split) for split, _ in places}
-        for index, (split, number) in enumerate(places):
-            known = lengths[split]
-            if index and (known is None or known.num_steps[number] > 1):
-                continue
-            with contextlib.suppress(SourceError):  # Reading it says so.
-                if what := self.why_unsupported(reading.outline(source, split, number)):
-                    key = as_converted(self.episodes.peek(index)).key
-                    raise ValueError(f"episode {key}: {what}")
-
-    def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """Returns an episode with the values that what was written is compared by."""
-        return episode
-
-    def is_stored(self, index: int) -> bool:
-        """Whether the values of an episode are in files as they are given here.
-
-        Some may be under other names, left out or added, see `stored_at` of its source.
-        """
-        source = self.episodes.source
-        if not isinstance(source, Source):
-            return True
-        return stored_at(source, *self.episodes.place(index), in_part=True) is not None
-
-    def recorded(self) -> Mapping[str, Any]:
-        """Returns what is said of the files of this format that the episodes came from.
-
-        Nothing if an edit has made others of them, or says something else of them: such files are
-        not all that there is then.
-        """
-        source = self.episodes.source
-        found = self.episodes.metadata.get(self.format)
-        if not isinstance(found, Mapping):
-            return {}
-        if isinstance(source, Source):
-            places = [
-                stored_at(source, *self.episodes.place(index))
-                for index in range(len(self.episodes))
-            ]
-            said = self._said_of(source)
-            for other in {place.source if place else None for place in places}:
-                if other is None or self._said_of(other) != said or self._is_own(other):
-                    return {}
-        return found
-
-    def _is_own(self, source: AnySource) -> bool:
-        """Whether an export in this format made the files, which have more than others have."""
-        kind = formats()[self.format].load()
-        return isinstance(source, RestoredSource) and isinstance(source.source, kind)
-
-    def _said_of(self, source: AnySource) -> dict[str, Any]:
-        """What is said of data as a whole, but for what files of this format say, and lineage."""
-        said = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
-        beside = (self.format, lineage.KEY)
-        return {name: value for name, value in said.items() if name not in beside}
-
-    def finish(self, path: str | os.PathLike[str]) -> None:
-        """Does what has to be done beside it, once it is at its place."""
-        del path
-
-    def read_options(self) -> Mapping[str, Any]:
-        """Returns the options with which the format reads it back."""
-        return {}
-
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
-        """Yields the episodes in their `order`; counts them for the progress bar.
-
-        Args:
-          order: What becomes their `order`.
-
-        Raises:
-          SourceError: One cannot be read; or none, with `skip_damaged`.
-          ValueError: There are none, or the format cannot hold one.
-        """
-        if order is not None:
-            self.order = list(order)
-        for episode in self._each(lambda place: False):
-            assert isinstance(episode, SourceEpisode)
-            yield episode
-
-    def _each(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
-        source = self.episodes.source
-        self._digests, self._copied, self.traces = {}, set(), {}
-        for index in itertools.count() if self.order is None else self.order:
-            if not self.episodes.has(index):
-                break
-            place = stored_at(source, *self.episodes.place(index))
-            try:
-                if place is not None and copies(place):
-                    self._digests[index] = self._digest(place)
-                    self._copied.add(index)
-                    self._note(index, _origin_of(place))
-                    yield place
-                    self._advance()
-                    continue
-                episode = self._prepared(index)
-            except SourceError as error:
-                if not self.skip_damaged:
-                    raise
-                self.left_out.append(error)
-            else:
-                if what := self.why_unsupported(episode.outline):
-                    raise ValueError(f"episode {episode.key}: {what}")
-                self._digests[index] = self._digest(self.compared(episode))
-                self._note(index, episode.origin)
-                yield episode
-            self._advance()
-        if not self._digests:
-            none = ValueError(f"the split {self.episodes.split!r} has no episodes to write")
-            raise self.left_out[0] if self.left_out else none
-
-    def _note(self, index: int, origin: Origin | None) -> None:
-        self.number = index
-        source, (split, number) = self.episodes.source, self.episodes.place(index)
-        if self.lineage is None:
-            return
-        name = split if self.keeps_splits else ""
-        if name not in self.traces:
-            self.traces[name] = lineage.Trace(self.lineage, reading.bases(source))
-        if isinstance(source, Source):
-            (source, split, number), _ = traced(source, split, number)
-        self.traces[name].add(source, split, number, origin)
-
-    def each_or_stored(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
-        """Yields the episodes as `each` does; those to be copied as they are stored, as places.
-
-        Args:
-          copies: Whether an episode that is stored there is copied. Its `stored_digest` is
-            compared with that of the copy then.
-        """
-        yield from self._each(copies)
-
-    def stored_digest(self, place: Place) -> int:
-        """Returns a digest of an episode as it is stored; a copy has the same.
-
-        Raises:
-          SourceError: It is damaged.
-        """
-        raise NotImplementedError
-
-    def _prepared(self, index: int) -> SourceEpisode:
-        return with_arrays(as_converted(self.episodes.episode(index)), self.pngs)
-
-    def order_of_origin(self) -> list[int] | None:
-        """Returns the episodes of a TFDS dataset in the order that they had in their files.
-
-        Those of other sources are in the order that they are to have: None.
-        """
-        if self.episodes.source.can.examples is None:
-            return None
-        origins = []
-        for index in range(len(self.episodes)):
-            origin, key = Origin("", 0, 0), ""
-            with contextlib.suppress(SourceError):  # Reading it raises this error.
-                episode = as_converted(self.episodes.peek(index))
-                origin, key = episode.origin, episode.key
-            # Where each has a file or a group of its own, the names have the order.
-            names = natural_order(origin.file), origin.begin, natural_order(key)
-            origins.append((*names, index))
-        return [index for *_, index in sorted(origins)]
-
-
-def with_arrays(episode: SourceEpisode, fields: Mapping[str, Any]) -> SourceEpisode:
-    """Returns an episode with arrays in place of files of images, in these fields of its steps."""
-    if not fields:
-        return episode
-    columns = dict(leaves_at(episode.steps, None))
-    columns |= {path: as_values(columns[path], field) for path, field in fields.items()}
-    return dataclasses.replace(episode, steps=nest(columns))
-
-
-def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
-    """Returns the fields, of some of the steps, that are PNG files: these can become arrays."""
-    return {path: steps[path] for path in paths if encoding_of(steps[path]) == _PNG}
-
-
-def encoding_of(field: Any) -> str:
-    """Returns which files of images a field has; or nothing."""
-    return field.encoding if isinstance(field, Field) else ""
-
-
-def is_array(field: Any) -> bool:
-    """Whether what a field of a step holds is an array of numbers of one shape, or a number."""
-    if not isinstance(field, Field) or field.encoding or field.is_text:
-        return False
-    return None not in field.shape
-
-
-def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> None:
-    """Checks fields that a format has one array each for.
-
-    Args:
-      fields: The fields of a step, by path.
-      paths: The fields that were chosen.
-      what: Who needs what, for the error.
-
-    Raises:
-      ValueError: One is missing, or no array of numbers; says which there are.
-    """
-    paths = list(paths)
-    for path in paths:
-        if paths.count(path) > 1:
-            raise ValueError(f"{path!r} is both the observation and the action; {what}")
-        if not is_array(fields.get(path)):
-            arrays = [
-                name for name in fields if is_array(fields[name]) and name not in rlds.STEP_FLAGS
-            ]
-            raise ValueError(
-                f"{path!r} is not an array of numbers; {what}. Name them with observation=..., "
-                f"action=... (--to-option on the command line); the steps have {arrays}"
-            )
-
-
-def without_transitions(number: int, format: str) -> str:
-    """Returns the `why_unsupported` to an episode with as many transitions."""
-    if number:
-        return ""
-    return (
-        f"{format} cannot hold an episode without a transition; leave it out with a split (--split "
-        "on the command line) such as 'train[:3]+train[4:]'"
-    )
-
-
-def as_it_was(episodes: Episodes) -> list[Placement]:
-    """Returns the placements of an export that makes the files again that episodes came from."""
-    spec = leaves_at(episodes.spec, None)
-    return [Placement(path, "unchanged", _held(field), _order_of(field)) for path, field in spec]
-
-
-def _held(field: Any) -> Literal["exact", "decoded"]:
-    """Returns how a format holds the values of a field."""
-    return "decoded" if getattr(field, "doc", "") == DEPTHS_OF_CODES else "exact"
-
-
-def _order_of(field: Any) -> str:
-    """Returns what to say of the channels of a field."""
-    is_bgr = isinstance(field, Field) and field.names == BGR
-    return f"its channels are {', '.join(BGR)}" if is_bgr else ""
-
-
-def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -> list[Placement]:
-    """Returns the placements of an export that changes nothing.
-
-    Args:
-      sidecar: What the format holds, and what is in the sidecar.
-      why: Why fields are in the sidecar, by path.
-    """
-    derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
-    why = {**(why or {}), **dict.fromkeys(derived, "it is derived from the flags")}
-    steps, episode = sidecar.steps.items(), sidecar.episode.items()
-    fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places, field) for path, field in steps]
-    fields += [(path, path, sidecar.episode_places, field) for path, field in episode]
-    return [
-        Placement(
-            field,
-            places.get(path, ""),
-            _held(declared) if path in places else "sidecar",
-            why.get(path, ""),
-        ).with_reason(_order_of(declared))
-        for path, field, places, declared in fields
-    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -527,7 +94,8 @@ def export_class(format: str) -> type[Export]:
         raise ValueError(
             f"format: got {format!r}, which cannot be written; expected one of {names}"
         )
-    return known[format].load_export()
+    found: type[Export] = known[format].load_export()
+    return found
 
 
 def _written() -> dict[str, Format]:
@@ -626,7 +194,11 @@ def write_export(
             f"{format} cannot hold these fields unchanged: {'; '.join(losses)}. Pass "
             "allow_loss=True (--allow-loss on the command line) to write them anyway"
         )
-    writer.skip_damaged = skip_damaged
+    inexact = {place.field for place in placements if place.how in _INEXACT} | {*writer.unchecked}
+    is_checked = verify and writer.is_exact
+    # What is damaged has no digest, and is not copied.
+    watch = _Watch(writer, inexact, digests=is_checked or skip_damaged, skip_damaged=skip_damaged)
+    writer.watch = watch
     with (
         _advice(skip_damaged, at or path),
         made_at_once(path) as draft,
@@ -634,37 +206,24 @@ def write_export(
     ):
         total = len(writer.episodes) if writer.episodes.has_random_access else None
         task = bars.add_task(f"episodes to {format}", total=total)
-        writer._advance = lambda: bars.advance(task)
-        is_checked = verify and writer.is_exact
-        inexact = {place.field for place in placements if place.how in _INEXACT}
-        inexact |= {*writer.unchecked}
-        if is_checked or skip_damaged:  # What is damaged has no digest, and is not copied.
-            writer._digest = lambda episode: (
-                writer.stored_digest(episode)
-                if isinstance(episode, Place)
-                else _digest(episode, inexact)
-            )
+        watch.advance = lambda: bars.advance(task)
         writer.write(draft)
-        if writer.left_out:
-            number = len(writer.left_out)
-            what = "1 episode is" if number == 1 else f"{number} episodes are"
-            first = "" if number == 1 else ", the first"
-            warnings.warn(f"{what} damaged and left out{first}: {writer.left_out[0]}", stacklevel=2)
+        watch.warn()
         again = open_episodes(draft, "all", format=format, **writer.read_options())
         if not allow_loss:
             _check_is_described(again, described or {})
-        counts = _check(writer, again, inexact, bars) if is_checked else _count(writer, again)
+        counts = watch.compare(again, bars) if is_checked else watch.count(again)
         renumbers = any(place.how == "renumbered" for place in placements)
-        pairs = enumerate(writer._digests)
-        others = (pair for pair in pairs if renumbers or pair[1] not in writer._copied)
+        pairs = enumerate(watch.written)
+        others = (pair for pair in pairs if renumbers or pair[1] not in watch.copied)
         carry(writer.episodes, others, again, draft, at or path)
-        traces = {split or again.splits[0]: trace for split, trace in writer.traces.items()}
+        traces = {split or again.splits[0]: trace for split, trace in watch.traces.items()}
         if writer.lineage is not None and not lineage.is_beside(draft):
             lineage.write_beside(draft, writer.lineage, traces)
     if writer.lineage is not None and os.path.exists(path) and lineage.is_beside(path):
         lineage.write_beside(path, writer.lineage, traces)
     writer.finish(path)
-    left_out = tuple(map(str, writer.left_out))
+    left_out = tuple(map(str, watch.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
 
 
@@ -743,17 +302,144 @@ def prepare(
 # --- What was written is what was read.
 
 
+class _Watch(Watch):
+    """Notes what an export writes: digests, to compare it when it is read back, and lineage.
+
+    Args:
+      export: It.
+      inexact: The fields that are not compared.
+      digests: Whether digests are needed.
+      skip_damaged: Whether episodes that cannot be read are left out.
+
+    Attributes:
+      written: The episodes that were written, in their order, each with its digest.
+      copied: Which of them were copied as they are stored.
+      left_out: What is wrong with those that were left out.
+      traces: Where those of each split come from that were written.
+      advance: Called after each.
+    """
+
+    def __init__(
+        self, export: Export, inexact: Collection[str], *, digests: bool, skip_damaged: bool
+    ) -> None:
+        self._export, self._inexact = export, inexact
+        self._has_digests, self._skip_damaged = digests, skip_damaged
+        self.advance: Callable[[], None] = lambda: None
+        self.begin()
+
+    @override
+    def begin(self) -> None:
+        self.written: dict[int, int] = {}
+        self.copied: set[int] = set()
+        self.left_out: list[SourceError] = []
+        self.traces: dict[str, lineage.Trace] = {}
+
+    @override
+    def note(self, index: int, episode: SourceEpisode | Place) -> None:
+        self.written[index] = self._digest(episode) if self._has_digests else 0
+        if isinstance(episode, Place):
+            self.copied.add(index)
+            origin = episode.source.can.origin
+            self._trace(index, None if origin is None else origin(episode.split, episode.index))
+        else:
+            self._trace(index, episode.origin)
+        self.advance()
+
+    @override
+    def leave_out(self, error: SourceError) -> None:
+        if not self._skip_damaged:
+            raise error
+        self.left_out.append(error)
+        self.advance()
+
+    def _trace(self, index: int, origin: Origin | None) -> None:
+        episodes, said = self._export.episodes, self._export.lineage
+        if said is None:
+            return
+        source, (split, number) = episodes.source, episodes.place(index)
+        name = split if self._export.keeps_splits else ""
+        if name not in self.traces:
+            self.traces[name] = lineage.Trace(said, reading.bases(source))
+        if isinstance(source, Source):
+            (source, split, number), _ = traced(source, split, number)
+        self.traces[name].add(source, split, number, origin)
+
+    def _digest(self, episode: SourceEpisode | Place) -> int:
+        """Returns a CRC-32C of all that `differences` compares."""
+        if isinstance(episode, Place):
+            return self._export.stored_digest(episode)
+        episode, but = self._export.compared(episode), self._inexact
+        facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
+        crc = google_crc32c.value("\n".join(facts).encode())
+        fields = {f"steps/{path}": leaf for path, leaf in leaves_at(episode.steps, None)}
+        fields |= leaves_at(episode.metadata, None)
+        for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
+            crc = google_crc32c.extend(crc, bytes(part))
+        return int(crc)
+
+    def warn(self) -> None:
+        """Warns of episodes that were left out."""
+        if self.left_out:
+            number = len(self.left_out)
+            what = "1 episode is" if number == 1 else f"{number} episodes are"
+            first = "" if number == 1 else ", the first"
+            warnings.warn(f"{what} damaged and left out{first}: {self.left_out[0]}", stacklevel=3)
+
+    def count(self, found: Episodes) -> tuple[int, int | None]:
+        """Returns how many episodes and steps were written."""
+        if self.copied:
+            return len(found), _num_steps(found)
+        steps = [outline.num_steps for outline in found.outlines()]
+        return len(steps), sum(steps)
+
+    def compare(self, found: Episodes, bars: Any) -> tuple[int, int | None]:
+        """Compares what was written with what was read; returns how many episodes and steps it has.
+
+        Digests do: an episode is read from its source again only to say how it differs.
+
+        Raises:
+          ValueError: They differ; says where.
+        """
+        num_steps, format = 0, self._export.format
+        for number, (index, digest) in enumerate(
+            bars.track(self.written.items(), description="episodes read back")
+        ):
+            if not found.has(number):
+                raise ValueError(f"{format}: episode {number} is missing in the written files")
+            if index in self.copied:
+                if self._digest_of_copy(found, number) != digest:
+                    raise ValueError(
+                        f"{format}, episode {number}: the copy differs from the original"
+                    )
+                continue
+            other = as_converted(found.episode(number))
+            if self._digest(other) != digest:
+                self._refuse(number, index, other)
+            num_steps += other.num_steps
+        if found.has(len(self.written)):
+            raise ValueError(
+                f"{format}: the files hold more than the {len(self.written)} written episodes"
+            )
+        return len(self.written), _num_steps(found) if self.copied else num_steps
+
+    def _digest_of_copy(self, found: Episodes, number: int) -> int | None:
+        copy = stored_at(found.source, *found.place(number))
+        return None if copy is None else self._export.stored_digest(copy)
+
+    def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
+        """Says how an episode differs from what was written."""
+        episode, other = map(self._export.compared, (self._export.prepared(index), other))
+        for difference in differences(episode, other, self._inexact):
+            raise ValueError(
+                f"{self._export.format}, episode {number} ({episode.key}): the written episode "
+                f"differs from the original: {difference}"
+            )
+
+
 def _num_steps(episodes: Episodes) -> int | None:
     """How many steps there are, where the format says so without the episodes being read."""
     lengths = episodes.lengths()
     return None if lengths is None else int(lengths.num_steps.sum())
-
-
-def _count(writer: Export, episodes: Episodes) -> tuple[int, int | None]:
-    if writer._copied:
-        return len(episodes), _num_steps(episodes)
-    steps = [outline.num_steps for outline in episodes.outlines()]
-    return len(steps), sum(steps)
 
 
 def _check_is_described(found: Episodes, described: Mapping[str, Any]) -> None:
@@ -764,109 +450,3 @@ def _check_is_described(found: Episodes, described: Mapping[str, Any]) -> None:
                 f"describe: {found.format} cannot hold {name!r}. Leave it out, or allow the loss "
                 "(allow_loss=True, --allow-loss on the command line)"
             )
-
-
-def _check(
-    writer: Export, found: Episodes, inexact: Collection[str], bars: Any
-) -> tuple[int, int | None]:
-    """Compares what was written with what was read; returns how many episodes and steps it has.
-
-    Digests do: an episode is read from its source again only to say how it differs.
-    """
-    num_steps = 0
-    for number, (index, digest) in enumerate(
-        bars.track(writer._digests.items(), description="episodes read back")
-    ):
-        if not found.has(number):
-            raise ValueError(f"{writer.format}: episode {number} is missing in the written files")
-        if index in writer._copied:
-            copy = stored_at(found.source, *found.place(number))
-            if copy is None or writer.stored_digest(copy) != digest:
-                raise ValueError(
-                    f"{writer.format}, episode {number}: the copy differs from the original"
-                )
-            continue
-        other = writer.compared(as_converted(found.episode(number)))
-        num_steps += other.num_steps
-        if _digest(other, inexact) == digest:
-            continue
-        episode = writer.compared(writer._prepared(index))
-        for difference in differences(episode, other, inexact):
-            raise ValueError(
-                f"{writer.format}, episode {number} ({episode.key}): the written episode differs "
-                f"from the original: {difference}"
-            )
-    if found.has(len(writer._digests)):
-        raise ValueError(
-            f"{writer.format}: the files hold more than the {len(writer._digests)} written episodes"
-        )
-    return len(writer._digests), _num_steps(found) if writer._copied else num_steps
-
-
-def _origin_of(place: Place) -> Origin | None:
-    origin = place.source.can.origin
-    return None if origin is None else origin(place.split, place.index)
-
-
-def _digest(episode: SourceEpisode, but: Collection[str]) -> int:
-    """Returns a CRC-32C of all that `differences` compares."""
-    facts = [f"{name} {getattr(episode, name)}" for name in _FACTS if name not in but]
-    crc = google_crc32c.value("\n".join(facts).encode())
-    fields = {f"steps/{path}": leaf for path, leaf in leaves_at(episode.steps, None)}
-    fields |= leaves_at(episode.metadata, None)
-    for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
-        crc = google_crc32c.extend(crc, bytes(part))
-    return int(crc)
-
-
-def differences(
-    episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
-) -> Iterator[str]:
-    """Yields in which ways an episode is not another one, bit by bit.
-
-    Args:
-      episode: An episode.
-      other: Another one.
-      but: The paths of fields that may differ, such as `steps/action`.
-    """
-    for name in _FACTS:
-        one, two = getattr(episode, name), getattr(other, name)
-        if name not in but and one != two:
-            yield f"{name}: {one!r} became {two!r}"
-    for prefix, one, two in (
-        ("steps/", episode.steps, other.steps),
-        ("", episode.metadata, other.metadata),
-    ):
-        ones = {prefix + path: leaf for path, leaf in leaves_at(one, None)}
-        others = {prefix + path: leaf for path, leaf in leaves_at(two, None)}
-        for path in ones.keys() | others.keys():
-            if path in but:
-                continue
-            if path not in ones or path not in others:
-                yield f"{path}: {'missing' if path not in others else 'new'}"
-            elif (what := _difference(ones[path], others[path])) is not None:
-                yield f"{path}: {what}"
-
-
-def _difference(one: Any, other: Any) -> str | None:
-    one, other = as_array(one), as_array(other)
-    if (one.dtype.kind == "O") != (other.dtype.kind == "O"):  # Images as files, and as arrays.
-        one, other = _pixels(one, other), _pixels(other, one)
-    if one.dtype.kind in "USO" and other.dtype.kind in "USO":
-        if one.shape != other.shape:
-            return f"shape {one.shape} became {other.shape}"
-        pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist())
-        differ = [row for row, (a, b) in enumerate(pairs) if text_of(a) != text_of(b)]
-        return f"value {differ[0]} differs" if differ else None
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
-        return f"{one.dtype} of shape {one.shape} became {other.dtype} of shape {other.shape}"
-    if one.tobytes() != other.tobytes():
-        return "values differ"
-    return None
-
-
-def _pixels(images: np.ndarray, like: np.ndarray) -> np.ndarray:
-    if images.dtype.kind != "O" or not all(isinstance(image, bytes) for image in images.flat):
-        return images
-    feature = tfds_files.Image(shape=(None, None, like.shape[-1]), dtype=like.dtype)
-    return tfds_files.stack([tfds_files.decode_image(image, feature) for image in images])

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
 from rlds.raw_files.archives import SUFFIXES
 from rlds.sources.episodes import Episodes
+from rlds.sources.finding import find_datasets, marked_formats, several_datasets
 from rlds.sources.options import options_of
-from rlds.sources.registry import Format, formats, names_at
+from rlds.sources.registry import Format, formats
+from rlds.sources.signs import Signs
 from rlds.sources.source import AnySource, SourceError, files_of
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import finish_replacing
-from rlds_ecosystem.marks import find_datasets, marked_formats, several_datasets
 from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["UnknownFormatError", "format_of", "only_split", "open"]
@@ -130,17 +132,15 @@ def format_of(path: str | os.PathLike[str]) -> str:
     _check_is_one_path(path)
     finish_replacing(path)
     known = formats()
-    names = names_at(path)
-    found, missing = _recognized(path, known, names)
-    if len(found) > 1:
-        found = [name for name in found if not known[name].load().is_fallback] or found
+    signs = Signs(path)
+    found, missing = _recognized(path, known, signs)
     if len(found) > 1:
         raise ValueError(
             f"{os.fspath(path)!r} could be {' or '.join(found)}: pass the right one, such as "
             f"format={found[0]!r}"
         )
     if found:
-        _check_is_one_format(path, found[0], is_large=names is None)
+        _check_is_one_format(path, found[0], is_large=signs.names is None)
         return found[0]
     _check_is_there(path)
     if missing:
@@ -151,19 +151,26 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def _recognized(
-    path: str | os.PathLike[str], known: Mapping[str, Format], names: Collection[str] | None
+    path: str | os.PathLike[str], known: Mapping[str, Format], signs: Signs
 ) -> tuple[list[str], list[ImportError]]:
     """Returns the formats that a path seems to be of, and why others could not look."""
 
     def looked(name: str) -> bool | ImportError:
         try:
-            return known[name].recognizes(path, names)
+            return known[name].recognizes(path, signs)
         except ImportError as error:
             return error
 
-    results = dict(zip(known, stores.in_parallel(looked, known, path)))
-    found = [name for name, result in results.items() if result is True]
-    return found, [result for result in results.values() if isinstance(result, ImportError)]
+    found: list[str] = []
+    missing: list[ImportError] = []
+    for is_fallback in (False, True):
+        asked = [name for name, format in known.items() if format.is_fallback is is_fallback]
+        results = dict(zip(asked, stores.in_parallel(looked, asked, path)))
+        found += [name for name, result in results.items() if result is True]
+        missing += [result for result in results.values() if isinstance(result, ImportError)]
+        if found:
+            break
+    return found, missing
 
 
 def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:

@@ -5,31 +5,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import math
 import os
 import posixpath
-import re
-from collections.abc import Collection, Mapping
-from fnmatch import translate
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlds.raw_files.untrusted import is_damage
-from rlds.sources import reading
-from rlds.sources.encoded_frames import with_video
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
+from rlds.sources.signs import Hdf5Signs, Signs
 from rlds.sources.source import AnySource
-from rlds_ecosystem import import_extra, stores
 
 if TYPE_CHECKING:
-    from rlds.sources.exporting import Export
+    pass
 
-__all__ = ["ENTRY_POINTS", "Format", "formats", "names_at"]
+__all__ = ["ENTRY_POINTS", "Format", "formats"]
 
 # The group of entry points under which other distributions add formats.
 ENTRY_POINTS = "rlds.sources"
-
-# How many names are looked at to tell which formats a path cannot be of.
-_MOST_NAMES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +35,13 @@ class Format:
       target: The class that reads it, as `module:Class`.
       export: The class that writes it, in the same form; empty if there is none.
       signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder of such a
-        name, at the path or below it. Without signs, it may have any names. An HDF5 file at the
-        path itself has the names of its members instead: `*.h5/data`.
+        name, at the path or below it. Without signs, it may have any names.
+      hdf5: What its HDF5 files have. It is recognized by that alone.
+      look: The function that recognizes a path, in the form of `target`. Without it, and without
+        `hdf5`, it is the `recognizes` of the class.
+      mark: The file by which the folder of a dataset is found below others, without being opened.
+      is_fallback: Whether data of other formats may look like its data: what another format
+        recognizes, is of that format.
       counted: Patterns of places in the metadata of its data, such as `lerobot/info/total_*`:
         counts and other facts about files, which mean nothing for the values of rows.
       provenance: Patterns of those that tell where data comes from, such as its author.
@@ -53,6 +52,10 @@ class Format:
     target: str
     export: str = ""
     signs: tuple[str, ...] = ()
+    hdf5: Hdf5Signs | None = None
+    look: str = ""
+    mark: str = ""
+    is_fallback: bool = False
     counted: tuple[str, ...] = ()
     provenance: tuple[str, ...] = ()
     by_file: tuple[str, ...] = ()
@@ -62,10 +65,9 @@ class Format:
         loaded: type[AnySource] = _load(self.target)
         return loaded
 
-    def load_export(self) -> type[Export]:
-        """Returns the class that writes it."""
-        loaded: type[Export] = _load(self.export)
-        return loaded
+    def load_export(self) -> Any:
+        """Returns the class that writes it, an `Export` of `rlds.sources.writing`."""
+        return _load(self.export)
 
     def source(self, path: str | os.PathLike[str], **options: Any) -> AnySource:
         """Returns the source for data; with what an export has kept beside it, or with pixels.
@@ -73,6 +75,9 @@ class Format:
         Raises:
           Exception: What the class that reads the format raises.
         """
+        from rlds.sources import reading
+        from rlds.sources.encoded_frames import with_video
+
         return with_video(with_sidecar(reading.made(self.load(), path, **options)))
 
     @property
@@ -85,40 +90,63 @@ class Format:
         """What `open` takes beside the path, by name."""
         return options_of(self.load())
 
-    def recognizes(
-        self, path: str | os.PathLike[str], names: Collection[str] | None = None
-    ) -> bool:
+    def recognizes(self, path: str | os.PathLike[str], signs: Signs | None = None) -> bool:
         """Whether a path seems to be of this format; reads little of it.
 
         Args:
           path: A file or a folder.
-          names: What `names_at` returns for it; saves loading the class that reads the format.
+          signs: Those of the path, if they are looked at for other formats, too.
 
         Raises:
           ImportError: What would be needed to look is not installed; says how to install it.
+          Exception: The class of another distribution has a mistake.
         """
-        if names is not None and self.signs:
-            is_sign = re.compile("|".join(map(translate, self.signs))).match
-            if not any(map(is_sign, names)):
-                return False
+        signs = signs or Signs(path)
+        if self.signs and not signs.has_name(self.signs):
+            return False
         try:
-            return self.load().recognizes(path)
+            if self.hdf5:
+                return signs.has_hdf5(self.hdf5)
+            found = self._look()(path)
         except OSError:
             return False
         except Exception as error:
-            if not is_damage(error):
-                raise
-            return False
+            if self.look or self.hdf5:
+                if not is_damage(error):
+                    raise
+                return False
+            if isinstance(error, ValueError):
+                return False
+            error.add_note(
+                f"This is a mistake in `recognizes` of {self.target}, the format {self.name!r}: it "
+                "has to return True or False. To do without, pass format=..."
+            )
+            raise
+        return found == self.name if isinstance(found, str) else bool(found)
+
+    def _look(self) -> Any:
+        if self.look:
+            return _load(self.look)
+        return getattr(self.load(), "recognizes", lambda path: False)
 
 
-def _own(name: str, folder: str, reader: str, writer: str = "", signs: str = "") -> Format:
-    place = f"rlds.formats.{folder}."
-    stated = {
+def _own(name: str, reader: str, writer: str = "", signs: str = "", **given: Any) -> Format:
+    """Returns a format of the folder of its name, or of another: `folder.module:Class`."""
+    folder = f"rlds.formats.{given.pop('folder', name)}."
+    reader = reader if ":" in reader else f"source:{reader}"
+    stated: dict[str, Any] = {
         key: tuple(posixpath.join(f"/{name}", each)[1:] for each in text.split())
         for key, text in _STATED.get(name, {}).items()
     }
+    look = folder + given.pop("look", f"{reader.partition(':')[0]}:recognizes")
     return Format(
-        name, place + reader, place + writer if writer else "", tuple(signs.split()), **stated
+        name,
+        folder + reader,
+        writer and f"{folder}export:{writer}",
+        tuple(signs.split()) or (("*.h5", "*.hdf5") if "hdf5" in given else ()),
+        look="" if "hdf5" in given else look,
+        **stated,
+        **given,
     )
 
 
@@ -171,78 +199,110 @@ _STATED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _hdf5(*members: str) -> str:
-    """Returns the signs of HDF5 files below a path, and of one at it that has such a member."""
-    return " ".join(["*.h5 *.hdf5", *(f"*.h5/{name} *.hdf5/{name}" for name in members)])
-
-
+_OF_RLU: Any = {"folder": "rlu", "look": "source:product_of", "is_fallback": True}
 _RLU = "*-of-[0-9]* *.tfrecord*"
+_BAG = "*.bag *.db3 *.mcap *.zstd metadata.yaml"
+_ZARR = "*.zarr.zip .zgroup .zarray zarr.json"
+_D4RL = "observations actions rewards:{} terminals:{} !episode_terminals"
+_D3RLPY = (
+    "columns num_episodes version",
+    "observations actions rewards terminals episode_terminals",
+)
+_LOG = "metadata.riegeli"
 _FORMATS = (
     _own(
-        "envlogger", "logs", "source:EnvLoggerSource", "export:EnvLoggerExport", "metadata.riegeli"
+        "envlogger",
+        "EnvLoggerSource",
+        "EnvLoggerExport",
+        _LOG,
+        folder="logs",
+        look="recorded_logs:find_logs",
+        mark=_LOG,
     ),
-    _own("tfds", "tfds", "source:FolderSource", "export:TfdsExport", "features.json"),
+    _own("tfds", "FolderSource", "TfdsExport", "features.json", mark="dataset_info.json"),
     _own(
-        "minari", "minari", "source:MinariSource", "export:MinariExport", "metadata.json *-v[0-9]*"
+        "minari",
+        "MinariSource",
+        "MinariExport",
+        "metadata.json *-v[0-9]*",
+        mark="data/metadata.json",
     ),
-    _own("lerobot", "lerobot", "source:LeRobotSource", "export:LeRobotExport", "info.json"),
-    _own("aloha", "aloha", "source:AlohaSource", "export:AlohaExport", _hdf5("action")),
-    _own("webdataset", "webdataset", "source:WebdatasetSource", "export:WebdatasetExport", "*.tar"),
-    _own("calvin", "calvin", "source:CalvinSource", signs="*.npz"),
+    _own("lerobot", "LeRobotSource", "LeRobotExport", "info.json", mark="meta/info.json"),
     _own(
-        "zarr",
-        "zarr_buffers",
-        "source:ZarrSource",
-        "export:ZarrExport",
-        "*.zarr.zip .zgroup .zarray zarr.json",
+        "aloha",
+        "AlohaSource",
+        "AlohaExport",
+        hdf5=Hdf5Signs(("action observations/qpos",), "episode_[0-9]*", math.inf),
     ),
+    _own("webdataset", "WebdatasetSource", "WebdatasetExport", "*.tar", is_fallback=True),
+    _own("calvin", "CalvinSource", signs="*.npz"),
+    _own("zarr", "ZarrSource", "ZarrExport", _ZARR, folder="zarr_buffers"),
     _own(
-        "robomimic", "robomimic", "source:RobomimicSource", "export:RobomimicExport", _hdf5("data")
+        "robomimic",
+        "RobomimicSource",
+        "RobomimicExport",
+        hdf5=Hdf5Signs(("data/*/actions",), most=math.inf),
     ),
     _own(
         "maniskill",
-        "maniskill",
-        "source:ManiSkillSource",
-        "export:ManiSkillExport",
-        _hdf5("traj_*"),
+        "ManiSkillSource",
+        "ManiSkillExport",
+        hdf5=Hdf5Signs(("traj_#/actions",), most=1),
     ),
-    _own("robomind", "robomind", "source:RoboMindSource", signs=_hdf5("puppet")),
-    _own("droid", "droid", "source:DroidSource", signs=_hdf5()),
-    _own("agibot", "agibot", "source:AgiBotSource", signs=_hdf5()),
-    _own("mcap", "bags", "source:McapSource", "export:McapExport", "*.mcap*"),
-    _own("rosbag", "bags", "source:RosbagSource", signs="*.bag *.db3 *.mcap *.zstd metadata.yaml"),
-    _own("npz", "npz", "source:NpzSource", signs="*.npz"),
-    _own("layout", "layout", "source:LayoutSource", signs="rlds_layout.yaml"),
-    _own("ogbench", "ogbench", "source:OGBenchSource", signs="*.npz"),
-    _own("sb3", "sb3", "source:Sb3Source", signs="*.pkl"),
+    _own("robomind", "RoboMindSource", signs="trajectory.hdf5"),
+    _own("droid", "DroidSource", signs="trajectory.h5"),
+    _own("agibot", "AgiBotSource", signs="proprio_stats"),
     _own(
-        "d3rlpy",
-        "d3rlpy",
-        "source:D3rlpySource",
-        "export:D3rlpyExport",
-        _hdf5("actions_0*", "episode_terminals"),
+        "mcap",
+        "McapSource",
+        "McapExport",
+        "*.mcap*",
+        folder="bags",
+        look="recordings:is_mcap",
+        is_fallback=True,
     ),
-    _own("imitation", "imitation", "source:ImitationSource", signs="state.json"),
-    _own("d4rl", "d4rl", "source:D4rlSource", "export:D4rlExport", _hdf5("terminals")),
-    _own("d4rl_pybullet", "d4rl", "pybullet:D4rlPybulletSource", signs=_hdf5("terminals")),
-    _own("atari_dqn_replay", "atari_dqn_replay", "source:AtariDqnReplaySource", signs="*.gz"),
-    _own("rlds_creator", "creator", "source:RldsCreatorSource", signs="*.pkl *.zip"),
-    _own("rlu_atari", "rlu", "atari:RluAtariSource", signs=_RLU),
-    _own("rlu_atari_transitions", "rlu", "atari_transitions:RluAtariTransitionsSource", signs=_RLU),
-    _own("rlu_bsuite", "rlu", "bsuite:RluBsuiteSource", signs=_RLU),
-    _own("rlu_control_suite", "rlu", "control_suite:RluControlSuiteSource", signs=_RLU),
     _own(
-        "rlu_control_suite_windows",
-        "rlu",
-        "control_suite_windows:RluControlSuiteWindowsSource",
-        signs=_RLU,
+        "rosbag",
+        "RosbagSource",
+        signs=_BAG,
+        folder="bags",
+        look="recordings:is_rosbag",
+        is_fallback=True,
     ),
-    _own("rlu_dmlab", "rlu", "dmlab:RluDmlabSource", signs=_RLU),
-    _own("rlu_locomotion", "rlu", "locomotion:RluLocomotionSource", signs=_RLU),
+    _own("npz", "NpzSource", signs="*.npz", is_fallback=True),
+    _own("layout", "LayoutSource", signs="rlds_layout.yaml"),
+    _own("ogbench", "OGBenchSource", signs="*.npz"),
+    _own("sb3", "Sb3Source", signs="*.pkl"),
+    _own("d3rlpy", "D3rlpySource", "D3rlpyExport", hdf5=Hdf5Signs(_D3RLPY)),
+    _own("imitation", "ImitationSource", signs="state.json"),
     _own(
-        "rlu_locomotion_windows", "rlu", "locomotion_windows:RluLocomotionWindowsSource", signs=_RLU
+        "d4rl",
+        "D4rlSource",
+        "D4rlExport",  # Published files have either in a column, but not both.
+        hdf5=Hdf5Signs((_D4RL.format(1, 1), _D4RL.format(1, 2), _D4RL.format(2, 1))),
     ),
-    _own("rlu_rwrl", "rlu", "rwrl:RluRwrlSource", signs=_RLU),
+    _own(
+        "d4rl_pybullet",
+        "pybullet:D4rlPybulletSource",
+        folder="d4rl",
+        hdf5=Hdf5Signs((_D4RL.format(2, 2),)),
+    ),
+    _own("atari_dqn_replay", "AtariDqnReplaySource", signs="*.gz"),
+    _own("rlds_creator", "RldsCreatorSource", signs="*.pkl *.zip", folder="google_creator"),
+    *(
+        _own(f"rlu_{module}", f"{module}:{reader}", signs=_RLU, **_OF_RLU)
+        for module, reader in {
+            "atari": "RluAtariSource",
+            "atari_transitions": "RluAtariTransitionsSource",
+            "bsuite": "RluBsuiteSource",
+            "control_suite": "RluControlSuiteSource",
+            "control_suite_windows": "RluControlSuiteWindowsSource",
+            "dmlab": "RluDmlabSource",
+            "locomotion": "RluLocomotionSource",
+            "locomotion_windows": "RluLocomotionWindowsSource",
+            "rwrl": "RluRwrlSource",
+        }.items()
+    ),
 )
 
 
@@ -261,34 +321,6 @@ def formats() -> dict[str, Format]:
             raise _two_formats(name, found[name].target, target)
         found[name] = Format(name, target)
     return found
-
-
-def names_at(path: str | os.PathLike[str]) -> set[str] | None:
-    """Returns the names of a file, or of all that is in a folder; None if that takes long.
-
-    Of an HDF5 file: `NAME/MEMBER` for each of its members, if it can be read and has not too many.
-    """
-    if not stores.is_local(path):
-        return None
-    place = os.fspath(stores.as_path(path))
-    names = {os.path.basename(os.path.abspath(place))}
-    if place.endswith((".h5", ".hdf5")) and os.path.isfile(place):
-        return _members(place) or names
-    for _, folders, files in os.walk(place):
-        names.update(folders, files)
-        if len(names) > _MOST_NAMES:
-            return None
-    return names
-
-
-def _members(file: str) -> set[str]:
-    try:
-        with import_extra("h5py").File(file) as opened:
-            if len(opened) <= _MOST_NAMES:
-                return {f"{os.path.basename(file)}/{name}" for name in opened}
-    except (ImportError, OSError, RuntimeError, ValueError):
-        pass  # The formats say what is wrong.
-    return set()
 
 
 def _load(target: str) -> Any:

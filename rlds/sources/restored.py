@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import dataclasses
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 import rlds
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
-from rlds.sources.sidecar import StoredSidecar
+from rlds.sources.sidecar import LostSidecarError, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
@@ -19,25 +20,33 @@ from rlds.sources.source import (
     AnySource,
     Can,
     Fields,
-    Lengths,
     Origin,
-    Outline,
     Source,
     SourceEpisode,
+    SourceError,
 )
 from rlds.sources.texts import is_instruction
 from rlds.sources.view import View
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.nests import at, nest
 
-__all__ = ["DescribedSource", "RestoredSource", "with_sidecar"]
+__all__ = ["DescribedSource", "RestoredSource", "UnrestoredSource", "with_sidecar"]
 
 
 def with_sidecar(source: AnySource) -> AnySource:
-    """Returns a source with what its sidecar has; or the source itself, without one."""
-    kept = None if source.can.sidecar is None else source.can.sidecar()
-    if kept is None or not isinstance(source, Source):
-        return source
+    """Returns a source with what its sidecar has; or the source itself, without one.
+
+    Warns if the data has one that is missing, or is of other data.
+    """
+    try:
+        kept = None if source.can.sidecar is None else source.can.sidecar()
+        if kept is None or not isinstance(source, Source):
+            return source
+        if kept.splits is None:
+            kept.check_number(sum(map(source.num_episodes, source.splits)))
+    except LostSidecarError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return UnrestoredSource(source, error) if isinstance(source, Source) else source
     return (DescribedSource if kept.sidecar.is_about else RestoredSource)(source, kept)
 
 
@@ -73,6 +82,30 @@ class DescribedSource(View):
     @override
     def inputs(self) -> Sequence[Any]:
         return [*dict.fromkeys([*super().inputs(), *self._kept.files])]
+
+
+class UnrestoredSource(View):
+    """The episodes of a source whose sidecar is lost: what the format has of them.
+
+    Args:
+      source: The source.
+      fault: What is wrong with the sidecar.
+    """
+
+    shares_table = True
+
+    def __init__(self, source: Source, fault: SourceError) -> None:
+        super().__init__(source)
+        self._fault = fault
+
+    @property
+    @override
+    def can(self) -> Can:
+        return dataclasses.replace(super().can, faults=self._all_faults)
+
+    def _all_faults(self, split: str) -> Iterator[SourceError]:
+        yield self._fault
+        yield from self._faults(split)
 
 
 class RestoredSource(Source):
@@ -133,7 +166,7 @@ class RestoredSource(Source):
         there = self.source.can
         files = there.image_files
         return Can(
-            lengths=self._lengths,
+            lengths=self.kept.outlines,
             faults=there.faults,
             origin=self._origin,
             shards=there.shards,
@@ -151,20 +184,10 @@ class RestoredSource(Source):
 
     @override
     def key(self, split: str, index: int) -> str:
-        return self._about(split, index)[0]
-
-    def _lengths(self, split: str) -> Lengths:
-        rows = [self._about(split, index)[1] for index in range(self.num_episodes(split))]
-        num_steps, num_transitions, known = np.array(rows, np.int64).reshape(-1, 3).T
-        return Lengths(num_steps, num_transitions, known.astype(bool))
+        return self.kept.key(split, index)
 
     def _origin(self, split: str, index: int) -> Origin:
         return self.read(split, index, ()).origin
-
-    def _about(self, split: str, index: int) -> tuple[str, Outline]:
-        row = self.kept.row(split, index)
-        with source_errors(self.kept.place, row=row):
-            return self.kept.sidecar.about(self.kept.read(row))
 
     def read(
         self,
@@ -183,9 +206,8 @@ class RestoredSource(Source):
             if path in sidecar.episode_places
         }
         columns, values = self._columns(split, index, places, others)
-        row = self.kept.row(split, index)
-        with source_errors(self.kept.place, row=row):
-            return sidecar.unpack(self.kept.read(row), columns, steps, values)
+        with source_errors(self.kept.place, row=self.kept.row(split, index)):
+            return sidecar.unpack(self.kept.read(split, index), columns, steps, values)
 
     def _columns(
         self, split: str, index: int, places: Mapping[str, str], others: Mapping[str, str]

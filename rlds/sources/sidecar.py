@@ -2,15 +2,18 @@
 
 Formats of demonstrations hold an observation and an action in each of `T` rows, and not much else:
 no final observation, no flags, no metadata of episodes, no text of any length. An export writes the
-rows as its format has them, and all else to a sidecar: a text in JSON for the dataset, and some
-bytes for each episode, a `tf.train.Example`. It is in a folder or in arrays of the data itself,
-where other readers do not look. With it, episodes come back as they were.
+rows as its format has them, and all else to a sidecar: a text in JSON for the dataset, and columns
+of values for its episodes (`rlds.sources.sidecar_columns`). They are in the folder `.rlds` of the
+data, or in the file itself, where other readers do not look. With it, episodes come back as they
+were.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,30 +22,60 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from typing_extensions import override
 
 import rlds
 import tfds_files
-from rlds.raw_files.untrusted import check_link, is_there, source_errors
+from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source_errors
 from rlds.sources.digests import as_array
-from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED, fields_of
+from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import FACTS, Origin, Outline, SourceEpisode, require_files
-from rlds.sources.stored_features import as_features
-from rlds.sources.texts import as_texts
+from rlds.sources.older_sidecars import OlderRows
+from rlds.sources.sidecar_columns import (
+    EPISODE,
+    EPISODES,
+    FILE,
+    FINAL,
+    KEY,
+    STEPS,
+    USUAL,
+    Columns,
+    ColumnsWriter,
+    Row,
+    pack,
+    unpack,
+)
+from rlds.sources.source import (
+    FACTS,
+    Lengths,
+    Origin,
+    SourceEpisode,
+    SourceError,
+    is_derived,
+    require_files,
+)
+from rlds.sources.texts import as_text, as_texts
 from rlds.video import CLIP, FIRST
 from rlds.video.container import Clip, split_clip, whole_clip
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.mapping import map_file
+from rlds_ecosystem.files.replacing import FOLDER
+from rlds_ecosystem.files.whole_files import write_at_once
 from rlds_ecosystem.model.columns import stack_values, step_flags
 from rlds_ecosystem.model.fields import DepthCodes, Field, match_columns
 from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.columns import RaggedColumn
-from tfds_files.features import Dataset, Features, Image, images_as_bytes
-from tfds_files.record_files import TFRecordWriter
+from tfds_files.features import Image
 
 __all__ = [
+    "SAID",
     "SIDECAR_BYTES",
     "SIDECAR_ENDS",
+    "SIDECAR_FILES",
     "SIDECAR_TEXT",
+    "LostSidecarError",
+    "PackedSidecar",
     "Sidecar",
     "SidecarWriter",
     "StoredSidecar",
@@ -50,17 +83,25 @@ __all__ = [
     "field_json",
 ]
 
-# What the arrays are called in which a file keeps it, see `StoredSidecar.in_arrays`.
-SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES = "rlds/json", "rlds/ends", "rlds/episodes"
+SAID = "rlds_sidecar"
+"""By which name data has the digest of its sidecar, if it is in another file."""
 
-# The files of a folder in which it is kept: the text, and the bytes of all episodes.
-_TEXT_FILE, _EPISODES_FILE = "rlds.json", "rlds.tfrecord"
+SIDECAR_TEXT = "rlds/json"
+"""The text of a sidecar in a file that holds arrays."""
 
-_VERSION = 1
-_KEY = rlds.metadata.EPISODE_ID
-_NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
-# Of what says how long an episode is, and how it is called.
-_OUTLINE = (_KEY, _NUM_STEPS, rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
+SIDECAR_ENDS, SIDECAR_BYTES = "rlds/ends", "rlds/episodes"
+"""The arrays in which earlier releases kept the episodes, see `PackedSidecar.in_arrays`."""
+
+# The text and the folder of columns in the folder `.rlds`, and the files of earlier releases.
+_TEXT_FILE, _COLUMNS = "about.json", "columns"
+SIDECAR_FILES = f"{FOLDER}/{_TEXT_FILE}", f"{FOLDER}/{_COLUMNS}"
+"""The file and the folder of a sidecar, below the folder of a dataset."""
+
+_OLDER_TEXT, _OLDER_EPISODES = "rlds.json", "rlds.tfrecord"
+
+_VERSION, _SIZES = 2, "sizes"
+# Of how many episodes the outlines are read anew each time.
+_FEW = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +204,12 @@ class Sidecar:
         }
         return cls({}, {}, {}, (), said, is_about=True)
 
-    def to_json(self) -> str:
-        """Returns all but the episodes."""
+    def to_json(self, columns: ColumnsWriter | None = None) -> str:
+        """Returns all but the episodes; with the number and the sizes of columns, if given."""
         return json.dumps(
             {
                 "version": _VERSION,
+                **({EPISODES: columns.number, _SIZES: columns.sizes} if columns else {}),
                 "steps": {path: field_json(field) for path, field in self.steps.items()},
                 "episode": {path: field_json(field) for path, field in self.episode.items()},
                 "places": dict(self.places),
@@ -181,10 +223,10 @@ class Sidecar:
             indent=1,
         )
 
-    def write_text(self, directory: Path) -> None:
-        """Writes all but the episodes to a folder, which is made if need be."""
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / _TEXT_FILE).write_text(self.to_json())
+    @property
+    def digest(self) -> str:
+        """What data calls its sidecar by."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Sidecar:
@@ -194,8 +236,8 @@ class Sidecar:
           ValueError: It is something else, or of a later version.
         """
         content = json.loads(text)
-        if not isinstance(content, dict) or content.get("version") != _VERSION:
-            raise ValueError(f"expected version {_VERSION} of a sidecar")
+        if not isinstance(content, dict) or content.get("version") not in (1, _VERSION):
+            raise ValueError(f"expected version {_VERSION} of a sidecar; update rlds")
         try:
             steps, episode = (
                 {str(path): field_from_json(field) for path, field in content[name].items()}
@@ -220,31 +262,60 @@ class Sidecar:
             raise ValueError("not a sidecar: it places unknown fields")
         return sidecar
 
-    def pack(self, episode: SourceEpisode) -> bytes:
+    def row(self, episode: SourceEpisode) -> Row:
         """Returns what the sidecar has of an episode.
 
         Raises:
           ValueError: The episode has not the fields that were declared.
         """
-        num_steps = episode.num_steps
-        columns = self.columns(episode)
-        last = self._num_rows(num_steps, episode.final_observation_known)
-        canonical = step_flags([num_steps], [bool(episode.steps[rlds.IS_TERMINAL][-1])])
-        flags = {
-            name: [] if np.array_equal(episode.steps[name], flag) else episode.steps[name]
-            for name, flag in canonical.items()
-            if name in episode.steps
+        num_steps, known = episode.num_steps, episode.final_observation_known
+        columns, last = self.columns(episode), self._num_rows(num_steps, known)
+        is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
+        usual = self.usual(num_steps, known, is_terminal)
+        flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
+        found = {**usual, **columns, **flags}
+        others = {
+            name: column[:0] if np.array_equal(found[name], column) else np.asarray(found[name])
+            for name, column in usual.items()
         }
-        example = {
-            **{name: value for name, value in fields_of(episode).items() if name in EPISODE_FIELDS},
-            _NUM_STEPS: np.int64(num_steps),
-            rlds.IS_TERMINAL: np.bool_(canonical[rlds.IS_TERMINAL][-1]),
-            _FLAGS: {name: np.asarray(flags.get(name, []), bool) for name in canonical},
-            _METADATA: self._metadata_of(episode),
-            _FINAL: {path: columns[path][last:] for path in self._final},
-            rlds.STEPS: {path: columns[path] for path in self._others},
+        final = {path: columns[path][last:] for path in self._final}
+        origin = episode.origin
+        facts = num_steps, num_steps - last, origin.begin, origin.end
+        return {
+            EPISODES: (*facts, known, is_terminal, episode.truncated, episode.complete),
+            KEY: [episode.key],
+            FILE: [origin.file],
+            **{USUAL + name: column[np.newaxis] for name, column in others.items()},
+            **{EPISODE + path: column for path, column in self._metadata_of(episode).items()},
+            **{FINAL + path: column for path, column in final.items()},
+            **{STEPS + path: columns[path] for path in self._others},
         }
-        return self._encoder.encode(example)
+
+    def pack(self, episode: SourceEpisode) -> bytes:
+        """Returns what the sidecar has of an episode in one piece, for files that travel alone.
+
+        Raises:
+          ValueError: The episode has not the fields that were declared.
+        """
+        return self.packed(self.row(episode))
+
+    def packed(self, row: Row) -> bytes:
+        """Returns a row in one piece."""
+        return pack(self.stored, [row])
+
+    def packed_row(self, data: bytes, *, in_outline: bool = False) -> Row:
+        """Reads what `pack` returns, also what earlier releases packed.
+
+        Args:
+          data: The bytes.
+          in_outline: Whether the key and the facts suffice.
+
+        Raises:
+          ValueError: It is damaged.
+        """
+        if data.startswith(b"{"):
+            return unpack(data, self.stored).row(0)
+        return self._older.outline(data) if in_outline else self._older.row(data)
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns of an episode by path, as their fields say.
@@ -294,7 +365,7 @@ class Sidecar:
 
     def unpack(
         self,
-        data: bytes,
+        found: Row | bytes,
         columns: Mapping[str, np.ndarray],
         fields: Iterable[str] | None = None,
         values: Mapping[str, Any] | None = None,
@@ -302,7 +373,7 @@ class Sidecar:
         """Puts an episode together.
 
         Args:
-          data: What the sidecar has of it.
+          found: What the sidecar has of it.
           columns: The rows that the format has of each of `places`; they may have a placeholder for
             the last step. Images that fields have as arrays may be files.
           fields: Paths of fields to return; all by default. `columns` may lack all others.
@@ -311,56 +382,53 @@ class Sidecar:
         Raises:
           ValueError: They do not belong together, or are damaged.
         """
-        found = self._decoder.decode(data)
-        num_steps, known = int(found[_NUM_STEPS]), bool(found[rlds.FINAL_OBSERVATION_KNOWN])
+        row = self.packed_row(found) if isinstance(found, bytes) else found
+        num_steps, _, begin, end, known, terminal, truncated, complete = row[EPISODES]
         paths = self.steps if fields is None else list(fields)
+        usual = self.usual(int(num_steps), bool(known), bool(terminal))
+        for name, column in usual.items():
+            if len(other := row[USUAL + name][0]) not in (0, num_steps):
+                raise ValueError(f"{name}: {len(other)} values, expected {num_steps}")
+            usual[name] = other if len(other) else column
         steps = {
-            path: self._column(path, columns, found, num_steps, known)
+            path: usual[path] if path in usual else self._column(path, columns, row)
             for path in paths
             if path in self.steps
         }
-        flags = step_flags([num_steps], [bool(found[rlds.IS_TERMINAL])])
-        for name, flag in found[_FLAGS].items():
-            if len(flag) not in (0, num_steps):
-                raise ValueError(f"{name}: {len(flag)} values, expected {num_steps}")
-            flags[name] = flag if len(flag) else flags[name]
-        origin = found[ORIGIN]
         return SourceEpisode(
-            key=found[_KEY].decode(),
-            steps={**nest(steps), **flags},
-            origin=Origin(origin["file"].decode(), int(origin["begin"]), int(origin["end"])),
-            truncated=bool(found[TRUNCATED]),
-            complete=bool(found[COMPLETE]),
-            final_observation_known=known,
-            metadata=nest(self._episode_values(found.get(_METADATA, {}), values or {})),
+            key=as_text(row[KEY][0]),
+            steps={**nest(steps), **{name: usual[name] for name in rlds.STEP_FLAGS}},
+            origin=Origin(as_text(row[FILE][0]), int(begin), int(end)),
+            truncated=bool(truncated),
+            complete=bool(complete),
+            final_observation_known=bool(known),
+            metadata=nest(self._episode_values(row, values or {})),
         )
 
-    def about(self, data: bytes) -> tuple[str, Outline]:
-        """Returns the key of an episode, and how long it is; decodes nothing else.
-
-        Raises:
-          ValueError: It is damaged.
-        """
-        found = self._outline_decoder.decode(data)
-        num_steps, known = int(found[_NUM_STEPS]), bool(found[rlds.FINAL_OBSERVATION_KNOWN])
-        valid = num_steps - 1 + (bool(found[rlds.IS_TERMINAL]) and not known)
-        return found[_KEY].decode(), Outline(num_steps, max(valid, 0), known)
+    def usual(self, num_steps: int, known: bool, is_terminal: bool) -> dict[str, np.ndarray]:
+        """Returns what follows from how an episode ends; where it is another, that is kept."""
+        usual: dict[str, np.ndarray] = step_flags([num_steps], [is_terminal])
+        if self._derives_discount:
+            discount = np.ones(num_steps, np.float32)
+            discount[num_steps - known :] = 0
+            if is_terminal:
+                discount[max(num_steps - known - 1, 0) :] = 0
+            usual[rlds.DISCOUNT] = discount
+        return usual
 
     def _num_rows(self, num_steps: int, known: bool) -> int:
         """How many rows the format has of what is not `whole`."""
         return num_steps - (known or self.drops_final_row)
 
-    def _value(self, path: str, metadata: Mapping[str, Any]) -> Any:
-        value = metadata[path]
+    def _value(self, path: str, row: Row) -> Any:
+        value = row[EPISODE + path][0]
         if self.episode[path].dtype != str:
             return value
         return value.decode() if isinstance(value, bytes) else as_texts(value)
 
-    def _episode_values(
-        self, metadata: Mapping[str, Any], placed: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _episode_values(self, row: Row, placed: Mapping[str, Any]) -> dict[str, Any]:
         """The values of an episode: those of the sidecar, and those that the format has."""
-        kept = {path: self._value(path, metadata) for path in self._kept}
+        kept = {path: self._value(path, row) for path in self.kept}
         values = {**kept, **placed}
         for clip, first in map(_parts_of, self.clips):
             if clip in placed and kept[clip]:
@@ -368,8 +436,8 @@ class Sidecar:
         gone = self._clip_fields - placed.keys()
         return {path: value for path, value in values.items() if path not in gone}
 
-    def _metadata_of(self, episode: SourceEpisode) -> dict[str, Any]:
-        if not self._kept:
+    def _metadata_of(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
+        if not self.kept:
             return {}
         about = dict(leaves_at(episode.metadata, None))
         values = {path: value for path, value in about.items() if path not in self.episode_places}
@@ -379,26 +447,16 @@ class Sidecar:
             values |= {clip: b"" if rest is None else rest.data}
             values |= {first: np.int64(0 if rest is None else rest.first)}
         columns = dict(leaves_at(stack_values([nest(values)]), None))
-        matched = match_columns(columns, self._kept, rows=1, where=episode.key)
-        return {path: column[0] for path, column in matched.items()}
+        return dict(match_columns(columns, self.kept, rows=1, where=episode.key))
 
-    def _column(
-        self,
-        path: str,
-        columns: Mapping[str, np.ndarray],
-        found: Mapping[str, Any],
-        num_steps: int,
-        known: bool,
-    ) -> np.ndarray:
+    def _column(self, path: str, columns: Mapping[str, np.ndarray], row: Row) -> np.ndarray:
         """A field of all steps."""
-        field = self.steps[path]
+        field, num_steps = self.steps[path], int(row[EPISODES][0])
         if path not in self.places:
-            column = found[rlds.STEPS][path]
-            num_rows = num_steps
+            column, num_rows = row[STEPS + path], num_steps
         else:
-            is_whole = path in self.whole
             column = columns[path]
-            num_rows = num_steps if is_whole else self._num_rows(num_steps, known)
+            num_rows = num_steps - (0 if path in self.whole else int(row[EPISODES][1]))
             if column.dtype.kind == "O" and not (field.is_text or field.encoding):
                 column = _decoded(column, field)
             if num_rows < num_steps == len(column):  # With a placeholder.
@@ -409,7 +467,7 @@ class Sidecar:
         if len(column) != num_rows:
             raise ValueError(f"{path}: {len(column)} rows, expected {num_rows}")
         if num_rows < num_steps:
-            column = np.concatenate([column, found[_FINAL][path]])
+            column = np.concatenate([column, row[FINAL + path]])
         return as_texts(column) if field.dtype == str else np.asarray(column)
 
     @property
@@ -418,7 +476,14 @@ class Sidecar:
 
     @property
     def _others(self) -> list[str]:
-        return [path for path in self.steps if path not in self.places]
+        usual = {rlds.DISCOUNT} if self._derives_discount else set()
+        return [path for path in self.steps if path not in self.places.keys() | usual]
+
+    @property
+    def _derives_discount(self) -> bool:
+        """Whether the discount follows from the flags."""
+        field = self.steps.get(rlds.DISCOUNT)
+        return rlds.DISCOUNT not in self.places and is_derived(rlds.DISCOUNT, field)
 
     @property
     def _clip_fields(self) -> set[str]:
@@ -426,56 +491,73 @@ class Sidecar:
         return {path for camera in self.clips for path in _parts_of(camera)}
 
     @property
-    def _kept(self) -> dict[str, Field]:
+    def kept(self) -> dict[str, Field]:
         """The fields of episodes that the format has not."""
         placed = self.episode_places.keys() - self._clip_fields
         return {path: field for path, field in self.episode.items() if path not in placed}
 
-    # What is made of the fields, for all episodes once.
     @functools.cached_property
-    def _encoder(self) -> tfds_files.ExampleEncoder:
-        return tfds_files.ExampleEncoder(self._features)
-
-    @functools.cached_property
-    def _decoder(self) -> tfds_files.ExampleDecoder:
-        return tfds_files.ExampleDecoder(images_as_bytes(self._features))
-
-    @functools.cached_property
-    def _outline_decoder(self) -> tfds_files.ExampleDecoder:
-        return tfds_files.ExampleDecoder(self._features, _OUTLINE)
-
-    @functools.cached_property
-    def _features(self) -> Features:
-        features = as_features(
-            {
-                **EPISODE_FIELDS,
-                _NUM_STEPS: Field(np.int64),
-                rlds.IS_TERMINAL: Field(np.bool_),
-                _FLAGS: {name: Field(np.bool_, (None,)) for name in rlds.STEP_FLAGS},
-            }
-        )
-        steps = {path: _stored(field) for path, field in self.steps.items()}
-        episode = {path: _stored(field) for path, field in self._kept.items()}
-        tables = {
-            name: Dataset(feature=Features(features={path: steps[path] for path in paths}))
-            for name, paths in ((_FINAL, self._final), (rlds.STEPS, self._others))
+    def stored(self) -> dict[str, Field]:
+        """What a row of each column of the sidecar holds, by the names of the columns."""
+        usual = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,)))
+        if self._derives_discount:
+            usual[rlds.DISCOUNT] = Field(np.float32, (None,))
+        return {
+            KEY: Field(str),
+            FILE: Field(str),
+            **{USUAL + name: field for name, field in usual.items()},
+            **{EPISODE + path: field for path, field in self.kept.items()},
+            **{FINAL + path: self.steps[path] for path in self._final},
+            **{STEPS + path: self.steps[path] for path in self._others},
         }
-        children = {**features, _METADATA: Features(features=episode), **tables}
-        return Features(features=children)
+
+    @functools.cached_property
+    def _older(self) -> OlderRows:
+        final = {path: self.steps[path] for path in self._final}
+        steps = {path: field for path, field in self.steps.items() if path not in self.places}
+        return OlderRows(steps, final, self.kept, self.usual)
+
+
+class LostSidecarError(SourceError):
+    """What an export kept beside data is not there, or belongs to other data."""
 
 
 class SidecarWriter:
-    """Writes a sidecar to a folder, for formats that are one.
+    """Writes a sidecar.
 
     Args:
-      directory: The folder, on this machine.
-      sidecar: What the sidecar holds.
+      sidecar: What it holds.
+      append: Adds bytes to a stream of its columns.
+      finish: Writes the text, when all columns are written.
+      block: See `ColumnsWriter`.
+
+    Attributes:
+      sidecar: See above.
     """
 
-    def __init__(self, directory: Path, sidecar: Sidecar) -> None:
-        self._sidecar = sidecar
-        sidecar.write_text(directory)
-        self._records = TFRecordWriter(stores.as_path(directory / _EPISODES_FILE))
+    def __init__(
+        self,
+        sidecar: Sidecar,
+        append: Callable[[str, bytes], object],
+        finish: Callable[[str], object],
+        **block: int,
+    ) -> None:
+        self.sidecar, self._finish = sidecar, finish
+        self._columns = None
+        if not sidecar.is_about:
+            self._columns = ColumnsWriter(sidecar.stored, append, **block)
+
+    @classmethod
+    def in_folder(cls, directory: Path, sidecar: Sidecar) -> SidecarWriter:
+        """Returns what writes a sidecar to the folder of a dataset, on this machine."""
+        columns = directory / FOLDER / _COLUMNS
+        (columns.parent if sidecar.is_about else columns).mkdir(parents=True, exist_ok=True)
+
+        def append(stream: str, data: bytes) -> None:
+            with open(columns / stream, "ab") as file:
+                file.write(data)
+
+        return cls(sidecar, append, (directory / FOLDER / _TEXT_FILE).write_text)
 
     def add(self, episode: SourceEpisode) -> None:
         """Keeps what belongs to the next episode.
@@ -483,17 +565,26 @@ class SidecarWriter:
         Raises:
           ValueError: The episode has not the fields that were declared.
         """
-        self.add_stored(self._sidecar.pack(episode))
+        self.add_row(self.sidecar.row(episode))
 
-    def add_stored(self, data: bytes) -> None:
+    def add_row(self, row: Row) -> None:
         """Keeps what another sidecar of the same fields has of the next episode."""
-        self._records.write(data)
+        assert self._columns is not None
+        self._columns.add(row)
+
+    def close(self) -> None:
+        """Writes what is left."""
+        columns = self._columns
+        if columns is not None:
+            columns.close()
+        self._finish(self.sidecar.to_json(columns))
 
     def __enter__(self) -> SidecarWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._records.close()
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:
+            self.close()
 
 
 class StoredSidecar:
@@ -502,8 +593,7 @@ class StoredSidecar:
     Args:
       sidecar: What it holds.
       place: What to call it in errors.
-      read: Returns the bytes of an episode; raises what the library that reads the file raises.
-      length: Of how many episodes there are bytes.
+      columns: Its columns; None if it is about the dataset as a whole.
       files: The files beside those of the format, for `Source.inputs`.
 
     Attributes:
@@ -516,33 +606,141 @@ class StoredSidecar:
         self,
         sidecar: Sidecar,
         place: str | os.PathLike[str],
+        columns: Columns | None,
+        files: Sequence[epath.Path] = (),
+    ) -> None:
+        self.sidecar, self.place, self.files = sidecar, os.fspath(place), files
+        self._columns = columns
+
+    @classmethod
+    def from_text(
+        cls,
+        text: bytes,
+        place: str | os.PathLike[str],
+        read: Callable[[str, int, int], Any],
+        files: Sequence[epath.Path] = (),
+    ) -> StoredSidecar:
+        """Returns a sidecar whose columns can be read.
+
+        Args:
+          text: What a `SidecarWriter` wrote.
+          place: See the class.
+          read: Returns bytes of a stream, from one to another.
+          files: See the class.
+
+        Raises:
+          SourceError: The text is damaged.
+        """
+        with source_errors(place):
+            sidecar, columns = Sidecar.from_json(text), None
+            if not sidecar.is_about:
+                content = json.loads(text)
+                sizes = {str(name): int(size) for name, size in content[_SIZES].items()}
+                columns = Columns(sidecar.stored, read, int(content[EPISODES]), sizes)
+        return cls(sidecar, place, columns, files)
+
+    @classmethod
+    def in_folder(
+        cls, directory: str | os.PathLike[str], older: str = "", said: Any = None
+    ) -> StoredSidecar | None:
+        """Returns the sidecar that is in the folder of a dataset; None if there is none.
+
+        Args:
+          directory: The folder of the dataset.
+          older: The folder in it where earlier releases wrote the sidecar.
+          said: The digest of the sidecar that the data names; None if it names none.
+
+        Raises:
+          LostSidecarError: It is missing, or has another digest.
+          SourceError: It is damaged.
+        """
+        check_link(directory)
+        folder = stores.as_path(directory) / FOLDER
+        if not is_there(folder / _TEXT_FILE):
+            return _older_in(stores.as_path(directory) / older, folder, said)
+        (file,) = require_files(folder / _TEXT_FILE)
+        kept = cls.from_text(file.read_bytes(), file, _Files(folder / _COLUMNS), [file])
+        if said is not None and kept.sidecar.digest != said:
+            what = f"it belongs to other data: its digest is {kept.sidecar.digest}"
+            raise _lost(file, what, said)
+        return kept
+
+    def __len__(self) -> int:
+        return 0 if self._columns is None else len(self._columns)
+
+    def check_number(self, number: int) -> None:
+        """Checks that it has a number of episodes: others may have added some to the data.
+
+        Raises:
+          LostSidecarError: It has another number.
+        """
+        if not self.sidecar.is_about and len(self) != number:
+            what = f"it has {len(self)} episodes, and the data {number}"
+            raise _lost(self.place, f"it belongs to other data: {what}")
+
+    def row(self, split: str, index: int) -> int:
+        """Returns the row of an episode of a split."""
+        return index if self.splits is None else self.splits[split][index]
+
+    def key(self, split: str, index: int) -> str:
+        """Returns the key of an episode of a split.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        assert self._columns is not None
+        with source_errors(self.place):
+            return self._columns.keys[self.row(split, index)]
+
+    def outlines(self, split: str) -> Lengths:
+        """Returns how long the episodes of a split are.
+
+        Raises:
+          SourceError: That is damaged.
+        """
+        assert self._columns is not None
+        rows = slice(None)
+        if self.splits is not None:
+            rows = slice(self.splits[split].start, self.splits[split].stop)
+        with source_errors(self.place):
+            return Lengths(*(column[rows] for column in self._columns.outlines))
+
+    def read(self, split: str, index: int) -> Row:
+        """Returns what the sidecar has of an episode of a split, for `Sidecar.unpack`.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        assert self._columns is not None
+        return self._columns.row(self.row(split, index))
+
+
+class PackedSidecar(StoredSidecar):
+    """A sidecar whose rows are packed, each in one piece.
+
+    Args:
+      sidecar: What it holds.
+      place: What to call it in errors.
+      read: Returns the bytes of an episode; raises what the library that reads the file raises.
+      length: Of how many episodes there are bytes.
+      files: The files beside those of the format, for `Source.inputs`.
+
+    Attributes:
+      is_older: Whether an earlier release wrote them. What is slow to read is kept in the cache.
+    """
+
+    is_older = False
+
+    def __init__(
+        self,
+        sidecar: Sidecar,
+        place: str | os.PathLike[str],
         read: Callable[[int], bytes | bytearray],
         length: int,
         files: Sequence[epath.Path] = (),
     ) -> None:
         self.sidecar, self.place, self.files = sidecar, os.fspath(place), files
-        self._read, self._length = read, length
-
-    @classmethod
-    def in_folder(cls, directory: str | os.PathLike[str]) -> StoredSidecar | None:
-        """Returns the sidecar that is in a folder; None if there is none.
-
-        Raises:
-          SourceError: It is damaged.
-        """
-        check_link(directory)
-        place = stores.as_path(directory)
-        if not is_there(place / _TEXT_FILE):
-            return None
-        files = require_files(place / _TEXT_FILE)
-        with source_errors(files[0]):
-            sidecar = Sidecar.from_json(files[0].read_bytes())
-        if sidecar.is_about:
-            return cls(sidecar, files[0], _no_bytes, 0, files)
-        files += require_files(place / _EPISODES_FILE)
-        with source_errors(files[1]):
-            records = tfds_files.open_record_file(files[1], "tfrecord")
-            return cls(sidecar, files[1], records.read, len(records), files)
+        self._packed, self._length = read, length
 
     @classmethod
     def in_arrays(
@@ -552,41 +750,119 @@ class StoredSidecar:
         ends: np.ndarray,
         rows: Callable[[int, int], np.ndarray],
     ) -> StoredSidecar:
-        """Returns the sidecar that is in three arrays of bytes, in a file that holds arrays.
+        """Returns the sidecar that earlier releases wrote to arrays of a file.
 
         Args:
           place: What to call the file in errors.
-          text: What `Sidecar.to_json` returned.
+          text: The text.
           ends: Where the bytes of each episode end, in those of all.
           rows: Returns bytes from one to another.
 
         Raises:
           SourceError: It is damaged.
         """
-        with source_errors(place, field=SIDECAR_TEXT):
+        with source_errors(place):
             sidecar = Sidecar.from_json(np.asarray(text, np.uint8).tobytes())
-            bounds = np.asarray(ends, np.int64).reshape(-1)
-        return cls(sidecar, place, functools.partial(_bytes_of, bounds, rows), len(bounds))
+            bounds = np.concatenate([[0], np.asarray(ends, np.int64).reshape(-1)])
+        read = functools.partial(_bytes_of, bounds, rows)
+        kept = cls(sidecar, place, read, len(bounds) - 1)
+        kept.is_older = True
+        return kept
 
+    @override
     def __len__(self) -> int:
         return self._length
 
-    def if_of(self, number: int) -> StoredSidecar | None:
-        """Returns itself; None if it has not as many episodes, as others added some to the data."""
-        return self if self.sidecar.is_about or self._length == number else None
+    @override
+    def read(self, split: str, index: int) -> Row:
+        return self._row(self.row(split, index))
 
-    def row(self, split: str, index: int) -> int:
-        """Returns the row of an episode of a split."""
-        return index if self.splits is None else self.splits[split][index]
+    def _row(self, row: int, *, in_outline: bool = False) -> Row:
+        with source_errors(self.place, row=row):
+            return self.sidecar.packed_row(bytes(self._packed(row)), in_outline=in_outline)
 
-    def read(self, index: int) -> bytes:
-        """Returns what the sidecar has of an episode, for `Sidecar.unpack`.
+    @property
+    @override
+    def _columns(self) -> Columns:
+        """The keys and the lengths of all episodes."""
+        return self._outlines
 
-        Raises:
-          SourceError: It is damaged.
-        """
-        with source_errors(self.place, row=index):
-            return bytes(self._read(index))
+    @functools.cached_property
+    def _outlines(self) -> Columns:
+        fields = {KEY: Field(str)}
+        file = None if self._length < _FEW else self._cache
+        if file is not None and file.exists():
+            with contextlib.suppress(OSError, ValueError):
+                return unpack(file.read_bytes(), fields)
+        packed = pack(fields, (self._row(row, in_outline=True) for row in range(self._length)))
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_at_once(file, packed, durable=False)
+        return unpack(packed, fields)
+
+    @property
+    def _cache(self) -> Path | None:
+        """Where the keys and the lengths are kept that earlier releases wrote."""
+        if not self.is_older or not os.path.isfile(self.place):
+            return None
+        state = os.stat(self.place)
+        facts = [os.path.realpath(self.place), state.st_size, state.st_mtime_ns]
+        folder = cache_folder("sidecars", json.dumps(facts))
+        return folder and folder / "outlines"
+
+
+class _Files:
+    """Reads the streams of columns from the files of a folder; can be pickled."""
+
+    def __init__(self, folder: epath.Path) -> None:
+        self._folder = folder
+        self._opened: dict[str, Any] = {}
+
+    def __call__(self, stream: str, begin: int, end: int) -> Any:
+        if stream not in self._opened:
+            file = self._folder / stream
+            check_is_file(file)
+            is_local = stores.is_local(file)
+            self._opened[stream] = map_file(file)[0] if is_local else stores.open_binary(file)
+        found = self._opened[stream]
+        if isinstance(found, memoryview):
+            return found[begin:end]
+        found.seek(begin)
+        return found.read(end - begin)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._folder,)
+
+
+def _older_in(directory: epath.Path, folder: epath.Path, said: Any) -> StoredSidecar | None:
+    """The sidecar that an earlier release wrote to a folder."""
+    check_link(directory)
+    if said is not None:
+        raise _lost(folder, "it is missing", said)
+    if not is_there(directory / _OLDER_TEXT):
+        return None
+    files = require_files(directory / _OLDER_TEXT)
+    with source_errors(files[0]):
+        sidecar = Sidecar.from_json(files[0].read_bytes())
+    if sidecar.is_about:
+        return StoredSidecar(sidecar, files[0], None, files)
+    files += require_files(directory / _OLDER_EPISODES)
+    with source_errors(files[1]):
+        records = tfds_files.open_record_file(files[1], "tfrecord")
+        kept = PackedSidecar(sidecar, files[1], records.read, len(records), files)
+    kept.is_older = True
+    return kept
+
+
+def _lost(place: str | os.PathLike[str], what: str, said: Any = None) -> LostSidecarError:
+    """The error of a sidecar that does not belong to the data."""
+    digest = f" of digest {said}" if said is not None else ""
+    return LostSidecarError(
+        f"{what}. The data has a sidecar{digest}, with what its format has no place for, such as "
+        f"final observations and texts. Copy {FOLDER} together with the data",
+        file=place,
+    )
 
 
 def _parts_of(camera: str) -> tuple[str, str]:
@@ -594,22 +870,11 @@ def _parts_of(camera: str) -> tuple[str, str]:
     return f"{camera}/{CLIP}", f"{camera}/{FIRST}"
 
 
-def _no_bytes(index: int) -> bytes:
-    raise IndexError(index)
-
-
-def _bytes_of(ends: np.ndarray, rows: Callable[[int, int], np.ndarray], index: int) -> bytes:
-    begin, end = int(ends[index - 1]) if index else 0, int(ends[index])
+def _bytes_of(bounds: np.ndarray, rows: Callable[[int, int], np.ndarray], index: int) -> bytes:
+    begin, end = bounds[index : index + 2].tolist()
     if not 0 <= begin <= end:
         raise ValueError(f"{SIDECAR_ENDS}: ends before it begins")
     return rows(begin, end).tobytes()
-
-
-def _stored(field: Field) -> Any:
-    """How a field is kept: image files as they are, all else as plain values."""
-    if field.encoding:
-        return Image(shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding)
-    return as_features({"": field})[""]
 
 
 def _decoded(column: np.ndarray, field: Field) -> np.ndarray:

@@ -16,7 +16,7 @@ import html
 import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from etils import epath
@@ -32,9 +32,6 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import has, is_in, leaves_at, named_leaves
-
-if TYPE_CHECKING:
-    from rlds.sources.sidecar import StoredSidecar
 
 __all__ = [
     "ALL_ROWS",
@@ -414,7 +411,8 @@ class Can:
       hold_open: Returns a context in which files stay open, for many reads after one another.
       keeps_keys: Whether what is stored of an episode has its key.
       examples: What copies the episodes as they are stored, as examples of a TFDS dataset.
-      sidecar: Returns what an export has kept beside the data. `rlds.sources.open` puts it together
+      sidecar: Returns what an export has kept beside the data, a `StoredSidecar`, or None.
+        `rlds.sources.open` puts it together
         with the episodes, see `rlds.sources.restored`.
     """
 
@@ -430,7 +428,7 @@ class Can:
     hold_open: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
     keeps_keys: bool = False
     examples: Examples | None = None
-    sidecar: Callable[[], StoredSidecar | None] | None = None
+    sidecar: Callable[[], Any] | None = None
 
 
 class AnySource(abc.ABC):
@@ -462,15 +460,6 @@ class AnySource(abc.ABC):
     bases: Sequence[Source] = ()
     may_grow: bool = False
     opened: Files | None = None
-
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a path seems to be what the source reads, after a look at little of it.
-
-        For `rlds.sources.open`. An `OSError` or a `ValueError` means that it is not.
-        """
-        del path
-        return False
 
     @property
     @abc.abstractmethod

@@ -15,7 +15,8 @@ from rlds.tfds.columns import fit_steps, fit_value
 from rlds.tfds.examples import ExampleEncoder
 from rlds.tfds.features import TensorStorage, check_readable, lossless_config
 from rlds.tfds.growing import growing_dataset, new_info
-from rlds_ecosystem import install_command, stores
+from rlds_ecosystem import install_command
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.json_values import to_json
 from tfds_files.appending import AppendingWriter

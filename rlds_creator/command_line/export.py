@@ -5,16 +5,15 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import override
 
 import rlds_ecosystem
 from rlds_creator.exporting.targets import FORMATS
 from rlds_tools.command_line.printing import prints_result, wants_progress
-from rlds_tools.results import Block, Result, count, next_commands, size_of
+from rlds_tools.results import Result
 
 if TYPE_CHECKING:
     from rlds_creator.exporting.recordings import Named, RecordedEpisode
@@ -26,46 +25,6 @@ Examples:
 """
 
 _STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
-
-
-@dataclasses.dataclass(frozen=True)
-class Export(Result):
-    """What was exported.
-
-    Attributes:
-      path: The folder, or the ZIP file.
-      format: The format of the data.
-      data: The data, relative to the folder.
-      episodes: How many episodes it has.
-      steps: How many steps they have.
-      cut: How many episodes end at one of the labels, before their last step.
-      bytes: The size of all files.
-      left_out: For each state how many episodes were left out because of it.
-    """
-
-    path: str
-    format: str
-    data: str
-    episodes: int
-    steps: int
-    cut: int
-    bytes: int
-    left_out: Mapping[str, int]
-
-    @override
-    def blocks(self) -> Iterator[Block]:
-        yield (
-            f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} · "
-            f"{self.format} · {size_of(self.bytes)}"
-        )
-        if self.cut:
-            yield f"{count(self.cut, 'episode')} cut at a label"
-        if self.left_out:
-            states = ", ".join(f"{number:,} {state}" for state, number in self.left_out.items())
-            yield f"left out: {states}"
-        if not self.path.endswith(".zip"):
-            data = os.path.join(self.path, self.data)
-            yield next_commands(["inspect", data], ["validate", data])
 
 
 @click.command(epilog=EXAMPLES)
@@ -165,16 +124,7 @@ def command(
         if error.details:
             error.add_note(error.details)
         raise
-    return Export(
-        path=exported.output,
-        format=format,
-        data=exported.paths[0],
-        episodes=exported.num_episodes,
-        steps=exported.num_steps,
-        cut=exported.num_cut,
-        bytes=exported.num_bytes,
-        left_out=left_out,
-    )
+    return dataclasses.replace(exported, left_out=left_out)
 
 
 def _chosen(

@@ -5,7 +5,7 @@
 Knows no server and no database: all it needs is in the directories of the episodes.
 
 recordings      an episode on the disk: its log, and what was said about it
-merging         several of them as one log, with their tags in the steps
+recipes         which of them a download has, in which order, and what changes of them
 targets         the formats
 exports         all of that, put together: a folder, or a ZIP file
 jobs            exports in processes of their own

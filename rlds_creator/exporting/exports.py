@@ -6,48 +6,69 @@ import collections
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from rlds_creator.exporting.archives import write_archive
-from rlds_creator.exporting.merging import Selection, tag_field
+from rlds_creator.exporting.recipes import Recipe, tag_field
 from rlds_creator.exporting.recordings import ExportError
-from rlds_creator.exporting.targets import FORMATS, Format, WriteRequest
+from rlds_creator.exporting.targets import FORMATS, Format
 from rlds_ecosystem import version
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.names import what_there_is
 from rlds_tools.converting import dataset_name
-from rlds_tools.results import count
+from rlds_tools.results import Block, Result, count, next_commands, size_of
 
 if TYPE_CHECKING:
     from rlds.sources import Placement
 
-__all__ = ["Exported", "export"]
+__all__ = ["Download", "export"]
 
-# How much of the work a ZIP file is, and how much of the rest the log for another format.
-_PART_OF_ZIP, _PART_OF_LOG = 0.2, 0.5
+# How much of the work a ZIP file is.
+_PART_OF_ZIP = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
-class Exported:
+class Download(Result):
     """What an export has made.
 
     Attributes:
-      num_episodes: How many episodes it has.
-      num_steps: How many steps they have.
-      num_cut: How many of them end at a label before their last step.
-      paths: The data in its format, relative to the folder of the export.
-      output: The folder, or the ZIP file.
-      num_bytes: The size of all files.
+      path: The folder, or the ZIP file.
+      format: The format of the data.
+      data: The data, relative to the folder.
+      episodes: How many episodes it has.
+      steps: How many steps they have.
+      cut: How many episodes end at one of the labels, before their last step.
+      bytes: The size of all files.
+      left_out: For each state how many episodes were left out because of it.
     """
 
-    num_episodes: int
-    num_steps: int
-    num_cut: int
-    paths: Sequence[str]
-    output: str
-    num_bytes: int
+    path: str
+    format: str
+    data: str
+    episodes: int
+    steps: int
+    cut: int
+    bytes: int
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @override
+    def blocks(self) -> Iterator[Block]:
+        yield (
+            f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} · "
+            f"{self.format} · {size_of(self.bytes)}"
+        )
+        if self.cut:
+            yield f"{count(self.cut, 'episode')} cut at a label"
+        if self.left_out:
+            states = ", ".join(f"{number:,} {state}" for state, number in self.left_out.items())
+            yield f"left out: {states}"
+        if not self.path.endswith(".zip"):
+            data = os.path.join(self.path, self.data)
+            yield next_commands(["inspect", data], ["validate", data])
 
 
 def export(
@@ -61,7 +82,7 @@ def export(
     options: Sequence[str] = (),
     archive: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> Exported:
+) -> Download:
     """Exports recorded episodes.
 
     The folder of an export has the data, in `NAME`, `NAME/1.0.0` or `NAME-v0` as the format has it,
@@ -79,8 +100,8 @@ def export(
     Args:
       directories: For each episode the directory of its log, with its `annotations.json`.
       output: The folder, or the ZIP file; must not exist yet, or be an empty folder.
-      format: One of `FORMATS`. For all but the log, the longest episode has to fit into memory a
-        few times, uncompressed; of a log only some steps are in memory at a time.
+      format: One of `FORMATS`. The longest episode has to fit into memory a few times,
+        uncompressed.
       name: What the data is called, in any words; its files get a name that is made of them.
       keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,
         `time`, `fps`, `camera` and `quality` of the steps, `notes` of the episodes.
@@ -105,7 +126,7 @@ def export(
     target, report = Path(output), progress or (lambda _: None)
     file_name = dataset_name(name)
     with made_at_once(target) as made:
-        selection = Selection(
+        recipe = Recipe(
             [os.fspath(directory) for directory in directories],
             keep_internal=keep_internal,
             end_at=end_at,
@@ -114,34 +135,28 @@ def export(
         folder = made.with_name(f"{made.name}.files") if archive else made
         folder.mkdir()
         end = 1 - _PART_OF_ZIP * archive
-        placements: Sequence[Placement] = ()
-        if chosen.write is None:
-            data = folder / file_name
-            selection.write_log(os.fspath(data), _part(report, 0, end))
-        else:
-            log = made.with_name(f"{made.name}.log")
-            selection.write_log(os.fspath(log), _part(report, 0, end * _PART_OF_LOG))
-            progress_of_data = _part(report, end * _PART_OF_LOG, end)
-            wanted = WriteRequest(log, folder, file_name, options, progress_of_data)
-            try:
-                data, placements = chosen.write(wanted)
-            except ValueError as error:
-                text = f"{chosen.title} cannot hold these episodes: {error}"
-                raise ExportError(text.replace(os.fspath(log), file_name)) from error
-        path = data.relative_to(folder).as_posix()
-        _describe(folder, chosen, name, path, selection, end_at, placements)
+        try:
+            data, placements = chosen.write(
+                recipe, folder, file_name, options, lambda done: report(end * done)
+            )
+        except ValueError as error:
+            raise _as_export_error(error, chosen, folder, recipe) from error
+        download = Download(
+            path=os.fspath(output),
+            format=format,
+            data=data.relative_to(folder).as_posix(),
+            episodes=len(recipe.recordings),
+            steps=sum(recipe.lengths),
+            cut=recipe.num_cut,
+            bytes=0,
+        )
+        _describe(folder, chosen, name, download, recipe, end_at, placements)
         num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
+        report(end)
         if archive:
-            write_archive(folder, made, file_name, _part(report, end, 1))
+            write_archive(folder, made, file_name, lambda done: report(end + (1 - end) * done))
             num_bytes = made.stat().st_size
-    return Exported(
-        num_episodes=len(selection.episodes),
-        num_steps=selection.num_steps,
-        num_cut=selection.num_cut,
-        paths=[path],
-        output=os.fspath(output),
-        num_bytes=num_bytes,
-    )
+    return dataclasses.replace(download, bytes=num_bytes)
 
 
 def _format(name: str) -> Format:
@@ -153,99 +168,67 @@ def _format(name: str) -> Format:
     return chosen
 
 
-def _part(report: Callable[[float], None], begin: float, end: float) -> Callable[[float], None]:
-    """Reports the progress of a part of the work."""
-    return lambda done: report(begin + (end - begin) * done)
+def _as_export_error(
+    error: ValueError, chosen: Format, folder: Path, recipe: Recipe
+) -> ExportError:
+    """Returns what went wrong, without paths."""
+    from rlds.raw_files.untrusted import SourceError
+
+    if isinstance(error, ExportError):
+        return error
+    text = f"{chosen.title} cannot hold these episodes: {error}"
+    if isinstance(error, SourceError):
+        of = [one.name for one in recipe.recordings if error.file.startswith(one.directory)]
+        text = f"episode {of[0] if of else error.episode}: {error.what}"
+    for place in {str(folder), *(os.path.dirname(one.directory) for one in recipe.recordings)}:
+        text = text.replace(f"{place}/", "")
+    return ExportError(text, details=str(error))
 
 
 def _describe(
     folder: Path,
     chosen: Format,
     name: str,
-    path: str,
-    selection: Selection,
+    download: Download,
+    recipe: Recipe,
     end_at: Sequence[str],
     placements: Sequence[Placement],
 ) -> None:
     """Writes what says what an export is, for people and for programs."""
-    states = collections.Counter(
-        "" if state is None else state.value
-        for state in (episode.annotations.state for episode in selection.episodes)
-    )
+    states = collections.Counter(str(one.annotations.state or "") for one in recipe.recordings)
     described: dict[str, Any] = {
         "name": name,
         "format": chosen.name,
-        "data": path,
-        "num_episodes": len(selection.episodes),
-        "num_steps": selection.num_steps,
-        "num_cut": selection.num_cut,
+        "data": download.data,
+        "num_episodes": download.episodes,
+        "num_steps": download.steps,
+        "num_cut": download.cut,
         "states": dict(sorted(states.items())),
-        "studies": sorted({episode.annotations.study.name for episode in selection.episodes}),
-        "environments": sorted({episode.environment for episode in selection.episodes}),
-        "step_tags": [tag_field(label) for label in selection.labels],
+        "studies": sorted({episode.annotations.study.name for episode in recipe.recordings}),
+        "environments": sorted({episode.environment for episode in recipe.recordings}),
+        "step_tags": [tag_field(label) for label in recipe.labels],
         "end_at": list(end_at),
         "changed": [str(one) for one in placements if one.how in ("changed", "lost")],
         "sidecar": [one.field for one in placements if one.how == "sidecar"],
-        "keep_internal": selection.keep_internal,
+        "keep_internal": recipe.keep_internal,
         "software": f"rlds-ecosystem {version()}",
     }
     beside = [f"`{one}`" for one in described["sidecar"]]
     (folder / "metadata.json").write_text(
         json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    (folder / "README.md").write_text(
-        _README.format(
-            path=path,
+    about = (
+        Path(__file__)
+        .with_name("readme.md")
+        .read_text("utf-8")
+        .format(
+            path=download.data,
             title=chosen.title,
-            num_episodes=count(len(selection.episodes), "episode"),
-            num_steps=count(selection.num_steps, "step"),
-            opening=chosen.opening.format(path=path),
+            num_episodes=count(download.episodes, "episode"),
+            num_steps=count(download.steps, "step"),
+            opening=chosen.opening.format(path=download.data),
             changed="".join(f"- Changed or lost: {one}\n" for one in described["changed"])
             + (f"- Only in `rlds.sources.open`: {', '.join(beside)}\n" if beside else ""),
-        ),
-        encoding="utf-8",
+        )
     )
-
-
-_README = """\
-# {path}
-
-Episodes that people played in the browser, recorded with `rlds create` of the RLDS ecosystem.
-
-- {title} · {num_episodes} · {num_steps}
-- Open it in Python: `{opening}`
-- Look at it: `rlds inspect {path}`
-{changed}
-`metadata.json` has the names of the studies and the environments, and how the export was made.
-
-## What the episodes hold
-
-The observations, actions, rewards and discounts are those of the environment. Beside them:
-
-| field of a step | |
-|---|---|
-| `tag:LABEL` | whether an annotator gave the label to the step |
-| `image` | the picture that the player saw, a file |
-| `keys` | the inputs that made the action that led here: JSON, their names and values |
-| `inputs` | what the player did since the step before: JSON, `[[ms, name, value, key], ...]` |
-| `info` | what the environment said beside the observation, JSON |
-| `time` | when the step was recorded, in seconds since 1970 |
-| `fps`, `camera`, `quality` | how the environment was shown |
-
-All but the tags are there only if the export was asked to keep them.
-
-| field of an episode | |
-|---|---|
-| `agent_id` | stands for the player; the same one has another in another study |
-| `episode_id` | the identifier of the recording |
-| `episode_index` | which one of this export it is |
-| `num_steps` | how many steps it has, with the one of the reset |
-| `total_reward` | the sum of its rewards |
-| `state` | `completed`, `cancelled`, `rejected`, `abandoned` or `failed` |
-| `reason` | `terminated`, `truncated`, `user`, `expired`, `failed`, `stopped`; `tag` if cut |
-| `success` | what the player said |
-| `is_practice` | whether it is practice; only if any of the episodes is |
-| `consent`, `consent_time` | the text to which the player had agreed, and when; only if any had |
-| `tags` | the tags that annotators gave to the episode as a whole: a list in JSON |
-| `notes` | what annotators wrote about it, if the export was asked to keep it |
-"""
+    (folder / "README.md").write_text(about, encoding="utf-8")

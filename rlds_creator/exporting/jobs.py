@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rlds_creator.exporting.exports import Exported
+from rlds_creator.exporting.exports import Download
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.model import Identifier, Name
 from rlds_tools.converting import dataset_name
@@ -23,6 +23,8 @@ __all__ = ["ExportRequest", "Job"]
 
 # How long a process has to clean up after itself, in seconds.
 _PATIENCE = 5.0
+# What a request says to `export`; the rest says of which episodes.
+_ARGUMENTS = ("format", "name", "keep_internal", "end_at", "options")
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,15 +76,12 @@ class Job:
     ) -> None:
         self.progress = 0.0
         self._output = Path(output)
-        self._task: asyncio.Task[Exported] | None = None
+        self._task: asyncio.Task[Download] | None = None
+        wanted = msgspec.to_builtins(request)
         self._job = {
+            **{name: wanted[name] for name in _ARGUMENTS},
             "directories": [os.fspath(directory) for directory in directories],
             "output": os.fspath(self._output / f"{dataset_name(request.name)}.zip"),
-            "format": request.format,
-            "name": request.name,
-            "keep_internal": request.keep_internal,
-            "end_at": list(request.end_at),
-            "options": list(request.options),
             "archive": True,
         }
 
@@ -105,7 +104,7 @@ class Job:
         if self._task is not None:
             self._task.cancel()
 
-    async def result(self) -> Exported:
+    async def result(self) -> Download:
         """Waits until it is done; who waits may be cancelled without an effect on the job.
 
         Raises:
@@ -119,7 +118,7 @@ class Job:
         self,
         progress: Callable[[float], None] | None,
         turn: asyncio.Semaphore | None,
-    ) -> Exported:
+    ) -> Download:
         async with turn or contextlib.nullcontext():
             try:
                 self._output.mkdir(parents=True, exist_ok=True)
@@ -132,7 +131,7 @@ class Job:
                         elif "error" in message:
                             raise ExportError(message["error"], details=message["details"])
                         else:
-                            return Exported(**message["done"])
+                            return Download(**message["done"])
                 raise ExportError("the export failed: its process was killed")
             except BaseException:
                 shutil.rmtree(self._output, ignore_errors=True)

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
@@ -17,8 +17,10 @@ import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
-from rlds_creator.model import Consent, EpisodeState, Verdict
+from rlds_creator.labelling import NOTE, holding, label_row, rows_of_verdicts
+from rlds_creator.model import Consent, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
+from rlds_creator.worker.recording import total
 from rlds_ecosystem.model.errors import DamagedDataError, EnvLoggerError
 
 __all__ = [
@@ -28,7 +30,6 @@ __all__ = [
     "ExportError",
     "Named",
     "RecordedEpisode",
-    "Tag",
     "find_recordings",
     "is_recording",
 ]
@@ -59,13 +60,23 @@ class ExportError(ValueError):
         self.details = details
 
 
-class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag on an episode, or on consecutive steps of it; see `model.AnnotatedRange`."""
+class EarlierTag(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag in the annotations that earlier releases wrote."""
 
     label: _Label
     first: _Step | None = None
     last: _Step | None = None
     author: str = ""
+    created: float = 0.0
+
+
+class EarlierVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict in the annotations that earlier releases wrote."""
+
+    state: EpisodeState
+    success: bool | None = None
+    author: str = ""
+    created: float = 0.0
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +94,9 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
       reason: Why it ended.
       success: What the player said.
       notes: What annotators wrote.
-      tags: The tags.
-      verdicts: What was said of its worth, if others than its player did.
+      labels: The rows of its labels, with those that hold no more.
+      tags: Tags that an earlier release wrote.
+      verdicts: Verdicts that an earlier release wrote.
       study: Of which it is.
       environment: Which was played.
       is_practice: Whether it is practice, and no data.
@@ -95,12 +107,39 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     success: bool | None = None
     notes: str = ""
-    tags: tuple[Tag, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    labels: tuple[LabelRow, ...] = ()
+    tags: tuple[EarlierTag, ...] = ()
+    verdicts: tuple[EarlierVerdict, ...] = ()
     study: Named = Named()
     environment: Named = Named()
     is_practice: bool = False
     consent: Consent | None = None
+
+    def rows(self, player: str = "") -> list[LabelRow]:
+        """Returns the rows of labels, of earlier releases as well.
+
+        Args:
+          player: Whom earlier releases call the player.
+        """
+        rows = [*self.labels, *rows_of_verdicts(self.verdicts, player)]
+        if self.notes and not self.labels:
+            rows.append(label_row(NOTE, self.notes))
+        for tag in self.tags:
+            last = tag.first if tag.last is None else tag.last
+            end = None if last is None else last + 1
+            if end is None or end > (tag.first or 0):
+                where = {"begin": tag.first, "end": end}
+                said = {"annotator": tag.author, "at": tag.created}
+                rows.append(label_row(tag.label, True, **where, **said))
+        return rows
+
+    def tags_that_hold(self) -> list[LabelRow]:
+        """Returns the tags that hold, in the order in which they were set."""
+        return [row for row in holding(self.rows()) if row.type == "flag"]
+
+    def tags_of_episode(self) -> list[str]:
+        """Returns the tags of the episode as a whole, in the order in which they were set."""
+        return [*dict.fromkeys(tag.layer for tag in self.tags_that_hold() if tag.begin is None)]
 
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> Self:
@@ -132,15 +171,13 @@ class RecordedEpisode:
       directory: The directory of its log.
       annotations: What was said about it.
       metadata: What was recorded about the episode.
-      log_metadata: What was recorded about its log, with the specs as they are stored.
       specs: The specs of the environment, by name.
-      num_steps: How many steps were recorded.
+      num_steps: The number of recorded steps.
     """
 
     directory: str
     annotations: Annotations
     metadata: Mapping[str, Any]
-    log_metadata: Mapping[str, Any]
     specs: Mapping[str, Any]
     num_steps: int
 
@@ -162,13 +199,10 @@ class RecordedEpisode:
                     "expected 1"
                 )
             metadata = reader.episode_metadata()[0]
-            if metadata is None:
-                metadata = {}
             return cls(
                 directory=os.fspath(directory),
                 annotations=annotations,
-                metadata=metadata if isinstance(metadata, dict) else {"episode_metadata": metadata},
-                log_metadata=dict(reader.metadata()),
+                metadata=metadata if isinstance(metadata, dict) else {},
                 specs={
                     "observation": reader.observation_spec(),
                     "action": reader.action_spec(),
@@ -203,31 +237,20 @@ class RecordedEpisode:
     def tagged_steps(self) -> dict[str, np.ndarray]:
         """Returns for each label on steps whether each of them has it."""
         flags: dict[str, np.ndarray] = {}
-        for tag in self.annotations.tags:
-            if tag.first is None or tag.first >= self.num_steps:
-                continue
-            last = tag.first if tag.last is None else tag.last
-            column = flags.setdefault(tag.label, np.zeros(self.num_steps, np.bool_))
-            column[tag.first : min(last, self.num_steps - 1) + 1] = True
+        for tag in self.annotations.tags_that_hold():
+            if tag.begin is not None:
+                column = flags.setdefault(tag.layer, np.zeros(self.num_steps, np.bool_))
+                column[tag.begin : tag.end] = True
         return {label: column for label, column in flags.items() if column.any()}
 
-    def episode_labels(self) -> list[str]:
-        """Returns the tags of the episode as a whole, in the order in which they were set."""
-        labels = [tag.label for tag in self.annotations.tags if tag.first is None]
-        return list(dict.fromkeys(labels))
-
-    def steps(self, *, has_packets: bool = False) -> Iterator[envlogger.StepData]:
-        """Reads the steps, of which only some are in memory at a time.
-
-        Args:
-          has_packets: Whether they have the packets of video in the place of its frames.
+    def total_reward(self, num_steps: int) -> float:
+        """Returns the sum of the rewards of the first steps.
 
         Raises:
           ExportError: One of them cannot be read.
         """
-        video: Literal["packets", "frames"] = "packets" if has_packets else "frames"
-        with _errors_of(self.directory), envlogger.Reader(self.directory, video=video) as reader:
-            yield from reader.episodes[0]
+        with _errors_of(self.directory), envlogger.Reader(self.directory) as reader:
+            return sum(total(reader.episodes[0][row].timestep.reward) for row in range(num_steps))
 
 
 def find_recordings(path: str | os.PathLike[str]) -> list[str]:

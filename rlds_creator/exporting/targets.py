@@ -1,57 +1,23 @@
-"""Export formats of recordings: a format is a line in a table, and a function."""
+"""Export formats of recordings: a format is a line in a table."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from rlds_ecosystem import install_command
 
 if TYPE_CHECKING:
-    from rlds.formats.logs.source import EnvLoggerSource
-    from rlds.sources import Placement, SourceEpisode
+    from rlds.sources import Placement
+    from rlds_creator.exporting.recipes import Recipe
 
-__all__ = ["FORMATS", "Format", "WriteRequest"]
+__all__ = ["FORMATS", "Format"]
 
-_DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
+_OPENING = 'rlds.sources.open("{path}")'
 _VERSION = "1.0.0"
-# About how large a file of a dataset gets.
-_BYTES_PER_SHARD = 1 << 28
-
-
-@dataclasses.dataclass(frozen=True)
-class WriteRequest:
-    """A log that becomes data in another format.
-
-    Attributes:
-      log: The log.
-      folder: The folder of the export.
-      name: The name of the data.
-      options: Options of the format, as `rlds convert -T` takes them.
-      progress: Called with how much is done, from 0 to 1.
-    """
-
-    log: Path
-    folder: Path
-    name: str
-    options: Sequence[str]
-    progress: Callable[[float], None]
-
-    def source(self) -> EnvLoggerSource:
-        """Opens the log."""
-        from rlds.formats.logs.source import EnvLoggerSource
-
-        source = EnvLoggerSource(self.log)
-        source.about = source.about.replace(description=_DESCRIPTION)
-        return source
-
-
-# Returns where the data is, and what becomes of each field, if the format reports it.
-Write: TypeAlias = "Callable[[WriteRequest], tuple[Path, Sequence[Placement]]]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,18 +27,22 @@ class Format:
     Attributes:
       name: Its name.
       title: Its name, for people.
+      module: A module that must be installed; "" if it needs none.
+      extra: The extra that installs it.
       opening: Python code that opens the data, with `{path}` in it.
-      extra: The extra that installs its dependencies; "" if it needs none.
-      modules: Modules that must be installed.
-      write: Writes the data of a log. None for the log itself.
+      place: Where the data of a name is, in the folder of the export.
+      defaults: Options of the format, unless others are given.
+      source: What `rlds.sources` calls the format, if that is another name.
     """
 
     name: str
     title: str
-    opening: str
+    module: str = ""
     extra: str = ""
-    modules: Sequence[str] = ()
-    write: Write | None = None
+    opening: str = _OPENING
+    place: Callable[[str], str] = "{}".format
+    defaults: Callable[[str], Mapping[str, Any]] = lambda name: {}
+    source: str = ""
 
     @property
     def requires(self) -> str:
@@ -82,83 +52,77 @@ class Format:
     @property
     def installed(self) -> bool:
         """Whether its dependencies are installed."""
-        return all(importlib.util.find_spec(module) is not None for module in self.modules)
+        return not self.module or importlib.util.find_spec(self.module) is not None
+
+    def write(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        name: str,
+        options: Sequence[str],
+        progress: Callable[[float], None],
+    ) -> tuple[Path, Sequence[Placement]]:
+        """Writes the episodes of a recipe, and their labels.
+
+        Args:
+          recipe: The recipe.
+          folder: The folder of the export.
+          name: The name of the data.
+          options: Options of the format, as `rlds convert -T` takes them.
+          progress: Called when an episode is read, with the fraction that has been read by then.
+
+        Returns:
+          The place of the data, and what becomes of each field.
+
+        Raises:
+          SourceError: An episode is damaged.
+          ValueError: The format cannot hold the episodes, or there is no such option.
+        """
+        from rlds.sources import exporting
+        from rlds.sources.options import options_of, parse_options
+        from rlds_creator.exporting.labels import write_labels
+
+        format = self.source or self.name
+        kind = exporting.export_class(format)
+        given = parse_options(options_of(kind), options, format)
+        path = folder / kind.part_name(self.place(name))
+        episodes = recipe.episodes(progress)
+        writer = exporting.prepare(episodes, format, **{**self.defaults(name), **given})
+        made = exporting.write_export(writer, path, verify=False, allow_loss=True)
+        write_labels(recipe, path, format, **writer.read_options())
+        return path, made.placements
 
 
-def _write_tfds(wanted: WriteRequest) -> tuple[Path, Sequence[Placement]]:
-    from rlds.feeds import materialise
-    from rlds.sources.episodes import Episodes
-
-    class Reported(Episodes):
-        def __iter__(self) -> Iterator[SourceEpisode]:
-            for number, episode in enumerate(super().__iter__(), 1):
-                # In place of its number: that of the recording is the same in all exports.
-                name = episode.metadata.get("recorded_episode_id", episode.key)
-                yield dataclasses.replace(episode, key=str(name))
-                wanted.progress(number / len(self))
-
-    if wanted.options:
-        raise ValueError("TFDS has no options here")
-    episodes = Reported(wanted.source())
-    num_bytes = sum(file.stat().st_size for file in wanted.log.rglob("*") if file.is_file())
-    made = materialise(
-        episodes,
-        wanted.folder / wanted.name / _VERSION,
-        name=wanted.name,
-        images="png",
-        max_episodes_per_shard=max(1, len(episodes) * _BYTES_PER_SHARD // num_bytes),
-    )
-    return Path(made), ()
-
-
-def _write_other(
-    format: str, suffix: str, defaults: Mapping[str, Any], wanted: WriteRequest
-) -> tuple[Path, Sequence[Placement]]:
-    """Writes a format of `rlds.sources.exports`, which reports no progress."""
-    from rlds import sources
-    from rlds.sources.exporting import export_class
-    from rlds.sources.options import options_of, parse_options
-
-    writer = export_class(format)
-    given = {**defaults, **parse_options(options_of(writer), wanted.options, format)}
-    path = wanted.folder / writer.part_name(f"{wanted.name}{suffix}")
-    made = sources.export(wanted.source(), format, path, verify=False, allow_loss=True, **given)
-    return path, made.placements
-
-
-def _other(
-    name: str, title: str, module: str = "", extra: str = "", suffix: str = "", **defaults: Any
-) -> Format:
-    return Format(
-        name,
-        title,
-        'rlds.sources.open("{path}")',
-        extra=extra,
-        modules=(module,) if module else (),
-        write=functools.partial(_write_other, name, suffix, defaults),
-    )
+def _gzip(name: str) -> Mapping[str, Any]:
+    return {"compression": "gzip"}
 
 
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (
-        Format("log", "EnvLogger log", 'envlogger.Reader("{path}")'),
+        Format(
+            "log",
+            "EnvLogger log",
+            opening='envlogger.Reader("{path}")',
+            source="envlogger",
+        ),
         Format(
             "tfds",
             "TFDS dataset",
-            'tfds.builder_from_directory("{path}").as_dataset()',
-            write=_write_tfds,
+            opening='tfds.builder_from_directory("{path}").as_dataset()',
+            place=f"{{}}/{_VERSION}".format,
+            defaults=lambda name: {"name": name, "version": _VERSION},
         ),
-        _other("minari", "Minari dataset", "h5py", "hdf5", suffix="-v0", compression="gzip"),
-        _other("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
-        _other("robomimic", "robomimic (HDF5)", "h5py", "hdf5", compression="gzip"),
-        _other("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),
-        _other("webdataset", "WebDataset"),
-        _other("mcap", "MCAP files", "mcap", "ros"),
-        _other("aloha", "ALOHA (HDF5)", "h5py", "hdf5"),
-        _other("maniskill", "ManiSkill (HDF5)", "h5py", "hdf5"),
-        _other("d4rl", "D4RL (HDF5)", "h5py", "hdf5"),
-        _other("d3rlpy", "d3rlpy (HDF5)", "h5py", "hdf5"),
+        Format("minari", "Minari dataset", "h5py", "hdf5", place="{}-v0".format, defaults=_gzip),
+        Format("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
+        Format("robomimic", "robomimic (HDF5)", "h5py", "hdf5", defaults=_gzip),
+        Format("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),
+        Format("webdataset", "WebDataset"),
+        Format("mcap", "MCAP files", "mcap", "ros"),
+        Format("aloha", "ALOHA (HDF5)", "h5py", "hdf5"),
+        Format("maniskill", "ManiSkill (HDF5)", "h5py", "hdf5"),
+        Format("d4rl", "D4RL (HDF5)", "h5py", "hdf5"),
+        Format("d3rlpy", "d3rlpy (HDF5)", "h5py", "hdf5"),
     )
 }
 

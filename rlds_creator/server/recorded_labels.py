@@ -7,25 +7,27 @@ from contextlib import AbstractContextManager
 
 from typing_extensions import override
 
-from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Person, Verdict
+from rlds_creator.labelling import JUDGED, PLAY, SUCCESS, VERDICT
+from rlds_creator.model import Episode, LabelRow, Person
 from rlds_creator.server.errors import BadRequestError
 from rlds_creator.server.permissions import May, may
 from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import refusals
 from rlds_creator.store import Store
-from rlds_creator.store.episodes import JUDGED
-from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLabel, ShownLayer
+from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLabel, ShownLayer, shown
 
 __all__ = ["RecordedLabels"]
 
-_VERDICT = ShownLayer(
-    name="verdict",
-    type="choice",
-    choices=tuple(JUDGED),
-    whole=True,
-    doc="Quality of the episode. The player gives the first verdict, and the last one counts.",
+_CHOICES = (
+    ShownLayer(
+        name=VERDICT,
+        type="choice",
+        choices=tuple(JUDGED),
+        whole=True,
+        doc="Quality of the episode. The player gives the first verdict, and the last one counts.",
+    ),
+    ShownLayer(name=SUCCESS, type="choice", choices=("yes", "no"), whole=True),
 )
-_SUCCESS = ShownLayer(name="success", type="choice", choices=("yes", "no"), whole=True)
 
 
 class RecordedLabels(EpisodeLabels):
@@ -60,48 +62,46 @@ class RecordedLabels(EpisodeLabels):
             )
             for one in labels
         ]
-        return [_VERDICT, _SUCCESS, *tags]
+        return [*_CHOICES, *tags]
 
     @override
     def labels(self) -> list[ShownLabel]:
-        tags = [self._tag(tag) for tag in self._store.tags(self._episode.id)]
-        return [*self._verdict(), *tags]
+        rows = self._store.labels(self._episode.id)
+        sees_all, me = may(self._person, May.SEE), self._person.id
+        found = []
+        for layer in _CHOICES:
+            words = [row for row in rows if (row.type, row.layer) == ("choice", layer.name)]
+            found += [
+                self._shown(row, decides=number == 0)
+                for number, row in enumerate(reversed(words))
+                if sees_all or number == 0 or row.annotator == me
+            ]
+        tags = [row for row in rows if row.type == "flag"]
+        tags.sort(key=lambda row: (row.begin is not None, row.begin, row.end or 0, row.layer))
+        return [*found, *map(self._shown, tags)]
 
     @override
     def add(self, said: Said) -> ShownLabel:
-        id, by = self._episode.id, self._person.id
-        if said.type == "flag" and said.value is True:
-            tag = self._store.add_tag(id, said.layer, said.first, said.last, by=by)
-            self._recordings.annotate(id)
-            return self._tag(tag)
-        if (said.layer, said.first) == ("success", None) and said.value in ("yes", "no"):
-            self._store.judge_episode(id, success=said.value == "yes", by=by)
-        elif (said.layer, said.first) == ("verdict", None) and said.value in tuple(JUDGED):
-            self._store.judge_episode(id, EpisodeState(said.value), by=by)
-        else:
+        if isinstance(said.value, float) or (said.type == "flag") != (said.value is True):
             raise BadRequestError("Recordings have only tags, a verdict and a success.")
-        self._recordings.annotate(id)
-        return next(one for one in self._verdict() if one.layer == said.layer)
+        row = self._store.add_label(
+            self._episode.id, said.layer, said.value, said.first, said.end, by=self._person.id
+        )
+        self._recordings.annotate(self._episode.id)
+        return self._shown(row, decides=True if row.type == "choice" else None)
 
     @override
     def retract(self, label: str) -> None:
-        by = self._person.id
-        if label.startswith("verdict:"):
+        rows = self._store.labels(self._episode.id)
+        if any((row.id, row.layer, row.type) == (label, VERDICT, "choice") for row in rows):
             raise BadRequestError("A verdict cannot be removed. Change it instead.")
-        if label.startswith("success:"):
-            changed = self._store.judge_episode(self._episode.id, success=None, by=by).id
-        else:
-            changed = self._store.remove_tag(label, by=by).episode
-        self._recordings.annotate(changed)
+        self._recordings.annotate(self._store.retract_label(label, by=self._person.id))
 
     @override
     def restore(self, label: str) -> ShownLabel:
-        layer, *said = label.split(":")
-        if said:
-            return self.add(Said(layer=layer, type="choice", value=said[0]))
-        tag = self._store.restore_tag(label, by=self._person.id)
-        self._recordings.annotate(tag.episode)
-        return self._tag(tag)
+        episode, row = self._store.restore_label(label)
+        self._recordings.annotate(episode)
+        return self._shown(row, decides=True if row.type == "choice" else None)
 
     @functools.cached_property
     def _people(self) -> dict[str, str]:
@@ -109,66 +109,18 @@ class RecordedLabels(EpisodeLabels):
             return {self._person.id: self._person.name}
         return {one.id: one.name for one in self._store.people()}
 
-    def _tag(self, tag: AnnotatedRange) -> ShownLabel:
-        return ShownLabel(
-            id=tag.id,
-            layer=tag.label,
-            type="flag",
-            value=True,
-            first=tag.first,
-            last=tag.last,
-            author=self._people.get(tag.author, ""),
-            created=tag.created,
-            is_mine=True,  # There is one of each, whoever sets it.
-            may_remove=self.may_label,
+    def _shown(self, row: LabelRow, decides: bool | None = None) -> ShownLabel:
+        """A label as pages show it.
+
+        Of tags there is one of each, whoever sets it. Who says the same as when they played says
+        so as somebody who has looked at the episode.
+        """
+        is_tag = row.type == "flag"
+        return shown(
+            row,
+            author=self._people.get(row.annotator, ""),
+            created=row.at,
+            is_mine=is_tag or (row.annotator == self._person.id and row.tool != PLAY),
+            may_remove=self.may_label and (is_tag or (row.layer == SUCCESS and bool(decides))),
+            decides=decides,
         )
-
-    def _verdict(self) -> list[ShownLabel]:
-        """The last word of each person on what the episode is worth; what decides comes first."""
-        episode = self._store.episode(self._episode.id)
-        verdicts = self._store.verdicts(episode.id)
-        by_player = Verdict(
-            state=episode.state,
-            success=episode.success,
-            author=episode.person,
-            created=episode.started + episode.seconds,
-        )
-        sees_all, me = may(self._person, May.SEE), self._person.id
-        return [
-            ShownLabel(
-                id=f"{layer}:{value}:{one.author}",
-                layer=layer,
-                type="choice",
-                value=value,
-                author=self._people.get(one.author, ""),
-                created=one.created,
-                # Who says the same again after a player has looked at it.
-                is_mine=bool(verdicts) and one.author == me,
-                may_remove=layer == "success" and number == 0 and self.may_label,
-                decides=number == 0,
-            )
-            for layer, words in _last_words(verdicts or [by_player]).items()
-            for number, one in enumerate(words)
-            if (value := _value(layer, one)) and (sees_all or number == 0 or one.author == me)
-        ]
-
-
-def _last_words(verdicts: list[Verdict]) -> dict[str, list[Verdict]]:
-    """The last word of each person on each of two questions, the newest first."""
-    latest: dict[str, dict[str, Verdict]] = {"verdict": {}, "success": {}}
-    before: dict[str, str] = {}
-    for one in verdicts:
-        values = {name: _value(name, one) for name in latest}
-        # Who answers one question repeats what is known of the other.
-        answered = [name for name in latest if values[name] != before.get(name)] or ["verdict"]
-        for name in answered:
-            latest[name].pop(one.author, None)
-            latest[name][one.author] = one
-        before = values
-    return {name: [*reversed(words.values())] for name, words in latest.items()}
-
-
-def _value(layer: str, verdict: Verdict) -> str:
-    if layer == "verdict":
-        return verdict.state.value if verdict.state in JUDGED else ""
-    return {None: "", True: "yes", False: "no"}[verdict.success]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 import envlogger
 from rlds_creator.exporting.recordings import (
@@ -26,7 +27,8 @@ from rlds_creator.exporting.recordings import (
     ExportError,
 )
 from rlds_creator.identifiers import is_identifier
-from rlds_creator.model import Episode, EpisodeState
+from rlds_creator.labelling import PLAY
+from rlds_creator.model import Episode, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT_ID
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.store import EpisodeQuery, NotFoundError, Store, StoreError
@@ -85,10 +87,10 @@ class Recordings:
             episode = self._store.episode(episode_id)
             study = self._store.study(episode.study)
             environment = self._store.environments(episode.study).get(episode.environment)
+            rows = self._store.labels(episode_id, history=True)
             said = {
                 **{name: getattr(episode, name) for name in _SAID},
-                "tags": self._store.tags(episode_id),
-                "verdicts": self._store.verdicts(episode_id),
+                "labels": [self._as_written(row, study.id) for row in rows],
                 "consent": self._store.consent(study.id, episode.person, episode.started),
                 "study": {"id": study.id, "name": study.name},
                 "environment": environment or {"id": episode.environment, "name": ""},
@@ -97,6 +99,11 @@ class Recordings:
             if directory.is_dir():
                 content = msgspec.json.format(msgspec.json.encode(said), indent=1)
                 write_at_once(directory / ANNOTATIONS_FILE, content + b"\n")
+
+    def _as_written(self, row: LabelRow, study: str) -> LabelRow:
+        """A row with the pseudonym of its annotator."""
+        agent = row.annotator and self._data.agent_id(row.annotator, study)
+        return replace(row, annotator=agent)
 
     # What is looked at.
 
@@ -178,9 +185,7 @@ class Recordings:
         """
         found = []
         for episode in self._store.playing():
-            cut = msgspec.structs.replace(
-                episode, state=EpisodeState.ABANDONED, reason=episode.reason or "stopped"
-            )
+            cut = replace(episode, state=EpisodeState.ABANDONED, reason=episode.reason or "stopped")
             found.append(self.save(cut, is_cut=True)[0])
         known = set(self._store.episode_ids(EpisodeQuery()))
         people = None
@@ -193,7 +198,7 @@ class Recordings:
                 people = people or self._agents()
                 unknown = self._unknown(directory, people)
                 if unknown is not None:
-                    found.append(self._add(unknown, _said(directory)))
+                    found.append(self._add(unknown, _said(directory), people))
         return found
 
     def _agents(self) -> dict[str, tuple[str, str]]:
@@ -238,16 +243,23 @@ class Recordings:
             is_practice=said.is_practice,
         )
 
-    def _add(self, episode: Episode, said: Annotations) -> Episode:
+    def _add(
+        self, episode: Episode, said: Annotations, agents: Mapping[str, tuple[str, str]]
+    ) -> Episode:
         """Stores an episode that the store does not know, with what is said beside its log."""
         self._store.save_episode(episode)
         try:
             self._store.set_notes(episode.id, said.notes, 0)
-            for tag in said.tags:
-                self._store.add_tag(episode.id, tag.label, tag.first, tag.last, by=tag.author)
-            self._store.add_verdicts(episode.id, said.verdicts)
+            people = {agent: person for agent, (_, person) in agents.items()}
+            rows = said.rows(episode.person)
+            if not any(row.tool == PLAY for row in rows):  # Earlier releases did not write it.
+                rows = [*(row for row in self._store.labels(episode.id) if row.tool == PLAY), *rows]
+            named = (
+                replace(row, annotator=people.get(row.annotator, row.annotator)) for row in rows
+            )
+            self._store.replace_labels(episode.id, named)
         except StoreError as error:
-            logger.warning("could not restore all tags of %s: %s", episode.id, error)
+            logger.warning("could not restore all labels of %s: %s", episode.id, error)
         self.annotate(episode.id)
         return self._store.episode(episode.id)
 
@@ -260,7 +272,7 @@ class Recordings:
             return episode
         if found is None:
             return episode
-        return msgspec.structs.replace(
+        return replace(
             episode,
             num_steps=found.num_steps,
             total_reward=found.total_reward,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rlds_creator.model import Environment, Label, Mode, Study, StudyState
+from rlds_creator.model import Environment, Mode, Study, StudyState, StudyTag
 
 __all__ = ["starters"]
 
@@ -59,8 +59,8 @@ _STARTERS: tuple[tuple[tuple[str, ...], Study], ...] = (
                 ),
             ),
             labels=(
-                Label(name="key", key="KeyK", description="The player picks up the key."),
-                Label(name="door", key="KeyD", description="The door opens."),
+                StudyTag(name="key", key="KeyK", description="The player picks up the key."),
+                StudyTag(name="door", key="KeyD", description="The door opens."),
             ),
         ),
     ),

@@ -149,13 +149,6 @@ export interface Invite {
   study: string;
 }
 
-/** A tag that annotators of a study use. */
-export interface Label {
-  name: string;
-  key: string;
-  description: string;
-}
-
 /** When an environment steps: once for each input, or at its own rate. */
 export type Mode = "async" | "sync";
 
@@ -253,7 +246,7 @@ export interface Study {
   total_quota: number | null;
   practice: number;
   consent: string;
-  labels: Label[];
+  labels: StudyTag[];
   creator: string;
   created: number;
   version: number;
@@ -261,3 +254,10 @@ export interface Study {
 
 /** Whether participants can play: not before it is enabled, nor while it is disabled. */
 export type StudyState = "disabled" | "draft" | "enabled";
+
+/** A tag that annotators of a study use. */
+export interface StudyTag {
+  name: string;
+  key: string;
+  description: string;
+}

@@ -1,4 +1,4 @@
-"""Studies, people, episodes and tags in a database: a file of SQLite, or PostgreSQL.
+"""Studies, people, episodes and labels in a database: a file of SQLite, or PostgreSQL.
 
     with Store.open("recordings/creator.sqlite") as store:
         study = store.save_study(Study(name="Walk", environments=(environment,)), by=person.id)

@@ -19,9 +19,9 @@ from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 
 from rlds_creator.store import tables
-from rlds_creator.store.errors import StoreError
+from rlds_creator.store.errors import NotFoundError, StoreError
 
-__all__ = ["Database"]
+__all__ = ["Database", "delete", "row_of"]
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _SUFFIXES = (".sqlite", ".sqlite3", ".db")
@@ -104,6 +104,34 @@ class Database:
     def _writing(self) -> Iterator[sa.Connection]:
         with self._turn, self._writer.begin() as connection:
             yield connection
+
+
+def row_of(
+    connection: sa.Connection, table: sa.Table, identifier: str, missing: str, *, lock: bool = False
+) -> sa.Row[Any]:
+    """Returns a row by its identifier.
+
+    Args:
+      connection: The connection.
+      table: The table.
+      identifier: The identifier.
+      missing: What the error says if there is no such row.
+      lock: Whether others wait until the transaction is over before they change it.
+
+    Raises:
+      NotFoundError: There is none.
+    """
+    query = sa.select(table).where(table.c.id == identifier)
+    row = connection.execute(query.with_for_update() if lock else query).first()
+    if row is None:
+        raise NotFoundError(missing)
+    return row
+
+
+def delete(connection: sa.Connection, table: sa.Table, identifier: str, missing: str) -> None:
+    """Deletes a row; see `row_of`."""
+    if not connection.execute(sa.delete(table).where(table.c.id == identifier)).rowcount:
+        raise NotFoundError(missing)
 
 
 def _engine(where: str | os.PathLike[str]) -> sa.Engine:

@@ -1,4 +1,4 @@
-"""Episodes and their tags."""
+"""Episodes and their labels."""
 
 from __future__ import annotations
 
@@ -9,31 +9,44 @@ import msgspec
 import sqlalchemy as sa
 
 from rlds_creator.identifiers import is_identifier, new_identifier
-from rlds_creator.model import AnnotatedRange, Episode, EpisodeState, Verdict
+from rlds_creator.labelling import (
+    JUDGED,
+    NOTE,
+    PLAY,
+    SUCCESS,
+    TOOL,
+    VERDICT,
+    holding,
+    label_row,
+    retraction_of,
+)
+from rlds_creator.model import Episode, EpisodeState, LabelRow
 from rlds_creator.store import tables
-from rlds_creator.store.database import Database
+from rlds_creator.store.database import Database, row_of
 from rlds_creator.store.errors import InUseError, NotFoundError, StaleError, StoreError
 from rlds_creator.store.records import EpisodeQuery, check_names, from_row, to_row
 from rlds_creator.store.studies import LIVE, is_practice_next
 
-__all__ = ["JUDGED", "Episodes"]
+__all__ = ["Episodes"]
 
-# What people say that episodes are.
-JUDGED = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
 # How many values a statement has; there is a limit in each database.
 _AT_ONCE = 5_000
-_there = tables.tags.c.removed.is_(None)
+_of = tables.labels.c
+_is_tag = sa.and_(_of.type == "flag", _of.holds)
+# Later than what was said before, whatever the clock says, in seconds.
+_LATER = 1e-6
+_ANSWERS = {None: None, True: "yes", False: "no"}
 # What is set once, and what annotators change: not what the worker says.
 _KEPT = {"id", "study", "environment", "session", "person", "notes", "version", "is_practice"}
 
 
 class Episodes(Database):
-    """Episodes and tags."""
+    """Episodes and labels."""
 
     def save_episode(self, episode: Episode) -> Episode:
         """Adds an episode, or changes it to what the worker says of it now.
 
-        Its notes and tags stay as they are, and what it is an episode of. One that begins is
+        Its notes and labels stay as they are, and what it is an episode of. One that begins is
         practice if the study has practice left for the person.
 
         Returns:
@@ -60,6 +73,8 @@ class Episodes(Database):
                     connection.execute(sa.insert(table).values(new))
                 except sa.exc.IntegrityError:
                     raise NotFoundError("the study or the person was deleted") from None
+            if episode.state in JUDGED:
+                _add_words_of_player(connection, episode)
             return _episode(connection, episode.id)
 
     def episode(self, episode_id: str) -> Episode:
@@ -108,7 +123,7 @@ class Episodes(Database):
             return _with_labels(connection, rows)
 
     def delete_episodes(self, ids: Iterable[str]) -> list[str]:
-        """Deletes episodes and their tags: all of them, or none if it raises.
+        """Deletes episodes and their labels: all of them, or none if it raises.
 
         Returns:
           The identifiers of those that were there, for their logs to be deleted.
@@ -130,76 +145,14 @@ class Episodes(Database):
                 found += [row.id for row in rows]
         return found
 
-    def judge_episode(
-        self,
-        episode_id: str,
-        state: EpisodeState | None = None,
-        *,
-        success: bool | msgspec.UnsetType | None = msgspec.UNSET,
-        by: str = "",
-    ) -> Episode:
-        """Says what an episode is worth, after its player; `verdicts` has what was said before.
-
-        Args:
-          episode_id: The episode.
-          state: What it is; None for what it is already.
-          success: Whether it worked, if that is said.
-          by: Who says it: the identifier of a person.
-
-        Raises:
-          NotFoundError: There is none of this identifier.
-          InUseError: It is being played, or its player has yet to judge it.
-          StoreError: The state says nothing of its worth.
-        """
-        table = tables.episodes
-        with self._writing() as connection:
-            current = _episode(connection, episode_id, lock=True)
-            if current.state in LIVE:
-                raise InUseError("the player has not kept or discarded this episode yet")
-            if state not in (None, current.state, *JUDGED):
-                raise StoreError(f"verdict: expected one of {', '.join(JUDGED)}")
-            new = msgspec.structs.replace(
-                current,
-                state=current.state if state is None else state,
-                success=current.success if success is msgspec.UNSET else success,
-            )
-            said = _verdicts(connection, episode_id)
-            players = Verdict(
-                state=current.state,
-                success=current.success,
-                author=current.person,
-                created=current.started + current.seconds,
-            )
-            first = [] if said or current.state not in JUDGED else [players]
-            # Later than what was said before, whatever the clock says.
-            latest = max((one.created for one in (*said, *first)), default=0.0)
-            now = max(self._clock(), latest + 1e-6)
-            mine = Verdict(state=new.state, success=new.success, author=by, created=now)
-            _add_verdicts(connection, episode_id, [*first, mine])
-            change = sa.update(table).where(table.c.id == episode_id)
-            connection.execute(change.values(state=new.state.value, success=new.success))
-        return new
-
-    def verdicts(self, episode_id: str) -> list[Verdict]:
-        """Returns what was said an episode is worth, in that order; that of its player first.
-
-        There are none as long as nobody but the player said so.
-        """
-        with self._reading() as connection:
-            return _verdicts(connection, episode_id)
-
-    def add_verdicts(self, episode_id: str, verdicts: Iterable[Verdict]) -> None:
-        """Adds verdicts as they are, of an episode that is brought back."""
-        with self._writing() as connection:
-            _add_verdicts(connection, episode_id, verdicts)
-
-    def set_notes(self, episode_id: str, notes: str, version: int) -> Episode:
+    def set_notes(self, episode_id: str, notes: str, version: int, by: str = "") -> Episode:
         """Replaces the notes on an episode.
 
         Args:
           episode_id: The episode.
           notes: What they are now.
           version: The version of the episode whose notes were edited.
+          by: Who does it: the identifier of a person.
 
         Raises:
           NotFoundError: There is none of this identifier.
@@ -215,110 +168,126 @@ class Episodes(Database):
             to_row(new)
             change = sa.update(table).where(table.c.id == episode_id)
             connection.execute(change.values(notes=notes, version=version + 1))
+            rows = _labels(connection, episode_id)
+            now = self._after(rows)
+            note = label_row(NOTE, notes, annotator=by, at=now + _LATER)
+            for old in holding(rows):
+                if old.type == "text" and (old.target != note.target or not notes):
+                    _add(connection, episode_id, retraction_of(old, by, now))
+            if notes:
+                _add(connection, episode_id, note)
         return new
 
-    def tags(self, episode_id: str) -> list[AnnotatedRange]:
-        """Returns the tags of an episode: of the whole of it first, then by their first step.
-
-        Raises:
-          NotFoundError: There is no episode of this identifier.
-        """
-        table = tables.tags
-        of = sa.and_(table.c.episode == episode_id, _there)
-        first = table.c.first.asc().nulls_first()
-        order = (first, table.c.last, table.c.label, table.c.created, table.c.id)
-        with self._reading() as connection:
-            rows = connection.execute(sa.select(table).where(of).order_by(*order)).all()
-            if not rows:
-                _episode(connection, episode_id)
-            return [from_row(AnnotatedRange, row) for row in rows]
-
-    def add_tag(
-        self,
-        episode_id: str,
-        label: str,
-        first: int | None = None,
-        last: int | None = None,
-        by: str = "",
-    ) -> AnnotatedRange:
-        """Tags an episode or steps of it.
+    def labels(self, episode_id: str, *, history: bool = False) -> list[LabelRow]:
+        """Returns the labels of an episode that hold, in the order in which they were set.
 
         Args:
           episode_id: The episode.
-          label: The tag.
-          first: The first step; None for the episode as a whole.
-          last: The last step, included; the first one by default.
-          by: Who does it: the identifier of a person.
-
-        Returns:
-          The tag; the one that is there if it has the same already.
+          history: Whether to return all rows.
 
         Raises:
           NotFoundError: There is no episode of this identifier.
-          StoreError: The episode has no such steps, or the label is blank or too long.
         """
-        check_names(label)
-        last = first if last is None else last
-        table = tables.tags
+        with self._reading() as connection:
+            rows = _labels(connection, episode_id)
+            if not rows:
+                _episode(connection, episode_id)
+        return rows if history else holding(rows)
+
+    def add_label(
+        self,
+        episode_id: str,
+        layer: str,
+        value: bool | str = True,
+        begin: int | None = None,
+        end: int | None = None,
+        *,
+        by: str = "",
+    ) -> LabelRow:
+        """Adds a label: a tag of an episode or of steps of it, or what an episode is worth.
+
+        Args:
+          episode_id: The episode.
+          layer: The tag; "verdict" or "success" for a text.
+          value: True for a tag; one of `JUDGED`; "yes" or "no".
+          begin: The first step; None for the episode as a whole.
+          end: The step after the last one.
+          by: Who does it: the identifier of a person.
+
+        Returns:
+          The label; of a tag, the one that is there if the episode has the same already.
+
+        Raises:
+          NotFoundError: There is no episode of this identifier.
+          InUseError: It is to be judged, and its player has not judged it yet.
+          StoreError: The episode has no such steps, the layer is blank or too long, or it has no
+            such value.
+        """
+        check_names(layer)
         with self._writing() as connection:
             episode = _episode(connection, episode_id, lock=True)
-            if (first is None) != (last is None):
-                raise StoreError("a range of steps needs a first step")
-            if first is not None and last is not None:
-                num_steps = episode.num_steps
-                if not 0 <= first <= last < num_steps:
-                    raise StoreError(f"steps {first} to {last}: the episode has {num_steps} steps")
-            new = AnnotatedRange(
-                id=new_identifier(),
-                episode=episode_id,
-                label=label,
-                first=first,
-                last=last,
-                author=by,
-                created=self._clock(),
-            )
-            values = to_row(new)
-            same = [table.c[name].is_not_distinct_from(values[name]) for name in ("first", "last")]
-            same += [table.c.episode == episode_id, table.c.label == label, _there]
-            row = connection.execute(sa.select(table).where(*same)).first()
-            if row is not None:
-                return from_row(AnnotatedRange, row)
-            connection.execute(sa.insert(table).values(values))
+            rows = _labels(connection, episode_id)
+            where = {"begin": begin, "end": end}
+            new = label_row(layer, value, annotator=by, at=self._after(rows), **where)
+            _check(new, episode)
+            same = [row for row in holding(rows) if row.target[1:] == new.target[1:]]
+            if new.type == "flag" and same:
+                return same[0]
+            _add(connection, episode_id, new)
         return new
 
-    def remove_tag(self, tag_id: str, by: str = "") -> AnnotatedRange:
-        """Takes a tag away; `restore_tag` brings it back. Does nothing if it is away.
+    def retract_label(self, label_id: str, by: str = "") -> str:
+        """Takes a label back; `restore_label` brings it back. Does nothing if it does not hold.
 
         Args:
-          tag_id: The tag.
+          label_id: The label.
           by: Who does it: the identifier of a person.
+
+        Returns:
+          The identifier of the episode.
 
         Raises:
           NotFoundError: There is none of this identifier, and was none.
         """
-        return self._mark_tag(tag_id, _there, removed=self._clock(), removed_by=by)
-
-    def restore_tag(self, tag_id: str, by: str = "") -> AnnotatedRange:
-        """Brings a tag back as it was. Does nothing if it is there.
-
-        Args:
-          tag_id: The tag.
-          by: Who does it: the identifier of a person.
-
-        Raises:
-          NotFoundError: There is none of this identifier, and was none.
-        """
-        return self._mark_tag(tag_id, sa.not_(_there), removed=None, removed_by=None)
-
-    def _mark_tag(self, tag_id: str, if_: sa.ColumnElement[bool], **marks: Any) -> AnnotatedRange:
-        table = tables.tags
         with self._writing() as connection:
-            this = table.c.id == tag_id
-            connection.execute(sa.update(table).where(this, if_).values(marks))
-            row = connection.execute(sa.select(table).where(this)).first()
-            if row is None:
-                raise NotFoundError("this tag does not exist")
-            return from_row(AnnotatedRange, row)
+            episode, row = _label(connection, label_id)
+            rows = _labels(connection, episode)
+            if row in holding(rows):
+                _add(connection, episode, retraction_of(row, by, self._after(rows)))
+        return episode
+
+    def restore_label(self, label_id: str) -> tuple[str, LabelRow]:
+        """Brings a label back that was taken back, in a row of its own.
+
+        Returns:
+          The identifier of the episode, and the label; the one that is there if there is one.
+
+        Raises:
+          NotFoundError: There is none of this identifier, and was none.
+        """
+        with self._writing() as connection:
+            episode, row = _label(connection, label_id)
+            rows = _labels(connection, episode)
+            there = [one for one in holding(rows) if one.target == row.target]
+            if there and there[0].value == row.value:
+                return episode, there[0]
+            new = msgspec.structs.replace(row, id=new_identifier(), at=self._after(rows), tool=TOOL)
+            _add(connection, episode, new)
+        return episode, new
+
+    def replace_labels(self, episode_id: str, rows: Iterable[LabelRow]) -> None:
+        """Gives an episode that is brought back the rows that it had.
+
+        Raises:
+          StoreError: One is invalid.
+        """
+        with self._writing() as connection:
+            connection.execute(sa.delete(tables.labels).where(_of.episode == episode_id))
+            for row in rows:
+                _add(connection, episode_id, row)
+
+    def _after(self, rows: Iterable[LabelRow]) -> float:
+        return max(self._clock(), max((row.at for row in rows), default=0.0) + _LATER)
 
 
 def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
@@ -333,36 +302,25 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
         found.append(table.c.state == query.state.value)
     elif query.state is not None:
         found.append(table.c.state.in_([state.value for state in query.state]))
-    if query.label is not None and query.queue != "unlabelled":
-        tagged = sa.select(tables.tags.c.episode).where(tables.tags.c.label == query.label, _there)
-        found.append(table.c.id.in_(tagged))
+    tagged = sa.select(_of.episode).where(_is_tag)
+    if query.label is not None:
+        tagged = tagged.where(_of.layer == query.label)
     if query.queue == "unlabelled":
-        tagged = sa.select(tables.tags.c.episode).where(_there)
-        if query.label is not None:
-            tagged = tagged.where(tables.tags.c.label == query.label)
         found.append(table.c.id.not_in(tagged))
-    elif query.queue is not None:
-        found += [
-            table.c.state.in_(JUDGED),
-            table.c.id.not_in(sa.select(tables.verdicts.c.episode)),
-        ]
-        if query.queue == "disagreement":
-            found[-2:] = [table.c.id.in_(_disputed())]
+    elif query.label is not None:
+        found.append(table.c.id.in_(tagged))
+    if query.queue == "unreviewed":
+        reviewed = sa.select(_of.episode).where(_of.type == "choice", _of.tool != PLAY)
+        found += [table.c.state.in_(JUDGED), table.c.id.not_in(reviewed)]
+    elif query.queue == "disagreement":  # Of people, not of what one of them said before.
+        words = sa.select(_of.episode).where(_of.type == "choice", _of.holds)
+        words = words.group_by(_of.episode, _of.layer)
+        found.append(table.c.id.in_(words.having(sa.func.count(sa.distinct(_of.value)) > 1)))
     if query.since is not None:
         found.append(table.c.started >= query.since)
     if query.until is not None:
         found.append(table.c.started < query.until)
     return found
-
-
-def _disputed() -> sa.Select[Any]:
-    """The episodes of whose worth the last words of two people differ."""
-    one, later = tables.verdicts, tables.verdicts.alias()
-    is_theirs = sa.and_(later.c.episode == one.c.episode, later.c.author == one.c.author)
-    is_last = ~sa.exists().where(is_theirs, later.c.created > one.c.created)
-    success = sa.case((one.c.success.is_(None), "?"), (one.c.success, "+"), else_="-")
-    said = sa.func.count(sa.distinct(one.c.state + success))
-    return sa.select(one.c.episode).where(is_last).group_by(one.c.episode).having(said > 1)
 
 
 def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
@@ -380,29 +338,81 @@ def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
 
 
 def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) -> Episode:
-    query = sa.select(tables.episodes).where(tables.episodes.c.id == episode_id)
-    row = connection.execute(query.with_for_update() if lock else query).first()
-    if row is None:
-        raise NotFoundError("this episode does not exist")
+    row = row_of(connection, tables.episodes, episode_id, "this episode does not exist", lock=lock)
     return _with_labels(connection, [row])[0]
 
 
-def _verdicts(connection: sa.Connection, episode_id: str) -> list[Verdict]:
-    table = tables.verdicts
-    query = sa.select(table).where(table.c.episode == episode_id).order_by(table.c.created)
-    return [from_row(Verdict, row) for row in connection.execute(query)]
+def _labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
+    query = sa.select(tables.labels).where(_of.episode == episode_id).order_by(_of.at, _of.id)
+    return [_from_row(row) for row in connection.execute(query)]
 
 
-def _add_verdicts(connection: sa.Connection, episode_id: str, verdicts: Iterable[Verdict]) -> None:
-    for one in verdicts:
-        row = {"id": new_identifier(), "episode": episode_id, **to_row(one)}
-        connection.execute(sa.insert(tables.verdicts).values(row))
+def _label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:
+    row = row_of(connection, tables.labels, label_id, "this label does not exist")
+    if row.retracts is not None:
+        raise NotFoundError("this label is the end of another")
+    return row.episode, _from_row(row)
+
+
+def _from_row(row: Any) -> LabelRow:
+    is_flag = row.type == "flag" and row.value is not None
+    return from_row(LabelRow, row, **({"value": True} if is_flag else {}))
+
+
+def _check(label: LabelRow, episode: Episode) -> None:
+    """Raises an error if a label says nothing of an episode."""
+    if (label.begin is None) != (label.end is None):
+        raise StoreError("a range of steps needs a first and a last step")
+    if label.begin is not None and label.end is not None:
+        first, last = label.begin, label.end - 1
+        if not 0 <= first <= last < episode.num_steps:
+            text = f"steps {first} to {last}: the episode has {episode.num_steps} steps"
+            raise StoreError(text)
+    if label.type == "choice":
+        choices = {VERDICT: JUDGED, SUCCESS: ("yes", "no")}.get(label.layer, ())
+        if label.value not in choices or label.begin is not None:
+            raise StoreError(f"{label.layer}: expected one of {', '.join(choices)}")
+        if episode.state in LIVE:
+            raise InUseError("the player has not kept or discarded this episode yet")
+
+
+def _add(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
+    """Adds a row; the last word on what an episode is worth becomes its state."""
+    same = [_of[name].is_not_distinct_from(getattr(row, name)) for name in ("begin", "end")]
+    same += [_of.episode == episode_id, _of.type == row.type, _of.layer == row.layer]
+    before = sa.update(tables.labels).where(*same, _of.annotator == row.annotator)
+    connection.execute(before.values(holds=False))
+    values = {**to_row(row), "episode": episode_id, "holds": row.retracts is None}
+    values["value"] = "true" if row.value is True else row.value
+    connection.execute(sa.insert(tables.labels).values(values))
+    if row.type != "choice":
+        return
+    of_layer = sa.and_(_of.episode == episode_id, _of.layer == row.layer, _of.type == row.type)
+    words = sa.select(_of.value).where(of_layer, _of.holds).order_by(_of.at.desc()).limit(1)
+    word = connection.scalar(words)
+    change = sa.update(tables.episodes).where(tables.episodes.c.id == episode_id)
+    if row.layer == SUCCESS:
+        connection.execute(change.values(success=None if word is None else word == "yes"))
+    elif word is not None:
+        connection.execute(change.values(state=word))
+
+
+def _add_words_of_player(connection: sa.Connection, episode: Episode) -> None:
+    """Adds what a player says when the episode is over, if that is new."""
+    rows = _labels(connection, episode.id)
+    words = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
+    at = max([episode.started + episode.seconds, *(row.at + _LATER for row in rows)])
+    for layer, value in words.items():
+        known = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY)]
+        if value is not None and known[-1:] != [value]:
+            who = {"annotator": episode.person, "tool": PLAY}
+            _add(connection, episode.id, label_row(layer, value, at=at, **who))
+            at += _LATER
 
 
 def _with_labels(connection: sa.Connection, rows: list[Any] | Any) -> list[Episode]:
-    table = tables.tags
-    query = sa.select(table.c.episode, table.c.label).distinct()
-    query = query.where(table.c.episode.in_([row.id for row in rows]), _there)
+    query = sa.select(_of.episode, _of.layer).distinct()
+    query = query.where(_of.episode.in_([row.id for row in rows]), _is_tag)
     labels: dict[str, list[str]] = {}
     for episode, label in connection.execute(query):
         labels.setdefault(episode, []).append(label)

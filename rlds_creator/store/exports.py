@@ -10,12 +10,13 @@ import sqlalchemy as sa
 from rlds_creator.identifiers import new_identifier
 from rlds_creator.model import Export
 from rlds_creator.store import tables
-from rlds_creator.store.database import Database
+from rlds_creator.store.database import Database, delete, row_of
 from rlds_creator.store.errors import NotFoundError
 from rlds_creator.store.records import from_row, to_row
 
 __all__ = ["Exports"]
 
+_MISSING = "this download does not exist"
 _CHANGES = {"state", "progress", "num_bytes", "error"}
 
 
@@ -86,15 +87,9 @@ class Exports(Database):
         Raises:
           NotFoundError: There is none of this identifier.
         """
-        table = tables.exports
         with self._writing() as connection:
-            if not connection.execute(sa.delete(table).where(table.c.id == export_id)).rowcount:
-                raise NotFoundError("this download does not exist")
+            delete(connection, tables.exports, export_id, _MISSING)
 
 
 def _export(connection: sa.Connection, export_id: str, *, lock: bool = False) -> Export:
-    query = sa.select(tables.exports).where(tables.exports.c.id == export_id)
-    row = connection.execute(query.with_for_update() if lock else query).first()
-    if row is None:
-        raise NotFoundError("this download does not exist")
-    return from_row(Export, row)
+    return from_row(Export, row_of(connection, tables.exports, export_id, _MISSING, lock=lock))

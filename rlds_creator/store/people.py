@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from rlds_creator.identifiers import hash_token, new_identifier, new_token
 from rlds_creator.model import Person, Role
 from rlds_creator.store import tables
-from rlds_creator.store.database import Database
+from rlds_creator.store.database import Database, delete, row_of
 from rlds_creator.store.errors import InUseError, NotFoundError
 from rlds_creator.store.records import Invite, from_row, to_row
 
@@ -131,10 +131,8 @@ class People(Database):
         Raises:
           NotFoundError: There is none of this identifier; it may be used up.
         """
-        table = tables.invites
         with self._writing() as connection:
-            if not connection.execute(sa.delete(table).where(table.c.id == invite_id)).rowcount:
-                raise NotFoundError("this invite does not exist")
+            delete(connection, tables.invites, invite_id, "this invite does not exist")
 
     def accept_invite(self, token: str, name: str = "") -> tuple[Person, str]:
         """Lets a person in.
@@ -209,8 +207,5 @@ class People(Database):
 
 
 def _person(connection: sa.Connection, person_id: str, *, lock: bool = False) -> Person:
-    query = sa.select(tables.people).where(tables.people.c.id == person_id)
-    row = connection.execute(query.with_for_update() if lock else query).first()
-    if row is None:
-        raise NotFoundError("this person does not exist")
+    row = row_of(connection, tables.people, person_id, "this person does not exist", lock=lock)
     return from_row(Person, row)

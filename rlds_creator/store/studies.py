@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from rlds_creator.identifiers import new_identifier
 from rlds_creator.model import Assignment, Consent, Environment, EpisodeState, Study, StudyState
 from rlds_creator.store import tables
-from rlds_creator.store.database import Database
+from rlds_creator.store.database import Database, row_of
 from rlds_creator.store.errors import (
     InUseError,
     NotFoundError,
@@ -297,31 +297,21 @@ class Studies(Database):
         table = tables.episodes
         with self._reading() as connection:
             row = _row(connection, study_id)
+            steps = sa.func.sum(table.c.num_steps - 1)
             query = sa.select(
-                table.c.environment,
+                table.c.environment.label("id"),
                 _num_episodes.label("episodes"),
                 _num_completed.label("completed"),
                 sa.func.count().filter(_is_completed, table.c.success).label("success"),
-                sa.func.coalesce(sa.func.sum(table.c.num_steps - 1).filter(_is_completed), 0),
-                sa.func.avg(table.c.total_reward).filter(_is_completed),
+                steps.filter(_is_completed).label("steps"),
+                sa.func.avg(table.c.total_reward).filter(_is_completed).label("mean_reward"),
             ).where(table.c.study == study_id)
-            played = {
-                of[0]: of for of in connection.execute(query.group_by(table.c.environment)).all()
-            }
+            rows = connection.execute(query.group_by(table.c.environment)).all()
+            played = {of.id: {**of._mapping, "steps": int(of.steps or 0)} for of in rows}
             names = {one.id: one.name for one in _environments(row).values()}
             current = [one["id"] for one in row.environments]
             environments = [
-                EnvironmentStatistics(id=id, name=names.get(id, ""))
-                if id not in played
-                else EnvironmentStatistics(
-                    id=id,
-                    name=names.get(id, ""),
-                    episodes=played[id][1],
-                    completed=played[id][2],
-                    success=played[id][3],
-                    steps=int(played[id][4]),
-                    mean_reward=played[id][5],
-                )
+                EnvironmentStatistics(**{**played.get(id, {"id": id}), "name": names.get(id, "")})
                 for id in [*current, *sorted(played.keys() - set(current))]
             ]
             by_person = (
@@ -342,11 +332,7 @@ class Studies(Database):
 
 
 def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.Row[Any]:
-    query = sa.select(tables.studies).where(tables.studies.c.id == study_id)
-    row = connection.execute(query.with_for_update() if lock else query).first()
-    if row is None:
-        raise NotFoundError("this study does not exist")
-    return row
+    return row_of(connection, tables.studies, study_id, "this study does not exist", lock=lock)
 
 
 def is_practice_next(connection: sa.Connection, study_id: str, person_id: str) -> bool:

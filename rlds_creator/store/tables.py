@@ -1,28 +1,33 @@
-"""The tables. A change here needs a migration in `rlds_creator/store/migrations/`; a test compares.
+"""The tables, with a column for each field of their records, unless they are said to have others.
 
-A time is in seconds since 1970.
+A change here needs a migration in `rlds_creator/store/migrations/`; a test compares. A time is in
+seconds since 1970.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
+from msgspec import inspect
 
+from rlds_creator.model import Consent, Episode, Export, LabelRow, Person, Study
 from rlds_creator.store.errors import StoreError
+from rlds_creator.store.records import Invite
 
 __all__ = [
     "consents",
     "episodes",
     "exports",
     "invites",
+    "labels",
     "logins",
     "metadata",
     "people",
     "studies",
-    "tags",
-    "verdicts",
 ]
 
 
@@ -65,149 +70,92 @@ metadata = sa.MetaData(
     }
 )
 
-
-def _key() -> sa.Column[str]:
-    return sa.Column("id", _Text, primary_key=True)
+_KINDS: Mapping[type[inspect.Type], Any] = {
+    inspect.StrType: _Text,
+    inspect.EnumType: _Text,
+    inspect.LiteralType: _Text,
+    inspect.BoolType: sa.Boolean,
+    inspect.IntType: sa.BigInteger,
+    inspect.FloatType: sa.Double,
+}
+_SMALL = ("practice", "uses_left", "version")
 
 
 def _column(name: str, kind: Any, *more: Any, **options: Any) -> sa.Column[Any]:
     return sa.Column(name, kind, *more, **{"nullable": False, **options})
 
 
-people = sa.Table(
-    "people",
-    metadata,
-    _key(),
-    _column("name", _Text),
-    _column("role", _Text),
-    _column("created", sa.Double),
-    _column("is_disabled", sa.Boolean),
-    _column("study", _Text),
-)
+def _of(table: str, cascades: bool = True) -> sa.Column[Any]:
+    """The row of another table that a row is of."""
+    key = sa.ForeignKey(f"{table}.id", ondelete="CASCADE" if cascades else None)
+    return _column({"people": "person", "studies": "study"}.get(table, table[:-1]), _Text, key)
+
+
+def _columns(record: type[msgspec.Struct], given: set[str]) -> Iterator[sa.Column[Any]]:
+    for field in inspect.type_info(record).fields:  # type: ignore[attr-defined]
+        kinds = getattr(field.type, "types", (field.type,))
+        needed = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
+        kind = sa.Integer if field.name in _SMALL else _KINDS.get(type(needed[0]), sa.JSON)
+        if field.name not in given:
+            is_key, is_optional = field.name == "id", len(needed) < len(kinds)
+            yield _column(field.name, kind, nullable=is_optional, primary_key=is_key)
+
+
+def _table(name: str, record: type[msgspec.Struct], *more: Any, leave_out: str = "") -> sa.Table:
+    given = {item.name for item in more if isinstance(item, sa.Column)}
+    return sa.Table(name, metadata, *_columns(record, {*given, leave_out}), *more)
+
+
+people = _table("people", Person)
 
 # Where a person is logged in: in one browser.
 logins = sa.Table(
     "logins",
     metadata,
     sa.Column("token_hash", _Text, primary_key=True),
-    _column("person", _Text, sa.ForeignKey("people.id", ondelete="CASCADE")),
+    _of("people"),
     _column("created", sa.Double),
     _column("expires", sa.Double),
 )
 
-invites = sa.Table(
-    "invites",
-    metadata,
-    _key(),
-    _column("token_hash", _Text, unique=True),
-    _column("role", _Text),
-    _column("name", _Text),
-    _column("creator", _Text),
-    _column("created", sa.Double),
-    _column("expires", sa.Double),
-    _column("uses_left", sa.Integer),
-    _column("study", _Text),
-)
+invites = _table("invites", Invite, _column("token_hash", _Text, unique=True))
 
-studies = sa.Table(
-    "studies",
-    metadata,
-    _key(),
-    _column("name", _Text),
-    _column("description", _Text),
-    _column("instructions", _Text),
-    _column("state", _Text),
-    _column("environments", sa.JSON),
-    # Environments that are not in the study any more: their episodes still are.
-    _column("removed_environments", sa.JSON),
-    _column("assignment", _Text),
-    sa.Column("quota", sa.BigInteger),
-    sa.Column("total_quota", sa.BigInteger),
-    _column("practice", sa.Integer),
-    _column("consent", _Text),
-    _column("labels", sa.JSON),
-    _column("creator", _Text),
-    _column("created", sa.Double),
-    _column("version", sa.Integer),
-)
+# Environments that are not in the study any more: their episodes still are.
+studies = _table("studies", Study, _column("removed_environments", sa.JSON))
 
 # Who agreed to which text: nobody changes it, also when the study has another text.
-consents = sa.Table(
+consents = _table(
     "consents",
-    metadata,
-    _key(),
-    _column("study", _Text, sa.ForeignKey("studies.id", ondelete="CASCADE")),
-    _column("person", _Text, sa.ForeignKey("people.id")),
-    _column("text", _Text),
-    _column("created", sa.Double),
+    Consent,
+    _column("id", _Text, primary_key=True),
+    _of("studies"),
+    _of("people", cascades=False),
     sa.Index(None, "study", "person"),
 )
 
-episodes = sa.Table(
+episodes = _table(
     "episodes",
-    metadata,
-    _key(),
-    _column("study", _Text, sa.ForeignKey("studies.id", ondelete="CASCADE")),
-    _column("environment", _Text),
-    _column("session", _Text),
-    _column("person", _Text, sa.ForeignKey("people.id")),
-    _column("number", sa.BigInteger),
-    _column("state", _Text),
-    _column("reason", _Text),
-    sa.Column("success", sa.Boolean),
-    _column("num_steps", sa.BigInteger),
+    Episode,
+    _of("studies"),
+    _of("people", cascades=False),
     sa.Column("total_reward", _Number),
-    _column("started", sa.Double),
-    _column("seconds", sa.Double),
-    _column("notes", _Text),
-    _column("version", sa.Integer),
-    _column("is_practice", sa.Boolean),
-    _column("error", _Text),
     sa.Index(None, "study", "started"),
     sa.Index(None, "person", "study"),
     sa.Index(None, "started"),
+    leave_out="labels",
 )
 
-# A tag that somebody took away has the mark, and can come back.
-tags = sa.Table(
-    "tags",
-    metadata,
-    _key(),
-    _column("episode", _Text, sa.ForeignKey("episodes.id", ondelete="CASCADE")),
-    _column("label", _Text),
-    sa.Column("first", sa.BigInteger),
-    sa.Column("last", sa.BigInteger),
-    _column("author", _Text),
-    _column("created", sa.Double),
-    sa.Column("removed", sa.Double),
-    sa.Column("removed_by", _Text),
-    sa.Index(None, "episode", "label"),
-    sa.Index(None, "label"),
+# Rows are added, and none is changed, but for the mark of those that hold.
+labels = _table(
+    "labels",
+    LabelRow,
+    _of("episodes"),
+    sa.Column("value", _Text),
+    _column("holds", sa.Boolean),
+    sa.Index(None, "episode", "at"),
+    sa.Index(None, "layer", "holds"),
 )
 
-# What was said of an episode after its player had said it, which is the first row.
-verdicts = sa.Table(
-    "verdicts",
-    metadata,
-    _key(),
-    _column("episode", _Text, sa.ForeignKey("episodes.id", ondelete="CASCADE")),
-    _column("state", _Text),
-    sa.Column("success", sa.Boolean),
-    _column("author", _Text),
-    _column("created", sa.Double),
-    sa.Index(None, "episode", "created"),
-)
-
-exports = sa.Table(
-    "exports",
-    metadata,
-    _key(),
-    _column("person", _Text, sa.ForeignKey("people.id")),
-    _column("request", sa.JSON),
-    _column("state", _Text),
-    _column("progress", sa.Double),
-    _column("num_bytes", sa.BigInteger),
-    _column("error", _Text),
-    _column("created", sa.Double),
-    sa.Index(None, "person", "created"),
+exports = _table(
+    "exports", Export, _of("people", cascades=False), sa.Index(None, "person", "created")
 )

@@ -7,15 +7,15 @@ import contextlib
 import dataclasses
 import datetime
 from contextlib import AbstractContextManager
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from typing_extensions import override
 
 from rlds.labels import Label, Labels, Layer
-from rlds_creator.model import Name, Text, prepare
+from rlds_creator.model import LabelRow, Name, Text, prepare
 
-__all__ = ["DatasetLabels", "EpisodeLabels", "Said", "ShownLabel", "ShownLayer"]
+__all__ = ["DatasetLabels", "EpisodeLabels", "Said", "ShownLabel", "ShownLayer", "shown"]
 
 _Value = bool | float | Text
 _Type = Literal["flag", "choice", "text", "number"]
@@ -44,6 +44,12 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     first: _Step | None = None
     last: _Step | None = None
 
+    @property
+    def end(self) -> int | None:
+        """The step after the last one."""
+        last = self.first if self.last is None else self.last
+        return None if last is None else last + 1
+
 
 class ShownLabel(Said, frozen=True, kw_only=True):
     """A label.
@@ -67,6 +73,24 @@ class ShownLabel(Said, frozen=True, kw_only=True):
 
 
 prepare(ShownLayer, Said, ShownLabel)
+
+
+def shown(row: Label | LabelRow, **more: Any) -> ShownLabel:
+    """Returns a row of labels as pages show it.
+
+    Args:
+      row: The row.
+      **more: What it does not say, by the attributes of a `ShownLabel`.
+    """
+    return ShownLabel(
+        id=row.id,
+        layer=row.layer,
+        type=row.type,  # type: ignore[arg-type]  # It was checked.
+        value=row.value,  # type: ignore[arg-type]  # No retraction.
+        first=row.begin,
+        last=None if row.end is None else row.end - 1,
+        **more,
+    )
 
 
 class EpisodeLabels(abc.ABC):
@@ -143,24 +167,14 @@ class DatasetLabels(EpisodeLabels):
             created = datetime.datetime.fromisoformat(row.at).timestamp()
         except ValueError:  # Of a program that writes times in another way.
             created = 0.0
-        return ShownLabel(
-            id=row.id,
-            layer=row.layer,
-            type=row.type,  # type: ignore[arg-type]  # It was checked.
-            value=row.value,  # type: ignore[arg-type]  # No retraction.
-            first=row.begin,
-            last=None if row.end is None else row.end - 1,
-            author=row.annotator,
-            created=created,
-            is_mine=row.annotator == self._by,
-            may_remove=row.annotator == self._by,
+        is_mine = row.annotator == self._by
+        return shown(
+            row, author=row.annotator, created=created, is_mine=is_mine, may_remove=is_mine
         )
 
     @override
     def add(self, said: Said) -> ShownLabel:
-        last = said.first if said.last is None else said.last
-        end = None if last is None else last + 1
-        where = self._episode, said.value, said.first, end
+        where = self._episode, said.value, said.first, said.end
         tool = "rlds view"
         row = self._labels.add(said.layer, *where, by=self._by, type=said.type, tool=tool)
         return self._shown(row)

@@ -49,7 +49,8 @@ from rlds_creator.viewing.steps import Steps
 from rlds_creator.viewing.table_steps import Tables, TableSteps
 from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.viewing.values import as_json
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_tools.inspection import marked_format
 from rlds_tools.listing import find_datasets

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import envlogger
 import riegeli
-from envlogger import RiegeliBackendWriter, StepData
+from envlogger import Data, RiegeliBackendWriter, StepData
 from envlogger.converters import codec
 from envlogger.errors import StorageError
-from envlogger.proto.storage_pb2 import Data
 
 INDEX = ["step_offsets.riegeli", "episode_index.riegeli", "episode_metadata.riegeli"]
 

@@ -20,12 +20,9 @@ from random_records import (
     tag,
     varint,
 )
+from riegeli_internals import ChunkReader, ChunkType, RandomAccessSource, decompress
 
 import riegeli
-from riegeli._files import Source
-from riegeli._format.chunk import ChunkType
-from riegeli._format.compression import decompress
-from riegeli.records._chunk_reader import ChunkReader
 from riegeli.varints import read_varint
 
 array_record = pytest.importorskip("array_record.python.array_record_module")
@@ -111,7 +108,7 @@ def test_it_reads_what_we_write(tmp_path):
 
 
 def chunks_of_records(file):
-    reader = ChunkReader(Source(file), 0)
+    reader = ChunkReader(RandomAccessSource(file), 0)
     while (chunk := reader.read_chunk()) is not None:
         if chunk.num_records:
             yield chunk

@@ -18,8 +18,8 @@ from interop import seeds
 from random_records import brotli_window, kind_of, message, riegeli_options
 
 import riegeli
+from envlogger import Data
 from envlogger.converters import codec
-from envlogger.proto.storage_pb2 import Data
 
 HERE = Path(__file__).parent
 PEER = os.environ.get("ENVLOGGER_PYTHON", "")

@@ -3,10 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from riegeli_internals import ChunkHeader, blocks
 
 import riegeli
-from riegeli._format import blocks
-from riegeli._format.chunk import ChunkHeader
 
 # (chunk begin, data size, number of records, chunk end), checked against Google's implementation.
 CHUNK_ENDS = [

@@ -5,12 +5,21 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from riegeli_internals import (
+    CHUNK_HEADER_SIZE,
+    Chunk,
+    ChunkHeader,
+    ChunkType,
+    CompressionType,
+    Compressor,
+    blocks,
+    decode_joined,
+    decode_simple_chunk,
+    encode_simple_chunk,
+    padding_chunk,
+)
 
 import riegeli
-from riegeli._format import blocks
-from riegeli._format.chunk import CHUNK_HEADER_SIZE, Chunk, ChunkHeader, ChunkType, padding_chunk
-from riegeli._format.compression import CompressionType, Compressor
-from riegeli._format.simple_chunk import decode_joined, decode_simple_chunk, encode_simple_chunk
 
 SIGNATURE_HEX = (
     "83af70d10d884a3f 0000000000000000 4000000000000000"  # block header: 0 back, 64 ahead
@@ -100,23 +109,6 @@ def test_padding_always_has_room_for_its_own_header(begin, alignment):
         end = begin + len(chunk.encode(begin))
         assert end % alignment == 0
         assert blocks.is_possible_chunk_boundary(end)
-
-
-algorithms = st.sampled_from(
-    [
-        Compressor(CompressionType.NONE),
-        Compressor(CompressionType.BROTLI, 1),
-        Compressor(CompressionType.ZSTD, 1),
-        Compressor(CompressionType.ZSTD, 3, window_log=20),
-        Compressor(CompressionType.SNAPPY),
-    ]
-)
-
-
-@given(st.lists(st.binary(max_size=300)), algorithms)
-def test_records_of_a_simple_chunk_come_back(records, compressor):
-    chunk = encode_simple_chunk(records, compressor)
-    assert decode_simple_chunk(chunk) == decode_joined(chunk).cut() == records
 
 
 def test_snappy_is_written_as_by_the_reference():

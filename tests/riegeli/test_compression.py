@@ -7,15 +7,15 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-
-import riegeli
-from riegeli._format import compression
-from riegeli._format.compression import (
+from riegeli_internals import (
     MAX_DECOMPRESSED_SIZE,
     CompressionType,
     Compressor,
+    compression,
     decompress,
 )
+
+import riegeli
 from riegeli.varints import encode_varints
 
 # The bytes 123, and 5 MiB of zeros behind 24 other bytes, as Google's implementation compresses

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from riegeli_internals import core, pure
 
 import riegeli
-from riegeli import _core, _pure
 
 HOT_FUNCTIONS = [
     "count_followers",
@@ -43,15 +43,15 @@ def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_suite_runs_the_implementation_it_was_asked_for():
     assert os.environ.get("RIEGELI_IMPLEMENTATION", "cython") == riegeli.IMPLEMENTATION
-    module = {"cython": compiled, "python": _pure}[riegeli.IMPLEMENTATION]
+    module = {"cython": compiled, "python": pure}[riegeli.IMPLEMENTATION]
     for name in HOT_FUNCTIONS:
-        assert getattr(_core, name) is getattr(module, name)
+        assert getattr(core, name) is getattr(module, name)
 
 
 def test_all_hot_functions_are_named_here():
-    assert {*_core.__all__} == {*HOT_FUNCTIONS, "IMPLEMENTATION"}
+    assert {*core.__all__} == {*HOT_FUNCTIONS, "IMPLEMENTATION"}
     for name in HOT_FUNCTIONS:
-        assert getattr(compiled, name) is not getattr(_pure, name)
+        assert getattr(compiled, name) is not getattr(pure, name)
 
 
 def test_the_compiled_core_is_built_from_the_sources_under_test():

@@ -7,10 +7,10 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from proto_records import field, flat_fields, with_length
+from riegeli_internals import scope_of
 
 import riegeli
 from riegeli import EXISTENCE_ONLY, RecordReader, RecordWriter
-from riegeli.records._field_projection import scope_of
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """HighwayHash-64 against published and recorded values."""
 
 import pytest
-
-from riegeli._core import highway_hash64
+from riegeli_internals import highway_hash64
 
 # Under the key of Riegeli/records; the message is the bytes 0, 1, 2, ... modulo 256.
 RIEGELI_VECTORS = {

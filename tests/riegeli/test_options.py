@@ -1,10 +1,9 @@
 """The text form of writer options."""
 
 import pytest
+from riegeli_internals import CompressionType, Compressor, parse_options
 
 import riegeli
-from riegeli._format.compression import CompressionType, Compressor
-from riegeli._format.options import parse_options
 
 BROTLI, ZSTD, NONE = CompressionType.BROTLI, CompressionType.ZSTD, CompressionType.NONE
 SNAPPY = CompressionType.SNAPPY

@@ -58,13 +58,6 @@ class ForwardOnly:
         return self._file.read(min(size, 1000))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", OPTIONS)
-@given(records=st.lists(st.binary(max_size=200), max_size=30))
-def test_records_come_back(options, records):
-    assert read(write(records, options)[0]) == records
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 def test_records_come_back_across_blocks_and_chunks(options):
     records = [*some_records(200), b"", bytes(400_000), b"last"]
@@ -303,19 +296,6 @@ def test_seek_numeric_goes_to_the_record_or_the_next_chunk(data):
                 assert record is None
             else:
                 assert reader.last_pos == positions[expected]
-
-
-def test_seek_back_from_the_end_to_the_begin():
-    records = some_records(100)
-    data, _ = write(records, "zstd,chunk_size:7K")
-    reader = RecordReader(io.BytesIO(data))
-    assert list(reader.read_records()) == records
-    for record in reversed(records):
-        assert reader.seek_back()
-        assert reader.read_record() == record
-        assert reader.seek_back()
-    assert not reader.seek_back()
-    assert reader.read_record() == records[0]
 
 
 def test_seeking_past_the_records_of_a_chunk_leads_to_the_next_one():

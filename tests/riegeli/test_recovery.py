@@ -9,12 +9,19 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
+from riegeli_internals import (
+    BLOCK_HEADER_SIZE,
+    BLOCK_SIZE,
+    CHUNK_HEADER_SIZE,
+    SIGNATURE,
+    Chunk,
+    ChunkHeader,
+    ChunkType,
+    blocks,
+)
 
 import riegeli
 from riegeli import RecordPosition, RecordReader, RecordsMetadata, RecordWriter, SkippedRegion
-from riegeli._format import blocks
-from riegeli._format.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE
-from riegeli._format.chunk import CHUNK_HEADER_SIZE, SIGNATURE, Chunk, ChunkHeader, ChunkType
 
 
 class Pipe:

@@ -5,25 +5,29 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from proto_records import field, records, with_length
+from proto_records import field, with_length
+from riegeli_internals import (
+    MAX_NESTING,
+    SIGNATURE,
+    UNCOMPRESSED,
+    Chunk,
+    ChunkType,
+    CompressionType,
+    Compressor,
+    chunks_in,
+    compression,
+    decode_transposed_chunk,
+    encode_simple_chunk,
+    encode_transposed_chunk,
+    padding_chunk,
+    parse_options,
+    transposed_encoder,
+)
 from transposed_parts import Parts, parts_of
 
 import riegeli
-from riegeli._files import RandomAccessSource
-from riegeli._format import compression, transposed_encoder
-from riegeli._format.chunk import SIGNATURE, Chunk, ChunkType, padding_chunk
-from riegeli._format.compression import CompressionType, Compressor
-from riegeli._format.options import parse_options
-from riegeli._format.simple_chunk import encode_simple_chunk
-from riegeli._format.transposed_chunk import decode_transposed_chunk
-from riegeli._format.transposed_encoder import encode_transposed_chunk
-from riegeli._pure.machine import MAX_NESTING
-from riegeli.records._chunk_reader import ChunkReader
 from riegeli.varints import encode_varints
 
-UNCOMPRESSED = Compressor(CompressionType.NONE)
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 # Whole chunks that Google's implementation wrote.
@@ -64,19 +68,6 @@ def test_no_records():
     chunk = encode_transposed_chunk([], UNCOMPRESSED)
     assert chunk.data.hex() == "0006000001000000"
     assert decode_transposed_chunk(chunk, 0) == []
-
-
-@pytest.mark.slow
-@given(
-    st.lists(records, max_size=20),
-    st.sampled_from(["uncompressed", "zstd:1", "brotli:1"]),
-    st.sampled_from([None, 1, 10, 1000]),
-)
-def test_records_come_back(expected, options, bucket_size):
-    compressor = parse_options(options).compressor
-    chunk = encode_transposed_chunk(expected, compressor, bucket_size)
-    assert (chunk.num_records, chunk.decoded_data_size) == (len(expected), sum(map(len, expected)))
-    assert decode_transposed_chunk(chunk, len(expected)) == expected
 
 
 @pytest.mark.parametrize("num_fields", [63, 64, 65, 66, 128, 300, 5000])
@@ -126,13 +117,6 @@ def test_records_that_are_no_canonical_messages_are_stored_whole(record):
     assert decode_transposed_chunk(chunk, 1) == [record]
 
 
-def chunks_in(path):
-    with open(path, "rb") as file:
-        reader = ChunkReader(RandomAccessSource(file), 0)
-        while (chunk := reader.read_chunk()) is not None:
-            yield chunk
-
-
 @pytest.mark.parametrize(
     "path", sorted(GOLDEN.glob("envlogger_1_2/transpose_*/**/*.riegeli")), ids=lambda p: p.name
 )
@@ -146,45 +130,6 @@ def test_what_google_wrote_with_brotli_is_written_again_byte_by_byte(path):
             assert written == chunk
             num_transposed += 1
     assert num_transposed > 0
-
-
-@pytest.mark.slow
-@given(st.lists(records, min_size=1, max_size=30), st.integers(1, 10))
-def test_array_record_reads_and_writes_the_same_bytes(tmp_path_factory, expected, group_size):
-    module = pytest.importorskip("array_record.python.array_record_module")
-    path = tmp_path_factory.mktemp("array_record") / "file"
-    writer = module.ArrayRecordWriter(
-        str(path), f"group_size:{group_size},transpose:true,uncompressed"
-    )
-    for record in expected:
-        writer.write(record)
-    writer.close()
-    found = []
-    for chunk in chunks_in(path):
-        if chunk.chunk_type == ChunkType.TRANSPOSED:
-            decoded = decode_transposed_chunk(chunk, chunk.num_records)
-            assert encode_transposed_chunk(decoded, UNCOMPRESSED) == chunk
-            found += decoded
-    assert found == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", ["transpose", "transpose,zstd,chunk_size:200", "transpose,uncompressed"]
-)
-@given(expected=st.lists(records, max_size=20))
-def test_files_of_transposed_chunks(options, expected):
-    file = io.BytesIO()
-    with riegeli.RecordWriter(file, owns_dest=False, options=options) as writer:
-        positions = []
-        for record in expected:
-            writer.write_record(record)
-            positions.append(writer.last_pos)
-    with riegeli.RecordReader(io.BytesIO(file.getvalue())) as reader:
-        assert list(reader.read_records()) == expected
-        for record, position in zip(expected, positions):
-            reader.seek(position)
-            assert reader.read_record() == record
 
 
 # What can be wrong with `000c0101020202030800020100011601`: one record 089601, whose header says
@@ -556,19 +501,3 @@ def test_a_machine_that_writes_nothing_is_stopped():
 def test_unknown_compression_is_told_from_damage():
     with pytest.raises(riegeli.UnimplementedError, match="0x61"):
         decode("610100")
-
-
-@given(st.data())
-def test_no_damage_does_worse_than_an_error(data):
-    chunk = encode_transposed_chunk(data.draw(st.lists(records, max_size=5)), UNCOMPRESSED)
-    damaged = bytearray(chunk.data)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(damaged) - 1))
-        damaged[at] = data.draw(st.integers(0, 255))
-    damaged = Chunk(chunk.chunk_type, bytes(damaged), chunk.num_records, chunk.decoded_data_size)
-    try:
-        found = decode_transposed_chunk(damaged, chunk.num_records)
-    except riegeli.RiegeliError:
-        return
-    assert len(found) == chunk.num_records
-    assert sum(map(len, found)) == chunk.decoded_data_size

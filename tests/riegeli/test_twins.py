@@ -5,16 +5,15 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from proto_records import records
-
-from riegeli import _pure
-from riegeli._format import blocks, transposed_chunk
-from riegeli._format.compression import CompressionType, Compressor
-from riegeli._format.transposed_encoder import encode_transposed_chunk
+from riegeli_internals import (
+    UNCOMPRESSED,
+    blocks,
+    encode_transposed_chunk,
+    pure,
+    transposed_chunk,
+)
 
 compiled = pytest.importorskip("riegeli._compiled")
-
-UNCOMPRESSED = Compressor(CompressionType.NONE)
 
 kinds = st.integers(0, 5)
 
@@ -44,44 +43,20 @@ def arguments_of_run_machine(expected):
 
 @given(st.binary(max_size=200))
 def test_hashes(data):
-    expected = _pure.highway_hash64(data)
+    expected = pure.highway_hash64(data)
     assert compiled.highway_hash64(data) == expected
     assert compiled.highway_hash64(data, use_lanes=False) == expected
 
 
 pieces = st.lists(st.one_of(st.binary(max_size=40), st.just(bytes(range(250)) * 150)), max_size=9)
-
-
-@given(pieces, st.booleans())
-def test_joining(pieces, as_views):
-    pieces = [memoryview(piece) if as_views else piece for piece in pieces]
-    assert compiled.join(pieces) == _pure.join(pieces) == b"".join(pieces)
-
-
 places = st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600), st.just(1 << 16))
 
 
 @given(pieces, places, st.integers(-30, 70_000))
 def test_interleaving_block_headers(pieces, begin, room):
     end = max(0, blocks.advance(begin, sum(map(len, pieces))) + room)
-    expected = outcome(_pure.interleave_block_headers, pieces, begin, end)
+    expected = outcome(pure.interleave_block_headers, pieces, begin, end)
     assert outcome(compiled.interleave_block_headers, pieces, begin, end) == expected
-
-
-@given(
-    pieces.map(b"".join),
-    places.filter(blocks.is_possible_chunk_boundary),
-    st.integers(0, 100_000),
-    st.integers(0, 5),
-)
-def test_taking_out_block_headers(chunk, begin, skipped, cut_off):
-    end = blocks.advance(begin, len(chunk))
-    stored = _pure.interleave_block_headers([chunk], begin, end)
-    pos = blocks.advance(begin, min(skipped, len(chunk)))
-    part = memoryview(stored)[pos - begin : len(stored) - cut_off]
-    expected = _pure.take_out_block_headers(part, pos, begin, end)
-    assert compiled.take_out_block_headers(part, pos, begin, end) == expected
-    assert chunk[skipped:].startswith(expected)
 
 
 @given(
@@ -90,20 +65,20 @@ def test_taking_out_block_headers(chunk, begin, skipped, cut_off):
 def test_block_headers_of_another_chunk_are_not_taken_out(begin, size, wrong, is_damaged):
     begin = blocks.round_up_to_possible_chunk_boundary(begin)
     end = blocks.advance(begin, size)
-    stored = bytearray(_pure.interleave_block_headers([bytes(size)], begin, end))
+    stored = bytearray(pure.interleave_block_headers([bytes(size)], begin, end))
     block = begin + blocks.remaining_in_block(begin)
     has_block_header = block < end
     if has_block_header and is_damaged:
         stored[block - begin + 7] ^= 1
         wrong = (0, 0)
-    for function in (compiled.take_out_block_headers, _pure.take_out_block_headers):
+    for function in (compiled.take_out_block_headers, pure.take_out_block_headers):
         content = function(stored, begin, begin + wrong[0], end + wrong[1])
         assert content == (None if has_block_header else bytes(size))
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)))
 def test_encoding_varints(values):
-    assert compiled.encode_varints(values) == _pure.encode_varints(values)
+    assert compiled.encode_varints(values) == pure.encode_varints(values)
 
 
 varint_bytes = st.one_of(st.binary(max_size=30), st.lists(st.sampled_from([0, 1, 2, 128, 255])))
@@ -111,27 +86,16 @@ varint_bytes = st.one_of(st.binary(max_size=30), st.lists(st.sampled_from([0, 1,
 
 @given(varint_bytes.map(bytes), st.integers(0, 12), st.integers(0, 5))
 def test_reading_varints(data, begin, count):
-    assert outcome(compiled.read_varint, data, begin) == outcome(_pure.read_varint, data, begin)
+    assert outcome(compiled.read_varint, data, begin) == outcome(pure.read_varint, data, begin)
     args = (memoryview(data), begin, count)
-    assert outcome(compiled.read_varints, *args) == outcome(_pure.read_varints, *args)
-
-
-@given(st.binary(max_size=30), st.integers(0, 40), st.binary(max_size=60))
-def test_splitting_records_or_refusing(sizes, num_records, values):
-    args = (sizes, num_records, values)
-    assert outcome(compiled.split_records, *args) == outcome(_pure.split_records, *args)
+    assert outcome(compiled.read_varints, *args) == outcome(pure.read_varints, *args)
 
 
 @given(st.lists(st.binary(max_size=40)))
 def test_splitting_what_was_joined(expected):
-    for twin in (compiled, _pure):
+    for twin in (compiled, pure):
         sizes = twin.encode_varints(map(len, expected))
         assert twin.split_records(sizes, len(expected), b"".join(expected)) == expected
-
-
-@given(st.lists(records, max_size=20))
-def test_taking_records_apart(expected):
-    assert compiled.take_apart(expected) == _pure.take_apart(expected)
 
 
 def test_taking_apart_deep_groups_and_messages():
@@ -139,9 +103,9 @@ def test_taking_apart_deep_groups_and_messages():
     for _ in range(150):
         deep = b"\x0b" + deep + b"\x0c"
     for _ in range(3):
-        deep = b"\x12" + _pure.encode_varints((len(deep),)) + deep
+        deep = b"\x12" + pure.encode_varints((len(deep),)) + deep
     expected = [deep, b"\x0b" * 1000 + b"\x0c" * 1000, b"\x0b" * 1000]
-    assert compiled.take_apart(expected) == _pure.take_apart(expected)
+    assert compiled.take_apart(expected) == pure.take_apart(expected)
 
 
 def test_only_bytes_are_taken_apart():
@@ -151,80 +115,29 @@ def test_only_bytes_are_taken_apart():
 
 @given(st.lists(kinds))
 def test_counting_followers(sequence):
-    expected = [list(counts.items()) for counts in _pure.count_followers(sequence, 6)]
+    expected = [list(counts.items()) for counts in pure.count_followers(sequence, 6)]
     for given_as in (sequence, array("I", sequence)):
         found = compiled.count_followers(given_as, 6)
         assert [list(counts.items()) for counts in found] == expected
 
 
 def test_kinds_that_are_too_large_are_refused():
-    for twin in (compiled, _pure):
+    for twin in (compiled, pure):
         with pytest.raises(IndexError):
             twin.count_followers([0, 3, 0], 3)
 
 
-ways = st.fixed_dictionaries(
-    {kind: st.lists(st.sampled_from([0, 0, 1, 63]), max_size=3).map(bytes) for kind in range(6)}
-)
-
-
-@pytest.mark.slow
-@given(st.lists(kinds), st.lists(ways, min_size=6, max_size=6))
-def test_encoding_transitions(sequence, ways):
-    expected = _pure.encode_transitions(sequence, ways)
-    assert compiled.encode_transitions(array("I", sequence), ways) == expected
-
-
 def test_transitions_that_cannot_be_are_refused():
-    for twin in (compiled, _pure):
+    for twin in (compiled, pure):
         with pytest.raises(LookupError):
             twin.encode_transitions([0, 1, 0], [{1: b"\0"}, {2: b"\0"}])
         with pytest.raises(ValueError, match="64 states from a base, at most 63"):
             twin.encode_transitions([0, 0], [{0: b"\0\x40"}])
 
 
-@pytest.mark.slow
-@given(st.lists(records, max_size=20))
-def test_running_the_machine(expected):
-    arguments = arguments_of_run_machine(expected)
-    assert compiled.run_machine(*arguments) == expected
-    assert _pure.run_machine(*arguments) == expected
-
-
-@given(st.lists(records, max_size=5), st.data())
-def test_running_a_damaged_machine(expected, data):
-    states, first, buffers, transitions, num_records, size, _ = arguments_of_run_machine(expected)
-    states = [list(column) for column in states]
-    buffers = [bytearray(buffer) for buffer in buffers]
-    transitions = bytearray(transitions)
-    some = st.one_of(st.integers(-1, 8), st.integers(0, 255), st.integers(-(2**31), 2**33))
-    for _ in range(data.draw(st.integers(1, 4))):
-        match data.draw(st.integers(0, 5)):
-            case 0 | 1:
-                column = data.draw(st.sampled_from(states))
-                column[data.draw(st.integers(0, len(column) - 1))] = data.draw(some)
-            case 2:
-                first = data.draw(some)
-            case 3:
-                damage_bytes(data, data.draw(st.sampled_from(buffers)) if buffers else transitions)
-            case 4:
-                damage_bytes(data, transitions)
-            case 5:
-                size += data.draw(st.sampled_from([-1, 1, 1000, 2**40, 2**70]))
-                num_records += data.draw(st.sampled_from([0, 1, 2**40, 2**70]))
-    args = (states, first, buffers, bytes(transitions), num_records, size)
-    found = outcome(compiled.run_machine, *args)
-    assert found == outcome(_pure.run_machine, *args)
-
-
-def damage_bytes(data, target):
-    at = data.draw(st.integers(0, len(target)))
-    target[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
-
-
 def test_the_size_that_a_chunk_claims_is_not_allocated():
     states = ([3], [0], [False], [0], [-1])
-    for twin in (compiled, _pure):
+    for twin in (compiled, pure):
         with pytest.raises(ValueError, match="records have 0 bytes, not"):
             twin.run_machine(states, 0, [], b"", 1, 2**62)
 
@@ -233,7 +146,7 @@ def test_what_is_written_may_be_much_longer_than_what_is_there():
     # A state whose value is in its subtype, again and again: 8000 bytes from 1000 transitions.
     states = ([8, 3], [0, 0], [False, False], [17, 0], [-1, -1])
     arguments = (states, 0, [], b"\3" * 999 + b"\4", 1, 2 * 3997)
-    assert compiled.run_machine(*arguments) == _pure.run_machine(*arguments) == [b"\x08\7" * 3997]
+    assert compiled.run_machine(*arguments) == pure.run_machine(*arguments) == [b"\x08\7" * 3997]
 
 
 def test_what_is_left_of_the_scope_is_passed_on():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds.alignment import append_row, from_rsa, from_sars
+from rlds import append_row, from_rsa, from_sars
 
 
 def transitions(length):

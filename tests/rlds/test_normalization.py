@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rlds.normalization import normalize, unnormalize
-from rlds.statistics import Statistics, compute_statistics
+from rlds.statistics import compute_statistics
+from rlds.transformations import Statistics
 
 
 def make_steps() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import rlds_creator
 
 # The lowest first. Those of one layer do not know each other, but for the modules of the lowest.
 LAYERS = [
-    {"frames", "identifiers", "model", "recorded", "type_errors"},
+    {"frames", "identifiers", "labelling", "model", "recorded", "type_errors"},
     {"environments"},
     {"worker"},
     {"exporting", "viewing"},

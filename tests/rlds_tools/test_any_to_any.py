@@ -1,11 +1,8 @@
 """`rlds convert`, `inspect` and `validate` of raw data of every format, sound and damaged."""
 
-import json
-
 import h5py
 import hostile_sources
 import pytest
-from export_options import NAMES, options_for
 
 import rlds.sources
 from rlds_tools.command_line import commands
@@ -51,12 +48,6 @@ def spoil(raw, what):
         (raw / file).write_bytes(content[: -max(40, len(content) // 4)])
 
 
-def words(option, values):
-    """The words of a command line that give options."""
-    texts = {name: it if isinstance(it, str) else json.dumps(it) for name, it in values.items()}
-    return [word for name, text in texts.items() for word in (option, f"{name}={text}")]
-
-
 @pytest.fixture
 def run(capsys):
     """Runs a command; returns its exit code, and what it prints to both outputs."""
@@ -66,37 +57,6 @@ def run(capsys):
         return code, *capsys.readouterr()
 
     return call
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", hostile_sources.NAMES)
-def test_sound_data(name, run, tmp_path):
-    """To a quarter of the formats; others have the next one."""
-    path, options = write(name, tmp_path / "raw"), hostile_sources.OPTIONS.get(name, {})
-    episodes = rlds.sources.open(path, "all", **options)
-    formats = [name for name in rlds.sources.exports() if name != "tfds"]  # Of the other command.
-    for format in formats[hostile_sources.NAMES.index(name) % 4 :: 4]:
-        (folder := tmp_path / format).mkdir()
-        made = folder / NAMES.get(format, "made")
-        call = ["convert", path, made, "--to", format, "--split", "all", *words("-O", options)]
-        call += words("-T", options_for(format, episodes))
-        planned, plan, refusal = run(*call, "--plan")
-        assert not list(folder.iterdir())
-        code, said, error = run(*call)
-        if code:
-            assert [*error.splitlines()[:-1], said, list(folder.iterdir())] == ["", []]
-            assert error.startswith("error: ")
-            assert planned == 0 or error == refusal
-            continue
-        assert (planned, refusal, error) == (0, "", "")
-        assert plan.startswith(
-            f"{made}: plan, nothing was written\nfields in the format {format}\n"
-        )
-        assert said.startswith(f"{made}\n")
-        for command in ("inspect", "validate"):
-            code, said, error = run(command, made)
-            assert (code, error) == (0, ""), said
-            assert format in said or command == "validate"
 
 
 @pytest.mark.slow

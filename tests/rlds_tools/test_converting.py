@@ -26,7 +26,6 @@ from rlds.sources.digests import text_of
 from rlds.sources.episode_fields import as_converted
 from rlds_tools import converting
 from rlds_tools.command_line import commands
-from rlds_tools.command_line.convert import _split_words
 from rlds_tools.converting import builders
 from tfds_builders import quiet
 
@@ -171,18 +170,10 @@ def test_what_the_config_says_is_kept(raw, tmp_path, capsys):
     assert metadata["d4rl"]["dataset"] == "hopper-medium-v2"
 
 
-def test_options_of_beam_have_values():
-    words = ["--a=1", "source", "--b", "2", "directory", "--c"]
-    assert _split_words(words, "DirectRunner") == (
-        ["source", "directory"],
-        ["--a=1", "--b", "2", "--c"],
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 def test_pipeline_options(raw, tmp_path, capsys):
-    beam = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
+    beam = ("--runner=DirectRunner", "--direct_running_mode", "in_memory")
     assert run("rlds_d4rl", raw, *beam, data_dir=tmp_path / "one") == 0
     assert run("rlds_d4rl", raw, data_dir=tmp_path / "two") == 0
     shown = capsys.readouterr().out.splitlines()

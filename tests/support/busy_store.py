@@ -32,7 +32,7 @@ def fill(store: Store) -> str:
         num_steps=NUM_EDITS,
     )
     store.save_episode(episode)
-    store.add_tag(episode.id, "first")
+    store.add_label(episode.id, "first")
     return store.invite(Role.PARTICIPANT, uses=NUM_USES)[1]
 
 
@@ -61,11 +61,12 @@ def _edit(store: Store, name: str, token: str) -> None:
                 break
             except StaleError as error:
                 study = error.current
-        store.add_tag(episode.id, "same", number, number, by=name)
-        own = store.add_tag(episode.id, name, number, number, by=name)
-        store.remove_tag(own.id)
+        where = {"begin": number, "end": number + 1}
+        store.add_label(episode.id, "same", **where, by=name)
+        own = store.add_label(episode.id, name, **where, by=name)
+        store.retract_label(own.id)
         if number % 2:
-            store.restore_tag(own.id)
+            store.restore_label(own.id)
         person, login = store.accept_invite(token, word)
         assert store.person_of(login) == person
         store.save_episode(episode)
@@ -84,7 +85,8 @@ def check(store: Store, processes: list[str]) -> None:
     assert sorted(person.name.strip() for person in store.people()) == sorted(["Olga", *words])
     (invite,) = store.invites()
     assert invite.uses_left == NUM_USES - len(words)
-    tags = sorted((tag.label, tag.first) for tag in store.tags("episode") if tag.first is not None)
+    labels = store.labels("episode")
+    tags = sorted((label.layer, label.begin) for label in labels if label.begin is not None)
     kept = [(name, number) for name in names for number in range(1, NUM_EDITS, 2)]
     assert tags == sorted([*kept, *(("same", number) for number in range(NUM_EDITS))])
 

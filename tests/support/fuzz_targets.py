@@ -14,16 +14,26 @@ from unittest import mock
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError
+from riegeli_internals import (
+    BLOCK_SIZE,
+    SIGNATURE,
+    Chunk,
+    ChunkHeader,
+    CompressionType,
+    Compressor,
+    core,
+    encode_block_header,
+    has_buffer,
+    has_subtype,
+    parse_options,
+    pure,
+    remaining_in_block,
+    transposed_chunk,
+    transposed_encoder,
+)
 from transposed_parts import Parts, compressed, parts_of
 
 import riegeli
-from riegeli import _core, _pure
-from riegeli._format import transposed_chunk, transposed_encoder
-from riegeli._format.blocks import BLOCK_SIZE, encode_block_header, remaining_in_block
-from riegeli._format.chunk import SIGNATURE, Chunk, ChunkHeader
-from riegeli._format.compression import CompressionType, Compressor
-from riegeli._format.options import parse_options
-from riegeli._pure.machine import has_buffer, has_subtype
 from riegeli.base.riegeli_error import ResourceExhaustedError
 from riegeli.records import decode_file
 
@@ -119,7 +129,7 @@ def _message(choices: Choices, depth: int = 0) -> bytes:
         number = choices.pick((1, 2, 3, 1, 2, 17, 1 << 20))
         kind = choices.below(8)
         if kind < 2:
-            fields.append(_field(number, 0, _core.encode_varints((choices.number(),))))
+            fields.append(_field(number, 0, core.encode_varints((choices.number(),))))
         elif kind == 2:
             fields.append(_field(number, 5, choices.take(4).ljust(4, b"\1")))
         elif kind == 3:
@@ -137,11 +147,11 @@ def _message(choices: Choices, depth: int = 0) -> bytes:
 
 
 def _field(number: int, wire_type: int, content: bytes) -> bytes:
-    return _core.encode_varints((number << 3 | wire_type,)) + content
+    return core.encode_varints((number << 3 | wire_type,)) + content
 
 
 def _with_length(content: bytes) -> bytes:
-    return _core.encode_varints((len(content),)) + content
+    return core.encode_varints((len(content),)) + content
 
 
 def _records(choices: Choices) -> list[bytes]:
@@ -270,7 +280,7 @@ def _chunk(choices: Choices) -> Chunk:
         size, sizes = sum(map(len, records)), list(map(len, records))
         if choices.below(2):
             sizes = _changed_items(sizes, choices, _changed_number, Choices.number)
-        stored = compressed(_core.encode_varints(sizes), compressor)
+        stored = compressed(core.encode_varints(sizes), compressor)
         data = bytes([compressor.compression_type]) + _with_length(stored)
         data += compressed(b"".join(records), compressor)
         if choices.below(3) == 0:
@@ -441,7 +451,7 @@ def compare_twins(data: bytes) -> None:
             _compiled.run_machine,
             *(states, first, list(map(_exactly, buffers)), _exactly(transitions), *announced),
         )
-        expected = _outcome(_pure.run_machine, states, first, buffers, transitions, *announced)
+        expected = _outcome(pure.run_machine, states, first, buffers, transitions, *announced)
         assert found == expected, (found, expected)
     count = choices.below(20)
     rest = choices.take(choices.left())
@@ -454,7 +464,7 @@ def compare_twins(data: bytes) -> None:
     ):
         exact = [_exactly(arg) if isinstance(arg, bytes | memoryview) else arg for arg in args]
         found = _outcome(getattr(_compiled, name), *exact)
-        assert found == _outcome(getattr(_pure, name), *args), name
+        assert found == _outcome(getattr(pure, name), *args), name
     _compare_block_headers(Choices(rest))
 
 
@@ -466,7 +476,7 @@ def _compare_block_headers(choices: Choices) -> None:
     assert _compiled.join(pieces) == b"".join(pieces)
     end = begin + sum(map(len, pieces)) + choices.below(200)
     laid_out = _outcome(_compiled.interleave_block_headers, pieces, begin, end)
-    assert laid_out == _outcome(_pure.interleave_block_headers, pieces, begin, end)
+    assert laid_out == _outcome(pure.interleave_block_headers, pieces, begin, end)
     if not isinstance(laid_out, bytes):
         return
     damaged = bytearray(laid_out)
@@ -476,7 +486,7 @@ def _compare_block_headers(choices: Choices) -> None:
     stored = memoryview(damaged)[at : at + choices.pick((1 << 20, choices.below(1 << 17)))]
     args = (stored, begin + at, begin + choices.pick((0, 0, 0, 1)), end)
     found = _outcome(_compiled.take_out_block_headers, *args)
-    assert found == _outcome(_pure.take_out_block_headers, *args)
+    assert found == _outcome(pure.take_out_block_headers, *args)
 
 
 def _options(choices: Choices) -> str:
@@ -523,9 +533,9 @@ def round_trips(data: bytes) -> None:
         assert len(list(reader.read_records())) == len(records)
     chunk = transposed_encoder.encode_transposed_chunk(records, _COMPRESSORS[0])
     with (
-        mock.patch.object(transposed_encoder, "take_apart", _pure.take_apart),
-        mock.patch.object(transposed_encoder, "count_followers", _pure.count_followers),
-        mock.patch.object(transposed_encoder, "encode_transitions", _pure.encode_transitions),
+        mock.patch.object(transposed_encoder, "take_apart", pure.take_apart),
+        mock.patch.object(transposed_encoder, "count_followers", pure.count_followers),
+        mock.patch.object(transposed_encoder, "encode_transitions", pure.encode_transitions),
     ):
         assert transposed_encoder.encode_transposed_chunk(records, _COMPRESSORS[0]) == chunk
 

@@ -4,10 +4,13 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tree
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
+
+from rlds.transformations import _sections
 
 Columns = dict[str, Any]
 
@@ -116,3 +119,8 @@ def rest_after_restoring(dataset: tf.data.Dataset, taken: int, folder: Any) -> t
     restored = iter(dataset)
     tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
     return expected, [tf.nest.map_structure(np.asarray, element) for element in restored]
+
+
+def pass_in_sections(patch: pytest.MonkeyPatch, size: int) -> None:
+    """Makes nested steps pass in sections of so many bytes."""
+    patch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", size)

@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from riegeli._format.chunk import Chunk, ChunkType
-from riegeli._format.compression import CompressionType, Compressor
-from riegeli._format.transposed_chunk import decode_transposed_chunk
-from riegeli._format.transposed_encoder import encode_transposed_chunk
-from riegeli._pure.machine import has_buffer, has_subtype
-from riegeli._pure.varints import read_varint, read_varints
-from riegeli.varints import encode_varints
+from riegeli_internals import (
+    UNCOMPRESSED,
+    Chunk,
+    ChunkType,
+    Compressor,
+    decode_transposed_chunk,
+    encode_transposed_chunk,
+    has_buffer,
+    has_subtype,
+    read_varint,
+    read_varints,
+)
 
-UNCOMPRESSED = Compressor(CompressionType.NONE)
+from riegeli.varints import encode_varints
 
 
 def compressed(data: bytes, compressor: Compressor) -> bytes:

@@ -13,7 +13,7 @@ from rlds.sources import reading
 from rlds.sources.source import Can, SourceError
 from rlds.tfds.examples import ExampleEncoder
 from rlds.validation import InvalidDatasetError
-from tfds_builders.builder import SourceBuilder, convert
+from tfds_builders import SourceBuilder, convert
 from tfds_builders.conversion import sharding
 from tfds_builders.conversion import verification as checks
 

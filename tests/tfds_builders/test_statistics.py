@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rlds.tfds
-from tfds_builders.statistics import dataset_statistics
+from tfds_builders import dataset_statistics
 
 
 def test_a_last_action_without_the_mark_is_reported_once_for_all_files(tmp_path):

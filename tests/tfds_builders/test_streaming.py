@@ -15,10 +15,13 @@ import envlogger
 from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter
 from envlogger.converters import spec_codec
 from rlds.sources import Episodes
-from tfds_builders import streaming
-from tfds_builders.builder import convert
-from tfds_builders.logs import EnvLoggerSource
-from tfds_builders.streaming import episodes_from_logs, episodes_from_source
+from tfds_builders import (
+    EnvLoggerSource,
+    convert,
+    episodes_from_logs,
+    episodes_from_source,
+    streaming,
+)
 
 tfds.disable_progress_bar()
 

@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tfds_files import DamagedFileError, ExampleDecoder, RaggedColumn, UnsupportedFileError
-from tfds_files.features import parse_features
+from tfds_files import (
+    DamagedFileError,
+    ExampleDecoder,
+    RaggedColumn,
+    UnsupportedFileError,
+    parse_features,
+)
 
 F = tfds.features
 DTYPES = ["bool", "int8", "int64", "uint8", "uint32", "uint64", "float16", "float32"]

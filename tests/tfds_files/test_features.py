@@ -10,8 +10,19 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfds_files import DamagedFileError, UnsupportedFileError, parse_features, read_features
-from tfds_files.features import Dataset, Feature, Features, Image, Sequence, Tensor, leaves_of
+from tfds_files import (
+    DamagedFileError,
+    Dataset,
+    Feature,
+    Features,
+    Image,
+    Sequence,
+    Tensor,
+    UnsupportedFileError,
+    parse_features,
+    read_features,
+)
+from tfds_files.features import leaves_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfds_4_9_10"
 

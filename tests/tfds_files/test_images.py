@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image as Pillow
 
-from tfds_files import DamagedFileError, UnsupportedFileError, images
-from tfds_files.features import Image
+from tfds_files import DamagedFileError, Image, UnsupportedFileError, images
 from tfds_files.png import decode_png, encode_png
 
 

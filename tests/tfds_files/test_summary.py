@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import tfds_files
-from tfds_files.features import Image, leaves_of
+from tfds_files import Image
+from tfds_files.features import leaves_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FOLDERS = sorted(path.parent for path in GOLDEN.rglob("dataset_info.json"))

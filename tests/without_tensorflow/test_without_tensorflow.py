@@ -31,7 +31,8 @@ from dm_env import specs
 
 import envlogger
 import rlds_tools
-from rlds import alignment, feeds, loader_profiles, normalization, sources, statistics, validation
+from rlds import alignment, feeds, normalization, sources, statistics, validation
+from rlds.feeds.compat import loader_profiles
 from tfds_files import Dataset, DatasetWriter, Features, Tensor, open_folder
 
 directory, golden = map(Path, sys.argv[1:])

@@ -45,7 +45,8 @@ from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text
 from rlds.statistics import FieldStatistics
 from rlds.video.fields import PER_METRE
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import at

@@ -36,7 +36,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import root_of
 
-__all__ = ["METADATA_KEY", "AgiBotSource"]
+__all__ = ["METADATA_KEY", "AgiBotSource", "recognizes"]
 
 METADATA_KEY = "agibot"
 
@@ -119,15 +119,6 @@ class AgiBotSource(Hdf5EpisodesSource):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_PROPRIO}/<task>/<episode>.")
         self._infos: dict[str, dict[str, Any]] = {}
         self._look_at_first(("train", index) for index in range(len(self._episodes)))
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        root = stores.as_path(path)
-        if not (root / _PROPRIO).is_dir() or not (root / _INFO).is_dir():
-            return False
-        names = [entry.name for entry in stores.list_directory(root / _INFO)]
-        return any(re.fullmatch(r"task_[0-9]+\.json", name) for name in names)
 
     def _file(self, split: str, index: int) -> Hdf5File:
         return Hdf5File(self._folder(_PROPRIO, index) / _FILE)
@@ -384,3 +375,12 @@ def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
 
 def _texts(values: Sequence[Any]) -> np.ndarray:
     return np.array([*("" if value is None else str(value) for value in values), None], object)[:-1]
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    root = stores.as_path(path)
+    if not (root / _PROPRIO).is_dir() or not (root / _INFO).is_dir():
+        return False
+    names = [entry.name for entry in stores.list_directory(root / _INFO)]
+    return any(re.fullmatch(r"task_[0-9]+\.json", name) for name in names)

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import override
 
-from rlds.formats.aloha.source import SIDECAR, TABLE
+from rlds.formats.aloha.source import TABLE
 from rlds.formats.hdf5_export import Hdf5EpisodesExport
+from rlds.formats.hdf5_sidecar import write_digest
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SidecarWriter
@@ -28,7 +29,7 @@ class AlohaExport(Hdf5EpisodesExport):
     A file holds `action`, in `observations` the numbers of the observation by their names, and
     other numbers of the steps by theirs. Frames are in `observations/images`: of images that are
     files, the files, padded with zeros (`compress_len` says how long they are). All else, the final
-    observation too, is in the sidecar, the folder `rlds`.
+    observation too, is in the sidecar, the folder `.rlds`.
 
     Args:
       episodes: The episodes.
@@ -84,7 +85,7 @@ class AlohaExport(Hdf5EpisodesExport):
 
     @override
     def write(self, path: Path) -> None:
-        with SidecarWriter(path / SIDECAR, self.sidecar) as sidecar:
+        with SidecarWriter.in_folder(path, self.sidecar) as sidecar:
             for index, episode in enumerate(self.each_in_order()):
                 sidecar.add(episode)
                 self._write_file(path / f"episode_{index}.hdf5", episode)
@@ -93,6 +94,7 @@ class AlohaExport(Hdf5EpisodesExport):
         lengths = []
         with new_file(path) as (file, _):
             file.attrs["sim"] = self._sim
+            write_digest(file, self.sidecar)
             for place, column in self.columns(episode).items():
                 if column.dtype.kind == "O":  # Files of images.
                     lengths.append([len(data) for data in column])

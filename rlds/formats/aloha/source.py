@@ -14,6 +14,7 @@ action of the row before, is not done here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -24,6 +25,7 @@ from typing import Literal
 from etils import epath
 from typing_extensions import override
 
+from rlds.formats.hdf5_sidecar import sidecar_digest
 from rlds.formats.hdf5_source import (
     ATTRIBUTE_NAMES,
     INSTRUCTION,
@@ -31,18 +33,18 @@ from rlds.formats.hdf5_source import (
     Hdf5EpisodesSource,
     Hdf5Table,
 )
-from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import About, Can, require_files
+from rlds.sources.source import About, Can, SourceError, require_files
 from rlds_ecosystem.files import stores
 
-__all__ = ["INSTRUCTION", "METADATA_KEY", "SIDECAR", "TABLE", "AlohaSource"]
+__all__ = ["INSTRUCTION", "METADATA_KEY", "TABLE", "AlohaSource"]
 
 METADATA_KEY = "aloha"
-# The folder for what the format has no place for.
-SIDECAR = "rlds"
+# Where earlier releases kept the sidecar.
+_OLDER_SIDECAR = "rlds"
 
 _FILE = re.compile(r"episode_\d+\.(?:hdf5|h5)")
 _RATE = 50.0  # Hz
@@ -118,22 +120,8 @@ class AlohaSource(Hdf5EpisodesSource):
         self._joint_names = None if joint_names is None else list(joint_names)
         if joint_names is not None:
             self.table = _with_joints(tuple(joint_names))
-        directory = stores.as_path(path)
-        self._sidecar = StoredSidecar.in_folder(directory / SIDECAR) if directory.is_dir() else None
+        self._directory = stores.as_path(path)
         self._look_at_first(("train", index) for index in range(len(self._files)))
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        files = _find_files(path)
-        if not files:
-            return False
-        hdf5 = Hdf5File(files[0])
-        with hdf5.read() as file:
-            if not (hdf5.has(file, "action") and hdf5.has(file, "observations")):
-                return False
-            observations = hdf5.member(file, "observations", "observations")
-            return not is_array(observations) and hdf5.has(observations, "qpos")
 
     def _file(self, split: str, index: int) -> Hdf5File:
         return Hdf5File(self._files[index])
@@ -153,7 +141,15 @@ class AlohaSource(Hdf5EpisodesSource):
     @property
     @override
     def can(self) -> Can:
-        return dataclasses.replace(super().can, sidecar=lambda: self._sidecar)
+        return dataclasses.replace(super().can, sidecar=self._sidecar)
+
+    def _sidecar(self) -> StoredSidecar | None:
+        if not self._directory.is_dir():
+            return None
+        said = None
+        with contextlib.suppress(SourceError):  # Reading the episode says what is wrong.
+            said = sidecar_digest(Hdf5File(self._files[0]))
+        return StoredSidecar.in_folder(self._directory, _OLDER_SIDECAR, said)
 
     @functools.cached_property
     @override

@@ -54,7 +54,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
+__all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource", "recognizes"]
 
 _CITATION = """@inproceedings{agarwal2020optimistic,
   title = {An Optimistic Perspective on Offline Reinforcement Learning},
@@ -116,11 +116,6 @@ class AtariDqnReplaySource(Stream):
                 raise ValueError(f"{where!r} is a second folder of the run {run.part!r}; pass one")
             self._runs[run.part] = run
         _check_same_kind(self._checkpoints())
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(find_directories(stores.as_path(path)))
 
     @functools.cached_property
     @override
@@ -221,3 +216,8 @@ def _check_same_kind(checkpoints: Sequence[Checkpoint]) -> None:
                     f"shape {first.shape[1:]} in {first.label}",
                     file=array.label,
                 )
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return bool(find_directories(stores.as_path(path)))

@@ -14,11 +14,11 @@ import rlds
 from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RATE, RLDS_RECORD
 from rlds.sources.encoded_clips import encodable, encoded_placements, with_clips
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.rates import rate_in, with_rate
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, is_derived
 from rlds.sources.texts import as_text
+from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip
 from rlds.video.encoding import stream_packets

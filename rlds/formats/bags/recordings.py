@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import shutil
@@ -19,9 +20,10 @@ from rlds.formats.bags.messages import LAST_TIME, Flaws, Message, MessageReader,
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import check_is_file, check_link, source_errors
 from rlds.sources.source import require_files
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 
-__all__ = ["Recording", "find_recordings", "looks_like"]
+__all__ = ["Recording", "find_recordings", "is_mcap", "is_rosbag"]
 
 Family = Literal["mcap", "rosbag"]
 
@@ -147,7 +149,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Record
     return found
 
 
-def looks_like(path: str | os.PathLike[str], family: Family) -> bool:
+def _looks_like(path: str | os.PathLike[str], family: Family) -> bool:
     """Whether there are recordings at a path; reads little of them."""
     found = find_recordings(path, family)
     if not found:
@@ -158,6 +160,10 @@ def looks_like(path: str | os.PathLike[str], family: Family) -> bool:
     magic = _MAGIC[_suffix(file.name)]
     with stores.open_binary(file) as opened:
         return opened.read(len(magic)) == magic
+
+
+is_mcap = functools.partial(_looks_like, family="mcap")
+is_rosbag = functools.partial(_looks_like, family="rosbag")
 
 
 def _rosbag2(folder: epath.Path, name: str) -> Recording | None:

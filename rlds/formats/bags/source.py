@@ -15,7 +15,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.bags.config import BagConfig, Clock, FieldOf
 from rlds.formats.bags.proposal import Overview, picked_of, propose
-from rlds.formats.bags.recordings import Family, Recording, find_recordings, looks_like
+from rlds.formats.bags.recordings import Family, Recording, find_recordings
 from rlds.formats.bags.steps import (
     Span,
     ages_of,
@@ -119,11 +119,6 @@ class BagSource(Source):
         vars(self).update(state)
         if self._stored is None:
             self._picked = self._pick()
-
-    @override
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return looks_like(path, cls.family)
 
     # --- What there is
 
@@ -511,7 +506,6 @@ class McapSource(BagSource):
     """
 
     family = "mcap"
-    is_fallback = True
 
 
 class RosbagSource(BagSource):
@@ -522,4 +516,3 @@ class RosbagSource(BagSource):
     """
 
     family = "rosbag"
-    is_fallback = True

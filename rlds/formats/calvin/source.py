@@ -45,7 +45,7 @@ from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["CalvinSource"]
+__all__ = ["CalvinSource", "recognizes"]
 
 _SPLITS = ("training", "validation")
 _ENDS = "ep_start_end_ids.npy"
@@ -125,11 +125,6 @@ class CalvinSource(Source):
             if action not in self._shapes:
                 raise step.error("no such array", action)
         self._paths = {self._path_of(name): name for name in self._shapes}
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(_find_splits(path))
 
     def _path_of(self, name: str) -> str:
         if name == self._action:
@@ -438,3 +433,8 @@ def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
 
 def _shapes_of(step: NpzFile) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     return {name: (array.dtype, array.shape) for name, array in step.arrays.items()}
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return bool(_find_splits(path))

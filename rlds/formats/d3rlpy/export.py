@@ -11,10 +11,12 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.d3rlpy.source import FIELDS, LAST, SUFFIXES, TERMINATED, VERSION
-from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter
+from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import (
+from rlds.sources.sidecar import Sidecar
+from rlds.sources.source import SourceEpisode
+from rlds.sources.writing import (
     Export,
     Placement,
     as_it_was,
@@ -22,8 +24,6 @@ from rlds.sources.exporting import (
     is_array,
     sidecar_placements,
 )
-from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode
 from rlds_ecosystem.model.nests import at, is_in, leaves_at
 
 __all__ = ["D3rlpyExport"]
@@ -109,7 +109,7 @@ class D3rlpyExport(Export):
                 columns.append(TERMINATED)
             file["columns"] = columns
             said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
-            sidecar = Hdf5SidecarWriter(file, said)
+            sidecar = hdf5_sidecar_writer(file, said)
             self.order = self.order_of_origin() if self._is_recorded else None
             count = 0
             for episode in self.each():
@@ -120,6 +120,7 @@ class D3rlpyExport(Export):
                     sidecar.add(episode)
                 count += 1
                 check()
+            sidecar.close()
             file["num_episodes"] = count
             file["version"] = VERSION
 

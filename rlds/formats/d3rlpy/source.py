@@ -26,7 +26,6 @@ from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import read_constant
-from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import ALL_ROWS, About, Can, Origin, SourceError, require_files
 from rlds.sources.texts import as_text
 from rlds_ecosystem.model.fields import Field
@@ -131,18 +130,6 @@ class D3rlpySource(RowsSource):
         self._columns = [OBSERVATIONS, ACTIONS, REWARDS, *rows, TERMINATED]
         self._parts = dict.fromkeys(self._columns, 0)
 
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        if not os.fspath(path).endswith(SUFFIXES):
-            return False
-        (file,) = require_files(path)
-        with Hdf5File(file).read() as opened:
-            return any(
-                all(name in opened for name in names)
-                for names in ((_COLUMNS, _NUM_EPISODES, _VERSION), _FIRST_VERSION)
-            )
-
     def _value(self, opened: Any, name: str) -> Any:
         return self._file.array(opened, name)[()]
 
@@ -207,11 +194,7 @@ class D3rlpySource(RowsSource):
     @property
     @override
     def can(self) -> Can:
-        return Can(sidecar=self._sidecar)
-
-    def _sidecar(self) -> StoredSidecar | None:
-        kept = read_hdf5_sidecar(self._file)
-        return None if kept is None else kept.if_of(self._count)
+        return Can(sidecar=lambda: read_hdf5_sidecar(self._file))
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -250,11 +233,13 @@ class D3rlpySource(RowsSource):
             terminated,
             "" if terminated else "row",
             not self._is_first or bool(self._marked[self._ends[index] - 1]),
+            index,
         )
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        with self._file.read(episode=self.key(split, index)) as opened:
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        index = run.handle
+        with self._file.read(episode=self.key("", index)) as opened:
             columns = {
                 path: self._file.array(opened, name)[self._slice(index)]
                 for path, name in self._names(index).items()

@@ -25,11 +25,13 @@ from rlds.formats.d4rl.rows import (
     TIMEOUTS,
     VECTORS,
 )
-from rlds.formats.hdf5_sidecar import HiddenSidecarWriter, append_rows
+from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer, write_numbers
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import (
+from rlds.sources.sidecar import Sidecar
+from rlds.sources.source import Outline, SourceEpisode
+from rlds.sources.writing import (
     Export,
     Placement,
     check_arrays,
@@ -37,8 +39,6 @@ from rlds.sources.exporting import (
     sidecar_placements,
     without_transitions,
 )
-from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Outline, SourceEpisode
 from rlds_ecosystem.model.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport"]
@@ -121,7 +121,7 @@ class D4rlExport(Export):
     def write(self, path: Path) -> None:
         order = self.order_of_origin() if self._came_from_here else None
         with new_file(path) as (file, check):
-            sidecar = HiddenSidecarWriter(file, self._sidecar)
+            sidecar = hdf5_sidecar_writer(file, self._sidecar)
             ends: list[int] = []
             all_known = True
             for stored in self.each(order):
@@ -133,8 +133,8 @@ class D4rlExport(Export):
                 check()
                 ends.append(len(file[OBSERVATIONS]))
                 all_known &= episode.final_observation_known
-            sidecar.write(EPISODE_ENDS, np.array(ends, np.int64))
-            sidecar.finish()
+            write_numbers(file, EPISODE_ENDS, np.array(ends, np.int64))
+            sidecar.close()
             if not all_known and NEXT_OBSERVATIONS not in self._arrays:
                 file.pop(NEXT_OBSERVATIONS, None)
             self._write_others(file)
@@ -199,4 +199,7 @@ def _append(file: Any, name: str, rows: np.ndarray) -> None:
             chunks=(length, *shape),
             compression="gzip",
         )
-    append_rows(file[name], rows)
+    if len(rows):
+        array = file[name]
+        array.resize(len(array) + len(rows), axis=0)
+        array[-len(rows) :] = rows

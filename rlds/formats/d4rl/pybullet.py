@@ -26,7 +26,6 @@ from rlds.formats.d4rl.rows import (
     TERMINALS,
     Contents,
     Hdf5RowsSource,
-    ranks_of,
     read_contents,
 )
 from rlds.formats.rows_source import EpisodeRows, RowsTable
@@ -106,11 +105,6 @@ class D4rlPybulletSource(Hdf5RowsSource):
             )
         return contents
 
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return ranks_of(path) == (2, 2)
-
     @override
     def _fields(self) -> Mapping[str, Field]:
         return {self.table.field_path(name): self._contents.arrays[name] for name in _ARRAYS}
@@ -137,13 +131,11 @@ class D4rlPybulletSource(Hdf5RowsSource):
         begin, end = self._bounds(index)
         is_done = bool(self._terminals[end - 1])
         terminal = is_done and end - begin - 1 != self._time_limit
-        return EpisodeRows(
-            Origin(self._path.name, begin, end), end - begin, terminal, "row", is_done
-        )
+        origin = Origin(self._path.name, begin, end)
+        return EpisodeRows(origin, end - begin, terminal, "row", is_done, index)
 
     @override
-    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
-        run = self._run(split, index)
+    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         return {_IS_AMBIGUOUS: np.bool_(run.complete and not run.terminal)}
 
     @override

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar, read_numbers
-from rlds.formats.rows_source import RowsSource
+from rlds.formats.rows_source import EpisodeRows, RowsSource
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
@@ -41,7 +41,6 @@ __all__ = [
     "Contents",
     "Hdf5RowsSource",
     "RowReader",
-    "ranks_of",
     "read_contents",
 ]
 
@@ -71,25 +70,6 @@ EPISODE_ENDS = f"{SIDECAR_GROUP}/rows"
 
 # Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
 _BLOCK_BYTES = 4 << 20
-
-
-def ranks_of(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Returns how many axes rewards and terminals have in a file with the arrays of D4RL.
-
-    They have none for another file.
-
-    Raises:
-      OSError: There is no such file.
-      SourceError: It is no HDF5 file.
-    """
-    (found,) = require_files(path)
-    hdf5 = Hdf5File(found)
-    with hdf5.read() as file:
-        has_all = all(hdf5.has(file, name) for name in _REQUIRED)
-        if not has_all or hdf5.has(file, _EPISODE_TERMINALS):
-            return 0, 0
-        rewards, terminals = (len(hdf5.array(file, name).shape or ()) for name in _REQUIRED[2:])
-        return rewards, terminals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,12 +346,11 @@ class Hdf5RowsSource(RowsSource):
         return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        begin, end = self._bounds(index)
-        columns = {}
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        columns, key = {}, self.key("", run.handle)
         for name in self._contents.arrays:
             path = self.table.field_path(name)
             if path in paths:
-                rows = self._reader.rows(name, begin, end, self.key(split, index))
+                rows = self._reader.rows(name, run.origin.begin, run.origin.end, key)
                 columns[path] = rows.reshape(len(rows)) if name in SCALARS else rows
         return columns

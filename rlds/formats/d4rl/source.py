@@ -47,7 +47,6 @@ from rlds.formats.d4rl.rows import (
     TIMEOUTS,
     Contents,
     Hdf5RowsSource,
-    ranks_of,
     read_contents,
 )
 from rlds.formats.rows_source import EpisodeRows, RowsTable
@@ -230,11 +229,6 @@ class D4rlSource(Hdf5RowsSource):
         ends = np.flatnonzero(self._marked) + 1
         self._ends = cut(ends, self._contents.num_rows, self._length)
 
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return ranks_of(path) in ((1, 1), (1, 2), (2, 1))  # Both are in published files.
-
     # --- What there is ---------------------------------------------------------------------------
 
     @override
@@ -331,7 +325,7 @@ class D4rlSource(Hdf5RowsSource):
         is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
         final: Any = "next" if NEXT_OBSERVATIONS in self._contents.arrays else ""
         origin = Origin(self._name, begin, end)
-        return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end)
+        return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end, index)
 
     @override
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -346,12 +340,12 @@ class D4rlSource(Hdf5RowsSource):
         return bool(self._terminals[end - 1]) and not is_limit
 
     @override
-    def _final(self, split: str, index: int) -> Any:
+    def _final(self, run: EpisodeRows) -> Any:
         assert self._next is not None
         if self._next.final is not None:
-            return self._next.final[index]
-        end = self._bounds(index)[1]
-        return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, self.key(split, index))[0]
+            return self._next.final[run.handle]
+        end, key = run.origin.end, self.key("", run.handle)
+        return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, key)[0]
 
     def _is_left_out(self, name: str) -> bool:
         """Whether an array is not stored, as it says nothing that the observations do not."""

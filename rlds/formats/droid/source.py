@@ -29,7 +29,7 @@ from rlds.sources.source import About, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["METADATA_KEY", "DroidSource"]
+__all__ = ["METADATA_KEY", "DroidSource", "recognizes"]
 
 METADATA_KEY = "droid"
 
@@ -105,13 +105,6 @@ class DroidSource(Hdf5EpisodesSource):
             for name, folder in zip(names, self._folders, strict=True)
         ]
         self._look_at_first(("train", index) for index in range(len(self._folders)))
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        for folder in _walk(stores.as_path(path), _LEVELS, _MOST):
-            return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
-        return False
 
     def _file(self, split: str, index: int) -> Hdf5File:
         return Hdf5File(self._folders[index] / _TRAJECTORY)
@@ -268,3 +261,10 @@ def _walk(place: epath.Path, levels: int, most: int | None = None) -> Iterator[e
         return
     for name in folders_in(place)[:most] if levels else ():
         yield from _walk(place / name, levels - 1, most)
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    for folder in _walk(stores.as_path(path), _LEVELS, _MOST):
+        return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
+    return False

@@ -55,7 +55,7 @@ from rlds_ecosystem.model.columns import stack_values
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.json_values import to_json
 
-__all__ = ["RldsCreatorSource"]
+__all__ = ["RldsCreatorSource", "recognizes"]
 
 _SPECS = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
 _TAG = "tag:"
@@ -126,11 +126,6 @@ class RldsCreatorSource(Source):
             self._step_specs = {**specs_from_columns(steps), **known}
             self._image = _image_field(steps, self._path / self._names[0])
             self._metadata_specs = specs_from_columns(stack_values([metadata]))
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(_pickles_in(stores.as_path(path)))
 
     @functools.cached_property
     @override
@@ -429,3 +424,8 @@ def _channels(image: Any, file: epath.Path, row: int) -> int:
         return (*jpeg_shape(image), 1)[2]
     except ValueError as error:
         raise SourceError(str(error), file=file, row=row, field=_IMAGE) from error
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return bool(_pickles_in(stores.as_path(path)))

@@ -23,10 +23,11 @@ from rlds.raw_files.arrow_columns import as_rows
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import About, Origin, SourceError, require_files
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["ImitationSource"]
+__all__ = ["ImitationSource", "recognizes"]
 
 OBS, ACTS, INFOS, TERMINAL, REWS = "obs", "acts", "infos", "terminal", "rews"
 # The fields of a step that columns become. `infos` keeps its name.
@@ -87,15 +88,6 @@ class ImitationSource(RowsSource):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tables": None}
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        place = stores.as_path(path)
-        if not (place / STATE_FILE).exists():
-            return False
-        features = json.loads((place / INFO_FILE).read_text()).get("features", {})
-        return {OBS, ACTS, TERMINAL} <= {*features}
 
     def _read_tables(self) -> list[Any]:
         """The tables, whose values stay in their files."""
@@ -182,11 +174,12 @@ class ImitationSource(RowsSource):
         if observations != actions + 1 or not actions:
             what = f"{observations} observations and {actions} actions"
             raise SourceError(what, file=file, row=row)
-        return EpisodeRows(Origin(file.name, row, row + 1), actions, terminal, "extra")
+        origin = Origin(file.name, row, row + 1)
+        return EpisodeRows(origin, actions, terminal, "extra", handle=index)
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        columns = {}
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        columns, index = {}, run.handle
         for name, path in FIELDS.items():
             if path in paths:
                 columns[path] = self._column(name, index)
@@ -198,3 +191,12 @@ class ImitationSource(RowsSource):
         if (column.dtype, column.shape[1:]) != (field.column_dtype, field.shape):
             what = f"{column.dtype} of shape {column.shape[1:]}, but the first one has {field}"
             raise SourceError(what, file=self._files[number], row=row, field=name)
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    place = stores.as_path(path)
+    if not (place / STATE_FILE).exists():
+        return False
+    features = json.loads((place / INFO_FILE).read_text()).get("features", {})
+    return {OBS, ACTS, TERMINAL} <= {*features}

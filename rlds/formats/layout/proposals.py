@@ -6,37 +6,41 @@ import collections
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import rlds
-from rlds.formats.layout.arrays import IMAGES, KINDS, Arrays, FolderArrays, groups_in, open_arrays
+from rlds.formats.layout.arrays import KINDS, Arrays, groups_in, is_image, open_arrays
 from rlds.formats.layout.layouts import QUESTIONS, UNKNOWN
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import conflicts
+from rlds_ecosystem.model.nests import conflicts, root_of
 
 __all__ = ["propose_layout"]
 
-# Names of arrays that have a role, in many formats.
-_OBSERVATIONS = re.compile(
-    r"(obs|observations?|states?|images?|rgb\w*|depth\w*|qpos|qvel|joint\w*)\b"
+# Names of arrays that have a role in many formats, and the paths of fields.
+_ROLES = (
+    (re.compile(r"(rew|rews|rewards?)\Z"), rlds.REWARD),
+    (re.compile(r"(act|acts|actions?|controls?|cmd|commands?)\b"), rlds.ACTION),
+    (
+        re.compile(r"(obs|observations?|states?|images?|rgb\w*|depth\w*|qpos|qvel|joint\w*)\b"),
+        rlds.OBSERVATION,
+    ),
 )
-_ACTIONS = re.compile(r"(act|acts|actions?|controls?|cmd|commands?)\b")
-_REWARDS = re.compile(r"(rew|rews|rewards?)\Z")
 _FLAGS = re.compile(
     r"\w*(done|dones|terminal|terminals|terminated|timeouts?|truncated|truncations?|ends?)\Z"
 )
 _EPISODE = re.compile(r"\w*(episode|traj|demo)\w*")
-_PLAIN = re.compile(r"[A-Za-z_][\w./-]*\Z")
+_PLAIN = re.compile(r"(?!(true|false|yes|no|on|off|null)\Z)[A-Za-z_][\w./-]*\Z", re.IGNORECASE)
+_RESERVED = (*rlds.STEP_FLAGS, "leftover", "source", "episode_id")
 _MOST_FIELDS, _MOST_ROWS = 200, 1 << 24
 
 
 class _Seen(NamedTuple):
-    """What there is at a path.
+    """The arrays at a path.
 
     Attributes:
       arrays: The arrays of the first episode, or of all.
@@ -58,200 +62,176 @@ def propose_layout(path: str | os.PathLike[str]) -> str:
     Raises:
       SourceError: A file is damaged, or there are none that a layout can describe.
     """
-    seen = _look(os.fspath(path))
-    if seen is None or not seen.arrays.lengths():
+    path = os.fspath(path)
+    seen = None
+    if stores.as_path(path).is_dir():
+        seen = _look_in_folder(path)
+    elif os.path.splitext(path)[1] in KINDS:
+        seen = _look_in_file(path)
+    if not (seen and seen.arrays):
         what = f"no arrays, expected files of {', '.join(KINDS)}, or images"
         raise SourceError(what, file=path)
-    return "\n".join(_lines(os.fspath(path), seen)) + "\n"
+    name = _quoted(os.path.basename(path.rstrip("/")))
+    first = f"# A proposal for {name}: check each line, and replace each {UNKNOWN}."
+    return "\n".join([first, "layout: 1", *seen.lines, *_Proposal(seen).lines()]) + "\n"
 
 
-def _look(path: str) -> _Seen | None:
-    place = stores.as_path(path)
-    if place.is_dir():
-        return _look_in_folder(path)
-    if os.path.splitext(path)[1] not in KINDS:
-        return None
-    return _look_in_file(path, ())
-
-
-def _look_in_file(path: str, lines: tuple[str, ...], *, is_one_of_many: bool = False) -> _Seen:
-    if path.endswith((".h5", ".hdf5")):
-        for pattern in ("*", "*/*"):
-            names = groups_in(path, pattern)
-            kinds = collections.Counter(re.sub(r"\d+", "*", name) for name in names)
-            most, count = kinds.most_common(1)[0] if kinds else ("", 0)
-            if count > 1:
-                first = next(name for name in names if re.sub(r"\d+", "*", name) == most)
-                lines = (
-                    *lines,
-                    f"groups: {json.dumps(most)}  # {count:,} groups",
-                )
-                return _Seen(open_arrays(path, first), lines, "group")
-    return _Seen(open_arrays(path), lines, "file" if is_one_of_many else "")
+def _look_in_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Seen:
+    for pattern in ("*", "*/*") if path.endswith((".h5", ".hdf5")) else ():
+        names = groups_in(path, pattern)
+        kinds = collections.Counter(re.sub(r"\d+", "*", name) for name in names)
+        ((most, count),) = kinds.most_common(1) or [("", 0)]
+        if count > 1:
+            first = next(name for name in names if re.sub(r"\d+", "*", name) == most)
+            line = f"groups: {json.dumps(most)}  # {count:,} groups"
+            return _Seen(open_arrays(path, first), (*lines, line), "group")
+    return _Seen(open_arrays(path), lines, one_per)
 
 
 def _look_in_folder(path: str) -> _Seen | None:
     entries = [
         it for it in stores.list_directory(stores.as_path(path)) if not it.name.startswith(".")
     ]
-    files = sorted(it.name for it in entries if not it.is_dir)
+    files = [it.name for it in entries if not it.is_dir]
+    if any(map(is_image, files)):
+        return _Seen(open_arrays(path))
     kinds = collections.Counter(os.path.splitext(name)[1] for name in files)
     found = [(count, kind) for kind, count in kinds.items() if kind in KINDS]
-    has_images = any(name.lower().endswith(IMAGES) for name in files)
-    if found and not has_images:
+    if found:
         count, kind = max(found)
         first = next(name for name in files if name.endswith(kind))
         line = f'files: "*{kind}"  # {count:,} files'
-        return _look_in_file(os.path.join(path, first), (line,), is_one_of_many=count > 1)
-    if not has_images:
-        for entry in sorted(it.name for it in entries if it.is_dir):
-            below = FolderArrays(os.path.join(path, entry))
-            if below.lengths():
-                return _Seen(below, (), "folder")
-    return _Seen(FolderArrays(path)) if files else None
+        return _look_in_file(os.path.join(path, first), (line,), "file" if count > 1 else "")
+    below = (open_arrays(os.path.join(path, it.name)) for it in entries if it.is_dir)
+    return next((_Seen(arrays, (), "folder") for arrays in below if arrays), None)
 
 
-def _lines(path: str, seen: _Seen) -> Iterator[str]:
-    arrays = seen.arrays
-    fields, unreadable = _fields(arrays)
-    lengths = {name: arrays.lengths()[name] for name in fields}
-    counts = collections.Counter(n for n in lengths.values() if n is not None)
-    rows = max(counts, key=lambda n: (counts[n] + counts[n + 1], n)) if counts else 0
-    of_steps = [name for name, n in lengths.items() if n is not None and n in (rows, rows + 1)]
-    flags = {name: note for name in of_steps if (note := _flag(arrays, name, fields[name], rows))}
-    name = _quoted(os.path.basename(path.rstrip("/")))
-    yield f"# A proposal for {name}: check each line, and replace each {UNKNOWN}."
-    yield "layout: 1"
-    yield from seen.lines
-    ends, places = _episodes(seen, fields, lengths, flags, rows)
-    yield from _asked("episodes", ends)
-    yield from _asked("order", UNKNOWN)
-    yield "# Only with order: sar."
-    yield from _asked("final_observation", UNKNOWN)
-    yield from (f"# {_quoted(name)}: {note}" for name, note in flags.items())
-    yield from _asked("terminal", UNKNOWN)
-    used: dict[str, str] = {}
-    yield "steps:"
-    for name in of_steps:
-        if name not in flags and name not in places:
-            used[_path_of(name, used)] = name
-            yield from _step([*used][-1], name, fields[name], lengths[name])
-    others = [name for name in fields if name not in {*used.values(), *flags, *places}]
-    if others:
-        yield "episode:"
+class _Proposal:
+    """The lines of a layout, by the names, dtypes and shapes of arrays."""
+
+    def __init__(self, seen: _Seen) -> None:
+        self._seen, self._arrays = seen, seen.arrays
+        self._fields: dict[str, Field] = {}
+        self._unreadable: list[str] = []
+        for name in [*self._arrays][:_MOST_FIELDS]:
+            try:
+                self._fields[name] = self._arrays[name].field()
+            except SourceError:
+                self._unreadable.append(name)
+        lengths = [self._arrays[name].length for name in self._fields]
+        counts = collections.Counter(n for n in lengths if n is not None)
+        # Observations may have a row more than actions.
+        self._rows = max(counts, key=lambda n: (counts[n] + counts[n + 1], n), default=0)
+
+    def lines(self) -> Iterator[str]:
+        of_steps = [
+            name
+            for name in self._fields
+            if self._arrays[name].length in (self._rows, self._rows + 1)
+        ]
+        flags = {name: note for name in of_steps if (note := self._flag(name))}
+        ends, places = self._ends()
+        yield from _asked("episodes", ends)
+        yield from _asked("order")
+        yield "# Only with order: sar."
+        yield from _asked("final_observation")
+        yield from (f"# {_quoted(name)}: {note}" for name, note in flags.items())
+        yield from _asked("terminal")
+        left_out = [*flags, *places, *self._unreadable]
+        used: dict[str, str] = {}
+        yield "steps:"
+        for name in of_steps:
+            if name not in left_out:
+                used[path := _path_of(name, used)] = name
+                yield from self._step(path, name)
+        others = [name for name in self._fields if name not in {*used.values(), *left_out}]
+        yield from ["episode:"] if others else []
         for name in others:
-            note = _described(fields[name], lengths[name])
-            yield f"  {_quoted(_free(name, used))}: {_quoted(name)}  # {note}"
-            used[name] = name
-    if flags or places or unreadable:
-        yield f"leave_out: [{', '.join(map(_quoted, [*flags, *places, *unreadable]))}]"
+            used[path := _free(name, used)] = name
+            yield f"  {_quoted(path)}: {_quoted(name)}  # {self._described(name)}"
+        if left_out:
+            yield f"leave_out: [{', '.join(map(_quoted, left_out))}]"
+
+    def _ends(self) -> tuple[str, Collection[str]]:
+        """Returns the value of `episodes`, and the arrays that it uses."""
+        if self._seen.one_per:
+            return f"{{one_per: {self._seen.one_per}}}", ()
+        rows = self._rows
+        tests: dict[str, Callable[[str, np.ndarray], Any]] = {
+            "end_rows": lambda _, n: (
+                len(n) < rows and n[-1] == rows and np.all(np.diff(n, prepend=0) > 0)
+            ),
+            "lengths": lambda _, n: len(n) < rows and n.sum() == rows and np.all(n > 0),
+            "number": lambda name, n: (
+                len(n) == rows and _EPISODE.match(_last(name)) and np.all(np.diff(n) >= 0)
+            ),
+        }
+        for name, field in self._fields.items():
+            length = self._arrays[name].length
+            is_integer = not field.shape and field.column_dtype.kind in "iu"
+            if is_integer and length and length <= min(rows, _MOST_ROWS):
+                values = self._arrays[name].rows(0, length).astype(np.int64)
+                for key, is_met in tests.items():
+                    if is_met(name, values):
+                        return f"{{{key}: {_quoted(name)}}}", [name]
+        return UNKNOWN, ()
+
+    def _flag(self, name: str) -> str:
+        """Returns a description of an array of flags; nothing if it is none."""
+        field, length = self._fields[name], self._arrays[name].length or 0
+        is_scalar = field.shape in ((), (1,)) and field.column_dtype.kind in "biuf"
+        if not is_scalar or not _FLAGS.match(_last(name)) or length > _MOST_ROWS:
+            return ""
+        values = self._arrays[name].rows(0, length)
+        if not np.all((values == 0) | (values == 1)):
+            return ""
+        return f"{field.column_dtype.name}, set in {np.count_nonzero(values):,} of {length:,} rows"
+
+    def _step(self, path: str, name: str) -> Iterator[str]:
+        field, note = self._fields[name], self._described(name)
+        if field.encoding or field.column_dtype.kind != "f" or path == rlds.REWARD:
+            yield f"  {_quoted(path)}: {_quoted(name)}  # {note}"
+        else:
+            yield f"  {_quoted(path)}:  # {note}"
+            yield f"    from: {_quoted(name)}"
+            yield f"    unit: {UNKNOWN}"
+
+    def _described(self, name: str) -> str:
+        field, length = self._fields[name], self._arrays[name].length
+        kind = "text" if field.is_text else field.column_dtype.name
+        kind = f"{field.encoding} image" if field.encoding else kind
+        rows = "one value" if length is None else f"{length:,} rows"
+        return f"{kind}, {rows}" + (f" of {field.shape}" if field.shape else "")
 
 
-def _fields(arrays: Arrays) -> tuple[dict[str, Field], list[str]]:
-    """Returns the fields of arrays, and the names of those that cannot be read."""
-    fields, unreadable = {}, []
-    for name in [*arrays.lengths()][:_MOST_FIELDS]:
-        try:
-            fields[name] = arrays.field(name)
-        except SourceError:
-            unreadable.append(name)
-    return fields, unreadable
-
-
-def _asked(key: str, value: str) -> Iterator[str]:
+def _asked(key: str, value: str = UNKNOWN) -> Iterator[str]:
     yield from (f"# {line}" for line in QUESTIONS[key].split("; "))
     yield f"{key}: {value}"
 
 
-def _episodes(
-    seen: _Seen,
-    fields: Mapping[str, Field],
-    lengths: Mapping[str, int | None],
-    flags: Collection[str],
-    rows: int,
-) -> tuple[str, list[str]]:
-    """Returns the value of `episodes`, and the arrays that it uses."""
-    if seen.one_per:
-        return f"{{one_per: {seen.one_per}}}", []
-    for name, length in lengths.items():
-        if fields[name].shape or fields[name].column_dtype.kind not in "iu" or not length:
-            continue
-        if length > _MOST_ROWS:
-            continue
-        values = np.asarray(seen.arrays.rows(name, 0, length)).astype(np.int64)
-        if length < rows and values[-1] == rows and np.all(np.diff(values, prepend=0) > 0):
-            return f"{{end_rows: {_quoted(name)}}}", [name]
-        if length < rows and values.sum() == rows and np.all(values > 0):
-            return f"{{lengths: {_quoted(name)}}}", [name]
-        is_number = length == rows and _EPISODE.match(name.rpartition("/")[2])
-        if is_number and np.all(np.diff(values) >= 0):
-            return f"{{number: {_quoted(name)}}}", [name]
-    return UNKNOWN, []
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
-def _flag(arrays: Arrays, name: str, field: Field, rows: int) -> str:
-    """Returns a description of an array of flags; nothing if it is none."""
-    is_scalar = field.shape in ((), (1,)) and field.column_dtype.kind in "biuf"
-    if not is_scalar or not _FLAGS.match(name.rpartition("/")[2]) or rows > _MOST_ROWS:
-        return ""
-    values = arrays.rows(name, 0, int(arrays.lengths()[name] or 0))
-    if not np.all((values == 0) | (values == 1)):
-        return ""
-    return f"{field.column_dtype.name}, set in {np.count_nonzero(values):,} of {len(values):,} rows"
-
-
-def _step(path: str, name: str, field: Field, length: int | None) -> Iterator[str]:
-    if not field.encoding and field.column_dtype.kind == "f" and path != rlds.REWARD:
-        yield f"  {_quoted(path)}:  # {_described(field, length)}"
-        yield f"    from: {_quoted(name)}"
-        yield f"    unit: {UNKNOWN}"
-    else:
-        yield f"  {_quoted(path)}: {_quoted(name)}  # {_described(field, length)}"
-
-
-def _described(field: Field, length: int | None) -> str:
-    kind = f"{field.encoding} image" if field.encoding else str(field.column_dtype.name)
-    kind = "text" if field.column_dtype.kind == "O" and not field.encoding else kind
-    rows = "one value" if length is None else f"{length:,} rows"
-    return f"{kind}, {rows}" + (f" of {field.shape}" if field.shape else "")
-
-
-def _path_of(name: str, used: Mapping[str, Any]) -> str:
+def _path_of(name: str, used: dict[str, str]) -> str:
     """Returns the path of a field for an array, by its name."""
     stem = re.sub(r"/?\*?\.[A-Za-z]\w*(?=/|\Z)", "", name).strip("/") or "image"
     root, _, rest = stem.partition("/")
-    last = stem.rpartition("/")[2]
-    for pattern, path in (
-        (_REWARDS, rlds.REWARD),
-        (_ACTIONS, rlds.ACTION),
-        (_OBSERVATIONS, rlds.OBSERVATION),
-    ):
+    for pattern, path in _ROLES:
         if pattern.match(root.lower()) and rest:
             return _free(f"{path}/{rest}", used)
-        if pattern.match(last.lower()):
-            return _free(path if path != rlds.OBSERVATION else f"{path}/{last}", used)
+        if pattern.match(_last(stem).lower()):
+            return _free(path if path != rlds.OBSERVATION else f"{path}/{_last(stem)}", used)
     return _free(stem, used)
 
 
-def _free(path: str, used: Mapping[str, Any]) -> str:
+def _free(path: str, used: dict[str, str]) -> str:
     """Returns a path that no other field has."""
     number, found = 1, path
-    while found in used or conflicts(dict(used), found) or found.partition("/")[0] in _RESERVED:
+    while found in used or conflicts(used, found) or root_of(found) in _RESERVED:
         number, found = number + 1, f"{path}_{number}"
     return found
 
 
-_RESERVED: Iterable[str] = (*rlds.STEP_FLAGS, "leftover", "source", "episode_id")
-
-
 def _quoted(name: str) -> str:
-    is_plain = _PLAIN.match(name) and name.lower() not in (
-        "true",
-        "false",
-        "yes",
-        "no",
-        "on",
-        "off",
-        "null",
-    )
-    return name if is_plain else json.dumps(name)
+    return name if _PLAIN.match(name) else json.dumps(name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import functools
+import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.layout.arrays import KINDS, Arrays, FolderArrays, groups_in, open_arrays
+from rlds.formats.layout.arrays import KINDS, Arrays, files_in, groups_in, open_arrays
 from rlds.formats.layout.layouts import LAYOUT_FILE, FileLayout, LayoutField
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.image_files import image_field
@@ -27,22 +29,16 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["LayoutSource"]
+__all__ = ["LayoutSource", "recognizes"]
 
 
-class _Unit(NamedTuple):
-    """A file, a folder, or a group of a file."""
+class _Location(NamedTuple):
+    """The rows of an episode in a file, a folder, or a group of a file; all if `end` is None."""
 
     path: str
     group: str = ""
-
-
-class _Place(NamedTuple):
-    """The rows of an episode in a unit; `end` is None for all rows."""
-
-    unit: int
-    begin: int
-    end: int | None
+    begin: int = 0
+    end: int | None = None
     complete: bool = True
 
 
@@ -63,92 +59,80 @@ class LayoutSource(RowsSource):
 
     def __init__(self, path: str | os.PathLike[str], *, layout: str = "") -> None:
         self._root = os.fspath(path)
-        if not layout and not self.recognizes(path):
+        if not layout and not recognizes(path):
             raise ValueError(
                 "layout: missing; pass a layout in YAML (`rlds inspect PATH` proposes one)"
             )
         self._layout = FileLayout.of(layout or os.path.join(self._root, LAYOUT_FILE))
         self.table: RowsTable = self._layout.table
-        self._opened_units: dict[int, Arrays] = {}
-        self._units = self._find_units()
-        first = self._arrays(0)
+        self._opened: tuple[tuple[str, str], Arrays] | None = None
+        self._read = {name for name in self._layout.arrays if name not in self._layout.leave_out}
+        self._locations = self._find()
+        first = self._arrays(self._locations[0])
         self._check_names(first)
-        self._described = {it.path: self._field(first, it) for it in self._layout.steps}
-        self._of_episode = {it.path: self._value_field(first, it) for it in self._layout.episode}
-        self._places = [
-            place for unit in range(len(self._units)) for place in self._places_in(unit)
-        ]
+        self._of_steps = {
+            path: self._field(first, path, field) for path, field in self._layout.steps.items()
+        }
+        self._of_episode = {
+            path: self._value_field(first, path, field)
+            for path, field in self._layout.episode.items()
+        }
+        if not self._layout.episodes.one_per:
+            self._locations = [run for it in self._locations for run in self._runs_in(it)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened_units": {}}
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(stores.as_path(os.path.join(os.fspath(path), LAYOUT_FILE)).exists())
+        return {**self.__dict__, "_opened": None}
 
     # --- Files.
 
-    def _find_units(self) -> list[_Unit]:
+    def _find(self) -> list[_Location]:
+        """Returns the files, folders or groups that have episodes."""
         layout, place = self._layout, stores.as_path(self._root)
         if not place.exists():
             raise FileNotFoundError(f"{self._root!r} does not exist.")
-        if not place.is_dir():
-            paths = [self._root]
-        elif layout.files or layout.one_per:
-            paths = self._paths_in(place)
-        else:
-            paths = [self._root]
-        if layout.one_per != "group":
-            return [_Unit(path) for path in paths]
-        units = [_Unit(path, group) for path in paths for group in groups_in(path, layout.groups)]
-        if not units:
+        has_many = place.is_dir() and (layout.files or layout.episodes.one_per)
+        paths = self._paths_in(place) if has_many else [self._root]
+        if layout.episodes.one_per != "group":
+            return [_Location(path) for path in paths]
+        groups = [_Location(path, it) for path in paths for it in groups_in(path, layout.groups)]
+        if not groups:
             raise SourceError(f"no groups match {layout.groups!r}", file=self._root)
-        return units
+        return groups
 
     def _paths_in(self, place: epath.Path) -> list[str]:
         """Returns the files or the folders in a folder that the layout means."""
-        is_folder = self._layout.one_per == "folder"
-        entries = stores.list_directory(place)
-        for entry in entries:
+        one_per, pattern = self._layout.episodes.one_per, self._layout.files or "*"
+        names = []
+        for entry in stores.list_directory(place):
             check_link(os.path.join(self._root, entry.name))
-        names = [
-            entry.name
-            for entry in entries
-            if not entry.name.startswith(".") and entry.name != LAYOUT_FILE
-            if entry.is_dir == is_folder
-            if is_folder or os.path.splitext(entry.name)[1] in KINDS
-        ]
-        pattern = self._layout.files or "*"
+            is_kind = one_per == "folder" or os.path.splitext(entry.name)[1] in KINDS
+            is_meant = is_kind and entry.is_dir == (one_per == "folder")
+            if is_meant and not entry.name.startswith(".") and entry.name != LAYOUT_FILE:
+                names.append(entry.name)
         names = sorted(fnmatch.filter(names, pattern), key=natural_order)
-        kinds = sorted({os.path.splitext(name)[1] for name in names})
         if not names:
-            raise SourceError(
-                f"no {'folder' if is_folder else 'file'} matches {pattern!r}", file=self._root
-            )
-        if not is_folder and len(kinds) > 1:
-            what = f"files of several kinds ({', '.join(kinds)}); name those to read with files:"
+            kind = "folder" if one_per == "folder" else "file"
+            raise SourceError(f"no {kind} matches {pattern!r}", file=self._root)
+        kinds = {os.path.splitext(name)[1] for name in names}
+        if one_per != "folder" and len(kinds) > 1:
+            shown = ", ".join(sorted(kinds))
+            what = f"files of several kinds ({shown}); name those to read with files:"
             raise SourceError(what, file=self._root)
         return [os.path.join(self._root, name) for name in names]
 
-    def _arrays(self, unit: int) -> Arrays:
-        """Returns the arrays of a unit; the last ones stay open."""
-        opened = self._opened_units.get(unit)
-        if opened is None:
-            opened = open_arrays(*self._units[unit])
-            if isinstance(opened, FolderArrays):
-                for name in self._layout.arrays:
-                    opened.match(name)
-            self._opened_units = {unit: opened}
-        return opened
+    def _arrays(self, location: _Location) -> Arrays:
+        """Returns the arrays of a file, a folder or a group; the last ones stay open."""
+        key = location[:2]
+        if self._opened is None or self._opened[0] != key:
+            self._opened = key, open_arrays(*key, self._layout.arrays)
+        return self._opened[1]
 
     def _check_names(self, first: Arrays) -> None:
-        known = first.lengths()
-        used = self._layout.arrays
-        for name in sorted(used - known.keys() - {*self._layout.leave_out}):
-            found = f"no array {name!r} in {first.path}; {what_there_is(name, known)}"
-            raise SourceError(f"{self._layout.lines[name]}: {found}")
-        unread = sorted(known.keys() - used)
+        layout = self._layout
+        for name in sorted(self._read - first.keys()):
+            found = f"no array {name!r} in {first.path}; {what_there_is(name, first)}"
+            raise SourceError(f"{layout.lines[layout.arrays[name]]}: {found}")
+        unread = sorted(first.keys() - layout.arrays)
         if unread:
             warn_of_convention(
                 self._root,
@@ -158,42 +142,43 @@ class LayoutSource(RowsSource):
 
     # --- Fields.
 
-    def _field(self, arrays: Arrays, wanted: LayoutField) -> Field:
-        parts = [arrays.field(name) for name in wanted.arrays]
-        field = parts[0]
-        if len(parts) > 1:
+    def _field(self, arrays: Arrays, path: str, wanted: LayoutField) -> Field:
+        where = self._layout.lines[f"steps/{path}"]
+        field, *others = parts = [arrays[name].field() for name in wanted.arrays]
+        if others:
             if any(part.is_text or part.encoding or len(part.shape) > 1 for part in parts):
-                raise SourceError(f"{wanted.where}: only numbers and vectors can be joined")
+                raise SourceError(f"{where}: only numbers and vectors can be joined")
             sizes = [int(part.shape[0] or 0) if part.shape else 1 for part in parts]
             dtype = np.result_type(*(part.column_dtype for part in parts))
             is_named = all(not part.shape for part in parts)
             field = Field(dtype, (sum(sizes),), names=wanted.arrays if is_named else None)
-        changes: dict[str, Any] = {"doc": wanted.doc, "unit": wanted.unit}
-        if wanted.names is not None:
-            if field.shape[-1:] != (len(wanted.names),):
-                raise SourceError(f"{wanted.where}: {len(wanted.names)} names for {field}")
-            changes["names"] = wanted.names
-        if wanted.dtype is not None:
-            if field.is_text or field.encoding:
-                raise SourceError(f"{wanted.where}: got dtype {wanted.dtype} for {field}")
-            changes["dtype"] = wanted.dtype
-        return Field(**{**_parts_of(field), **changes})
+        if wanted.names and field.shape[-1:] != (len(wanted.names),):
+            raise SourceError(f"{where}: {len(wanted.names)} names for {field}")
+        if wanted.dtype and (field.is_text or field.encoding):
+            raise SourceError(f"{where}: got dtype {wanted.dtype} for {field}")
+        return dataclasses.replace(
+            field,
+            dtype=np.dtype(wanted.dtype) if wanted.dtype else field.dtype,
+            names=wanted.names or field.names,
+            **_meaning(wanted),
+        )
 
-    def _value_field(self, arrays: Arrays, wanted: LayoutField) -> Field:
-        (name, *others), field = wanted.arrays, arrays.field(wanted.arrays[0])
-        if others:
-            raise SourceError(f"{wanted.where}: expected one array")
-        is_whole = not self._is_constant(arrays, name) and arrays.lengths()[name] is not None
+    def _value_field(self, arrays: Arrays, path: str, wanted: LayoutField) -> Field:
+        if len(wanted.arrays) > 1:
+            raise SourceError(f"{self._layout.lines[f'episode/{path}']}: expected one array")
+        array = arrays[wanted.arrays[0]]
+        field = array.field()
+        is_whole = not self._is_constant(arrays, wanted.arrays[0]) and array.length is not None
         shape = (None, *field.shape) if is_whole else field.shape
-        return Field(**{**_parts_of(field), "shape": shape, "doc": wanted.doc, "unit": wanted.unit})
+        return dataclasses.replace(field, shape=shape, **_meaning(wanted))
 
     def _is_constant(self, arrays: Arrays, name: str) -> bool:
         """Whether an array has a row for each step, of which an episode takes one."""
-        return not self._layout.one_per or arrays.is_column(name)
+        return not self._layout.episodes.one_per or arrays[name].is_column
 
     @override
     def _fields(self) -> Mapping[str, Field]:
-        return self._described
+        return self._of_steps
 
     @override
     def _value_fields(self) -> Mapping[str, Any]:
@@ -201,66 +186,70 @@ class LayoutSource(RowsSource):
 
     # --- Episodes.
 
-    def _places_in(self, unit: int) -> list[_Place]:
-        """Finds the episodes of a unit."""
-        layout = self._layout
-        if layout.one_per:
-            return [_Place(unit, 0, None)]
-        arrays = self._arrays(unit)
+    def _num_rows(self, arrays: Arrays) -> int:
+        """Returns the number of rows of actions."""
+        if missing := self._read - arrays.keys():
+            raise arrays.error("no such array; the first episode has it", min(missing))
+        rows = {
+            name: (arrays[name].length or 0) - self._is_longer(path)
+            for path, field in self._layout.steps.items()
+            for name in field.arrays
+        }
+        if len({*rows.values()}) != 1 or min(rows.values()) < 1:
+            lengths = {name: arrays[name].length for name in rows}
+            is_extra = self._layout.final == "extra"
+            extra = ", expected one row more unless of: transition" if is_extra else ""
+            raise arrays.error(f"rows: {lengths}{extra}")
+        return rows.popitem()[1]
+
+    def _is_longer(self, path: str) -> bool:
+        """Whether a field has a row more than actions."""
+        return self._layout.final == "extra" and not self.table.is_of_transitions(path)
+
+    def _runs_in(self, location: _Location) -> Iterator[_Location]:
+        """Yields the episodes of a file."""
+        arrays, ends = self._arrays(location), self._layout.episodes
         with source_errors(arrays.path):
             num_rows = self._num_rows(arrays)
-            for name in sorted(
-                layout.arrays - {*layout.leave_out, layout.end_rows, layout.lengths}
-            ):
+            for name in sorted(self._read - {ends.end_rows, ends.lengths}):
                 self._check_length(arrays, name, num_rows)
-            ends, is_last_whole = self._ends_in(arrays, num_rows)
-        places = [
-            _Place(unit, begin, end, is_last_whole or end < num_rows)
-            for begin, end in zip([0, *ends[:-1]], ends)
-        ]
-        if not places:
-            raise arrays.error("no rows")
-        return places
+            if ends.ends:
+                flags = [self._flags(arrays, name, 0, num_rows) for name in ends.ends]
+                marked = np.logical_or.reduce(flags)
+                rows, is_whole = np.union1d(np.flatnonzero(marked) + 1, num_rows), bool(marked[-1])
+            else:
+                rows, is_whole = self._cuts(arrays, num_rows), True
+        for begin, end in itertools.pairwise([0, *rows.tolist()]):
+            complete = is_whole or end < num_rows
+            yield location._replace(begin=begin, end=end, complete=complete)
 
-    def _num_rows(self, arrays: Arrays) -> int:
-        lengths = {n: arrays.lengths()[n] for it in self._layout.steps for n in it.arrays}
-        if len({*lengths.values()}) != 1 or None in lengths.values():
-            raise arrays.error(f"arrays of different lengths: {lengths}")
-        return int(next(iter(lengths.values())) or 0)
-
-    def _ends_in(self, arrays: Arrays, num_rows: int) -> tuple[list[int], bool]:
-        """Returns the rows after the last of each episode, and whether the last one is whole."""
-        layout = self._layout
-        if layout.flags:
-            marked = np.zeros(num_rows, bool)
-            for name in layout.flags:
-                marked |= self._flags(arrays, name, 0, num_rows)
-            ends = np.union1d(np.flatnonzero(marked) + 1, [num_rows])
-            return ends.tolist(), bool(marked[-1:].any())
-        name = layout.end_rows or layout.lengths or layout.number
+    def _cuts(self, arrays: Arrays, num_rows: int) -> np.ndarray:
+        """Returns the rows after the last of each episode, by an array of numbers."""
+        ends = self._layout.episodes
+        name = ends.end_rows or ends.lengths or ends.number
         values = np.asarray(arrays.value(name)).reshape(-1)
-        if values.dtype.kind not in "iu" and not (layout.number and values.dtype == object):
+        if values.dtype.kind not in "iu" and not (ends.number and values.dtype == object):
             raise arrays.error(f"{values.dtype}, expected integers", name)
-        if layout.number:
+        if ends.number:
             changes = np.flatnonzero(values[1:] != values[:-1]) + 1
-            begins = values[[0, *changes]].tolist()
-            if len({*begins}) < len(begins):
+            numbers = values[[0, *changes]].tolist()
+            if len({*numbers}) < len(numbers):
                 raise arrays.error("the rows of an episode are in several places", name)
-            return [*changes.tolist(), num_rows], True
+            return np.append(changes, num_rows)
         values = values.astype(np.int64)  # Of values without a sign, no difference is negative.
-        ends = np.cumsum(values) if layout.lengths else values
-        if not len(ends) or ends[-1] != num_rows or np.any(np.diff(ends, prepend=0) <= 0):
-            what = f"expected increasing rows that end with {num_rows}, got {ends[-3:].tolist()}"
+        rows = np.cumsum(values) if ends.lengths else values
+        if not len(rows) or rows[-1] != num_rows or np.any(np.diff(rows, prepend=0) <= 0):
+            what = f"expected increasing rows that end with {num_rows}, got {rows[-3:].tolist()}"
             raise arrays.error(what, name)
-        return ends.tolist(), True
+        return rows
 
     def _check_length(self, arrays: Arrays, name: str, num_rows: int) -> None:
-        if arrays.lengths()[name] != num_rows:
-            what = f"{arrays.lengths()[name]} rows, but other arrays have {num_rows}"
+        if arrays[name].length != num_rows:
+            what = f"{arrays[name].length} rows, but other arrays have {num_rows}"
             raise arrays.error(what, name)
 
     def _flags(self, arrays: Arrays, name: str, begin: int, end: int) -> np.ndarray:
-        rows = arrays.rows(name, begin, end).reshape(end - begin, -1)
+        rows = arrays[name].rows(begin, end).reshape(end - begin, -1)
         if rows.shape[1:] != (1,) or rows.dtype.kind not in "biuf":
             raise arrays.error(f"{rows.dtype} of shape {rows.shape}, expected a flag a row", name)
         wrong = np.flatnonzero((rows != 0) & (rows != 1))
@@ -269,19 +258,20 @@ class LayoutSource(RowsSource):
             raise arrays.error(what, name, begin + int(wrong[0]))
         return np.asarray(rows[:, 0] != 0)
 
-    def _is_set(self, arrays: Arrays, name: str, begin: int, end: int, num_rows: int) -> bool:
+    def _is_set(self, arrays: Arrays, name: str, begin: int, end: int) -> bool:
         """Whether a flag is set at the end of an episode.
 
         Raises:
           SourceError: It is set earlier.
         """
-        length = arrays.lengths()[name]
-        if self._layout.one_per and (length is None or (length == 1 and num_rows != 1)):
-            return bool(self._flags(arrays, name, 0, 1)[0])
-        if self._layout.one_per:
-            end = int(length or 0)
-            if end not in (num_rows, num_rows + (self._layout.final == "extra")):
+        num_rows = end - begin
+        if self._layout.episodes.one_per:
+            length = arrays[name].length
+            if length is None or (length == 1 and num_rows != 1):
+                return bool(self._flags(arrays, name, 0, 1)[0])
+            if length not in (num_rows, num_rows + (self._layout.final == "extra")):
                 self._check_length(arrays, name, num_rows)
+            end = length
         flags = self._flags(arrays, name, begin, end)
         # What arrives with an observation is in the last row only.
         is_with_action = self._layout.order == "sar" and self._layout.final == "row"
@@ -291,166 +281,128 @@ class LayoutSource(RowsSource):
             raise arrays.error(what, name, begin + int(early[0]))
         return bool(flags.any())
 
-    def _bounds(self, index: int) -> tuple[Arrays, int, int]:
-        """Returns the rows of the actions of an episode."""
-        unit, begin, end, _ = self._places[index]
-        arrays = self._arrays(unit)
-        if end is not None:
-            return arrays, begin, end
-        missing = self._layout.arrays - {*self._layout.leave_out} - arrays.lengths().keys()
-        if missing:
-            raise arrays.error("no such array; the first episode has it", min(missing))
-        is_extra = self._layout.final == "extra"
-        rows = {
-            name: (arrays.lengths()[name] or 0) - (is_extra and not self._is_of_transitions(it))
-            for it in self._layout.steps
-            for name in it.arrays
-        }
-        if len({*rows.values()}) != 1 or min(rows.values()) < 1:
-            found = {name: arrays.lengths()[name] for name in rows}
-            extra = ", expected one row more unless of: transition" if is_extra else ""
-            raise arrays.error(f"rows: {found}{extra}")
-        return arrays, 0, next(iter(rows.values()))
-
-    def _is_of_transitions(self, field: LayoutField) -> bool:
-        return self.table.is_of_transitions(field.path)
-
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:
-        layout, (arrays, begin, end) = self._layout, self._bounds(index)
-        count, terminal, is_cut = end - begin, layout.terminal, False
-        if layout.final == "row" and count < 2:
+        layout, location = self._layout, self._locations[index]
+        arrays, begin, end = self._arrays(location), location.begin, location.end
+        end = self._num_rows(arrays) if end is None else end
+        if layout.final == "row" and end - begin < 2:
             raise arrays.error("an episode without a transition", row=begin)
-        if isinstance(terminal, str):
-            terminal = self._is_set(arrays, terminal, begin, end, count)
-        if layout.truncated:
-            is_cut = self._is_set(arrays, layout.truncated, begin, end, count)
-        transitions = count - (layout.final == "row")
-        is_cut |= bool(layout.time_limit) and transitions == layout.time_limit
-        origin = Origin(self._name(self._places[index].unit), begin, end)
-        complete = self._places[index].complete
+        terminal, is_cut = (
+            self._is_set(arrays, flag, begin, end) if isinstance(flag, str) and flag else bool(flag)
+            for flag in (layout.terminal, layout.truncated)
+        )
+        num_transitions = end - begin - (layout.final == "row")
+        is_cut |= num_transitions == layout.time_limit
         return EpisodeRows(
-            origin, count, terminal and not is_cut and complete, layout.final, complete
+            Origin(self._name(location), begin, end),
+            end - begin,
+            terminal and not is_cut and location.complete,
+            layout.final,
+            location.complete,
+            arrays,
         )
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        arrays, begin, end = self._bounds(index)
-        columns = {}
-        for field in self._layout.steps:
-            if field.path in paths:
-                is_longer = self._layout.final == "extra" and not self._is_of_transitions(field)
-                columns[field.path] = self._column(arrays, field, begin, end + is_longer)
-        if self._layout.final == "next":
-            self._check_next(arrays, columns, begin, end)
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        wanted = {path: field for path, field in self._layout.steps.items() if path in paths}
+        columns = {path: self._column(run, path, field) for path, field in wanted.items()}
+        for path, name in self._layout.next.items():
+            if path in columns:
+                self._check_next(run, name, columns[path])
         return columns
 
-    def _column(self, arrays: Arrays, field: LayoutField, begin: int, end: int) -> np.ndarray:
-        expected = self._described[field.path]
-        found = self._field(arrays, field)
-        if (found.shape, found.encoding, found.is_text) != (
-            expected.shape,
-            expected.encoding,
-            expected.is_text,
-        ):
-            what = f"{found}, but the first episode has {expected}"
-            raise arrays.error(what, field.arrays[0])
-        parts = [arrays.rows(name, begin, end) for name in field.arrays]
-        if not (expected.is_text or expected.encoding):
-            parts = [self._cast(arrays, field, part) for part in parts]
-        rows = parts[0]
-        if len(parts) > 1:
-            rows = np.concatenate([part.reshape(end - begin, -1) for part in parts], axis=1)
+    def _column(self, run: EpisodeRows, path: str, wanted: LayoutField) -> np.ndarray:
+        arrays, expected, (name, *others) = run.handle, self._of_steps[path], wanted.arrays
+        found = self._field(arrays, path, wanted)
+        if _kind(found) != _kind(expected):
+            raise arrays.error(f"{found}, but the first episode has {expected}", name)
+        begin, end = run.origin.begin, run.origin.end + self._is_longer(path)
+        parts = [arrays[each].rows(begin, end) for each in wanted.arrays]
         if expected.encoding:
-            for number, data in enumerate(rows):
-                with source_errors(arrays.path, field=field.arrays[0], row=begin + number):
+            for row, data in enumerate(parts[0], begin):
+                with source_errors(arrays.path, field=name, row=row):
                     image = image_field(data)
                     if (image.dtype, image.shape) != (expected.dtype, expected.shape):
                         raise ValueError(f"an image of {image}, expected {expected}")
-        return rows
+        elif not expected.is_text:
+            parts = [self._cast(arrays, path, wanted, part) for part in parts]
+        if not others:
+            return parts[0]
+        return np.concatenate([part.reshape(end - begin, -1) for part in parts], axis=1)
 
-    def _cast(self, arrays: Arrays, field: LayoutField, rows: np.ndarray) -> np.ndarray:
+    def _cast(self, arrays: Arrays, path: str, wanted: LayoutField, rows: np.ndarray) -> np.ndarray:
         """Returns rows in the dtype of the field; rounds only if the layout says so."""
-        dtype = self._described[field.path].column_dtype
+        dtype = self._of_steps[path].column_dtype
         if (equal := equal_in(rows, dtype)) is not None:
             return np.asarray(equal)
         with np.errstate(over="ignore"):
             rounded = rows.astype(dtype)
-        is_rounding = field.dtype is not None and dtype.kind == "f"
+        is_rounding = wanted.dtype and dtype.kind == "f"
         if not is_rounding or np.any(np.isfinite(rounded) != np.isfinite(rows)):
             row = next(row for row in rows if equal_in(row, dtype) is None)
             what = f"{row} does not fit into {dtype}; state another dtype in the layout"
-            raise arrays.error(what, field.arrays[0])
+            raise arrays.error(what, wanted.arrays[0])
         return rounded
 
-    def _check_next(
-        self, arrays: Arrays, columns: Mapping[str, np.ndarray], begin: int, end: int
-    ) -> None:
+    def _check_next(self, run: EpisodeRows, name: str, rows: np.ndarray) -> None:
         """Checks that next observations are the observations of the next rows."""
-        for path, name in self._layout.next.items():
-            if path in columns:
-                following = arrays.rows(name, begin, end - 1)
-                found = columns[path][1:]
-                same = (found == following) | ((found != found) & (following != following))
-                wrong = np.flatnonzero(~same.reshape(len(found), -1).all(axis=1))
-                if len(wrong):
-                    what = "not the observation of the next row: does an episode end here?"
-                    raise arrays.error(what, name, begin + int(wrong[0]))
+        found, following = rows[1:], run.handle[name].rows(run.origin.begin, run.origin.end - 1)
+        same = (found == following) | ((found != found) & (following != following))
+        wrong = np.flatnonzero(~same.reshape(len(found), -1).all(axis=1))
+        if len(wrong):
+            what = "not the observation of the next row: does an episode end here?"
+            raise run.handle.error(what, name, run.origin.begin + int(wrong[0]))
 
     @override
-    def _final(self, split: str, index: int) -> Any:
-        arrays, _, end = self._bounds(index)
-        finals = {
-            path: arrays.rows(name, end - 1, end)[0] for path, name in self._layout.next.items()
-        }
+    def _final(self, run: EpisodeRows) -> Any:
+        arrays, end = run.handle, run.origin.end
+        finals = {p: arrays[it].rows(end - 1, end)[0] for p, it in self._layout.next.items()}
         return nest(finals)[rlds.OBSERVATION]
 
     @override
-    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
-        arrays, begin, end = self._bounds(index)
-        return {
-            field.path: self._value(arrays, field, begin, end)
-            for field in self._layout.episode
-            if field.path in paths
-        }
+    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+        wanted = {path: field for path, field in self._layout.episode.items() if path in paths}
+        return {path: self._value(run, path, field) for path, field in wanted.items()}
 
-    def _value(self, arrays: Arrays, field: LayoutField, begin: int, end: int) -> Any:
-        (name,) = field.arrays
-        if self._value_field(arrays, field) != self._of_episode[field.path]:
+    def _value(self, run: EpisodeRows, path: str, wanted: LayoutField) -> Any:
+        arrays, (name,) = run.handle, wanted.arrays
+        if self._value_field(arrays, path, wanted) != self._of_episode[path]:
             raise arrays.error("other values than in the first episode", name)
         if not self._is_constant(arrays, name):
             return arrays.value(name)
-        rows = arrays.rows(name, begin, end)
+        rows = arrays[name].rows(run.origin.begin, run.origin.end)
         if len(different := np.flatnonzero([np.any(row != rows[0]) for row in rows])):
             what = "another value than in the first row of the episode; make it a field of steps"
-            raise arrays.error(what, name, begin + int(different[0]))
+            raise arrays.error(what, name, run.origin.begin + int(different[0]))
         return rows[0]
 
     # --- The dataset.
 
-    def _name(self, unit: int) -> str:
-        path, group = self._units[unit]
+    def _name(self, location: _Location) -> str:
+        path, group = location[:2]
         name = os.path.relpath(path, self._root) if path != self._root else os.path.basename(path)
         return f"{name}/{group}" if group else name
 
     @override
     def key(self, split: str, index: int) -> str:
-        place = self._places[index]
-        return self._name(place.unit) + ("" if place.end is None else f"-{place.begin:07d}")
+        location = self._locations[index]
+        rows = "" if location.end is None else f"-{location.begin:07d}"
+        return self._name(location) + rows
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._places)
+        return len(self._locations)
 
     @property
     @override
     def can(self) -> Can:
-        return Can(lengths=None if self._layout.one_per else self._lengths)
+        return Can(lengths=None if self._layout.episodes.one_per else self._lengths)
 
     @override
     def _lengths(self, split: str) -> Lengths:
         extra = self._layout.final == "next"
-        lengths = [(place.end or 0) - place.begin + extra for place in self._places]
+        lengths = [(it.end or 0) - it.begin + extra for it in self._locations]
         # Without final observations, flags say which last steps are transitions.
         return Lengths.of(lengths, final_observation_known=bool(self._layout.final) or None)
 
@@ -465,11 +417,20 @@ class LayoutSource(RowsSource):
 
     @override
     def inputs(self) -> Sequence[str]:
-        units = range(len(self._units))
-        if stores.as_path(self._units[0].path).is_dir():
-            return [file for unit in units for file in self._arrays(unit).files()]
-        return list(dict.fromkeys(self._units[unit].path for unit in units))
+        paths = dict.fromkeys(location.path for location in self._locations)
+        if not stores.as_path(next(iter(paths))).is_dir():
+            return [*paths]
+        return [os.path.join(path, name) for path in paths for name in files_in(path)]
 
 
-def _parts_of(field: Field) -> dict[str, Any]:
-    return {name: getattr(field, name) for name in ("dtype", "shape", "encoding", "names")}
+def _kind(field: Field) -> tuple[Any, ...]:
+    return field.shape, field.encoding, field.is_text
+
+
+def _meaning(wanted: LayoutField) -> dict[str, Any]:
+    return {"doc": wanted.doc, "unit": None if wanted.unit == "unknown" else wanted.unit}
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return bool(stores.as_path(os.path.join(os.fspath(path), LAYOUT_FILE)).exists())

@@ -22,10 +22,10 @@ from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.channel_order import with_rgb
 from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, without_transitions
 from rlds.sources.rates import rates_in
 from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
+from rlds.sources.writing import Export, Placement, without_transitions
 from rlds.video import VIDEO
 from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import Video
@@ -43,7 +43,7 @@ class LeRobotExport(Export):
     Features that got other names, were left out or added since then differ, and nothing else.
 
     Of others, each transition is a row; what belongs to no row, such as the final observation, is
-    in the sidecar, `meta/rlds`.
+    in the sidecar, in the folder `.rlds`.
 
     Args:
       episodes: The episodes.
@@ -141,7 +141,8 @@ class LeRobotExport(Export):
     def stored_digest(self, place: Place) -> int:
         source, beside = place.source, b""
         if isinstance(source, RestoredSource):
-            beside, source = source.kept.read(place.index), source.source
+            row = source.kept.read(place.split, place.index)
+            beside, source = source.kept.sidecar.packed(row), source.source
         assert isinstance(source, LeRobotSource)
         digest = source.stored_digest(place.split, place.index)
         return int(google_crc32c.extend(digest, beside))

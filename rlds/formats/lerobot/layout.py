@@ -9,7 +9,7 @@
     meta/episodes_stats.jsonl    2.1: the statistics of each episode
     meta/tasks.parquet           3.0: the texts of tasks; the text is an index of pandas
     meta/episodes/...parquet     3.0: a row for each episode, with its statistics
-    meta/rlds/...                the sidecar, which no other reader sees
+    .rlds/...                    the sidecar, which no other reader sees
 
 A feature becomes the field of a step whose path is its name with slashes for dots (`step_paths`):
 `observation.images.top` is `observation/images/top`.
@@ -46,7 +46,7 @@ __all__ = [
     "LANGUAGE_INSTRUCTION",
     "METADATA_KEY",
     "NUMBERS",
-    "SIDECAR",
+    "OLDER_SIDECAR",
     "STATS",
     "TABLE",
     "TASK",
@@ -71,8 +71,8 @@ EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 EPISODES_JSONL = "meta/episodes.jsonl"
 EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
-# The folder of the sidecar, and the place of the text of the task in it.
-SIDECAR, TASK = "meta/rlds", "task"
+# Where earlier releases wrote the sidecar, and the place of the text of the task in it.
+OLDER_SIDECAR, TASK = "meta/rlds", "task"
 
 
 # Under this name, the metadata of a dataset holds what is in its tables.

@@ -56,12 +56,12 @@ from rlds.sources import reading
 from rlds.sources.encoded_clips import pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement
-from rlds.sources.sidecar import Sidecar
+from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
 from rlds.sources.source import Place, SourceEpisode, SourceError, files_of, with_random_access
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.texts import as_text, as_texts
 from rlds.sources.view import stored_at
+from rlds.sources.writing import Export, Placement
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
@@ -202,8 +202,10 @@ class LeRobotRows:
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
-        Sidecar.of_dataset(export.episodes, layout.METADATA_KEY).write_text(path / layout.SIDECAR)
-        settings = self._settings
+        sidecar = Sidecar.of_dataset(export.episodes, layout.METADATA_KEY)
+        SidecarWriter.in_folder(path, sidecar).close()
+        others = {**self._settings.others, SAID: sidecar.digest}
+        settings = dataclasses.replace(self._settings, others=others)
         if self._is_part:
             used = self._used_tasks(export.episodes)
             known = [text for text in settings.tasks if text in used]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file, source_errors
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 
 __all__ = ["ParquetRows", "as_numpy"]
 

@@ -51,10 +51,12 @@ from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
 from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.encoded_clips import pixels
+from rlds.sources.sidecar import SIDECAR_FILES
 from rlds.sources.text_tables import TASKS, unknown_numbers
 from rlds.video.container import Clip, VideoFile
 from rlds.video.encoding import encoded
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import replaced
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.video_codec import Video
@@ -578,11 +580,16 @@ class _Remains:
             if name not in (layout.STATS, *self._undone):
                 (path / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(self._root / name, path / name)
-        if (self._root / layout.SIDECAR).exists():
-            if [episode.index for episode in self.episodes] == [*range(self._num_said)]:
-                shutil.copytree(self._root / layout.SIDECAR, path / layout.SIDECAR)
+        for name in (*SIDECAR_FILES, layout.OLDER_SIDECAR):
+            if not (self._root / name).exists():
+                continue
+            (path / name).parent.mkdir(exist_ok=True)
+            if [episode.index for episode in self.episodes] != [*range(self._num_said)]:
+                self._lost.append(f"{name}: it belongs to other episodes")
+            elif (self._root / name).is_dir():
+                shutil.copytree(self._root / name, path / name)
             else:
-                self._lost.append(f"{layout.SIDECAR}: it belongs to other episodes")
+                shutil.copyfile(self._root / name, path / name)
 
     def _read(self, path: str, begin: int, end: int) -> Any:
         """Reads rows, with a reader that goes on where it was last."""

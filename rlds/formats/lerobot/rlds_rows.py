@@ -45,18 +45,18 @@ from rlds.formats.lerobot.language import (
     labels_in,
     with_texts,
 )
-from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, SIDECAR, TASK, others_of
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, TASK, others_of
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources import reading
 from rlds.sources.encoded_clips import encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.restored import RestoredSource
-from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
+from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.source import Place, Source, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
+from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of, split_clip
 from rlds_ecosystem import import_extra
@@ -195,18 +195,18 @@ class RldsRows:
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
-        kept = path / SIDECAR
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
+        settings = dataclasses.replace(self._settings, others={SAID: self.sidecar.digest})
         with (
-            SidecarWriter(kept, self.sidecar) as sidecar,
-            dataset_files(self._version, path, self._settings) as files,
+            SidecarWriter.in_folder(path, self.sidecar) as sidecar,
+            dataset_files(self._version, path, settings) as files,
         ):
             for episode in export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     rows, beside = self._stored
                     files.add(rows)
-                    sidecar.add_stored(beside)
+                    sidecar.add_row(beside)
                 else:
                     self._write_episode(files, episode)
                     sidecar.add(episode)
@@ -250,7 +250,7 @@ class RldsRows:
             base.texts,
             found.numbers,
         )
-        self._stored = rows, kept.read(place.index)
+        self._stored = rows, kept.read(place.split, place.index)
         return True
 
     def _alike(self, source: Source) -> tuple[LeRobotSource, StoredSidecar] | None:

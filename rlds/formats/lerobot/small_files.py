@@ -17,7 +17,7 @@ from rlds.formats.lerobot.layout import (
     EPISODES_JSONL,
     EPISODES_STATS,
     INFO,
-    SIDECAR,
+    OLDER_SIDECAR,
     TASKS,
     TASKS_JSONL,
     Info,
@@ -25,7 +25,8 @@ from rlds.formats.lerobot.layout import (
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.source import SourceError
-from rlds_ecosystem import import_extra, stores
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import FOLDER, RUNNING
 
 __all__ = [
@@ -144,7 +145,7 @@ def leftovers(root: epath.Path) -> list[str]:
 
 def _is_table(name: str) -> bool:
     tables = (INFO, TASKS, TASKS_JSONL, EPISODES_JSONL, EPISODES_STATS)
-    return name in tables or name.startswith(SIDECAR)
+    return name in tables or name.startswith(OLDER_SIDECAR)
 
 
 def read_bytes(file: epath.Path) -> bytes:

@@ -43,7 +43,7 @@ from rlds.formats.lerobot.layout import (
     INFO,
     METADATA_KEY,
     NUMBERS,
-    SIDECAR,
+    OLDER_SIDECAR,
     TABLE,
     TASK,
     TASKS,
@@ -69,7 +69,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.digests import content_of
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.rates import with_rate
-from rlds.sources.sidecar import Sidecar, StoredSidecar
+from rlds.sources.sidecar import SAID, LostSidecarError, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
@@ -92,7 +92,7 @@ from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest, root_of
 
-__all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
+__all__ = ["EXTRA_FILES", "ROW", "LeRobotSource", "recognizes"]
 
 # The fields of an episode, beside `video`: what the tables say of it, in JSON, with its statistics;
 # the files that RoboCasa has of it.
@@ -193,6 +193,7 @@ class LeRobotSource(Source):
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self.info = self._info = read_info(self._root)
+        self._sidecar = self._info.raw.pop(SAID, None)
         self._table = EpisodeTable(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
@@ -223,15 +224,6 @@ class LeRobotSource(Source):
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in vars(self).items() if name != "about"}
         return {**kept, "_stored": None}  # Files may be large that `about` has.
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        file = stores.as_path(path) / INFO
-        if not file.exists():
-            return False
-        raw = json.loads(read_bytes(file))
-        return isinstance(raw, dict) and {"codebase_version", "features"} <= raw.keys()
 
     # --- What there is.
 
@@ -275,19 +267,22 @@ class LeRobotSource(Source):
             totals=self._totals,
             faults=self._faults,
             origin=self._origin,
-            sidecar=self._sidecar,
+            sidecar=self._stored_sidecar,
         )
 
-    def _sidecar(self) -> StoredSidecar | None:
-        stored = StoredSidecar.in_folder(self._root / SIDECAR)
+    def _stored_sidecar(self) -> StoredSidecar | None:
+        stored = StoredSidecar.in_folder(self._root, OLDER_SIDECAR, self._sidecar)
         if stored is None or stored.sidecar.is_about:
             return stored
         said = stored.sidecar
         with source_errors(stored.place):
             about = dict(said.metadata["metadata"])
         placed = self.placed(said)
-        if len(stored) != len(self._table.indices) or placed is None:
-            return None  # Others added episodes to those that were exported, or took fields away.
+        stored.check_number(len(self._table.indices))
+        if placed is None:
+            names = ", ".join([*said.places.values(), *said.episode_places.values()])
+            what = f"it belongs to other data: others took some of these fields away: {names}"
+            raise LostSidecarError(what, file=stored.place)
         metadata = {**said.metadata, "metadata": with_rate(about, self._info.fps)}
         stored.sidecar = dataclasses.replace(placed, metadata=metadata)
         stored.splits = self._splits
@@ -677,3 +672,12 @@ class LeRobotSource(Source):
         what, place = f"the dataset has no {what}", row.begin + span.start + number
         file = self._root / row.file
         return SourceError(what, file=file, episode=row.key, row=place, field=field)
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    file = stores.as_path(path) / INFO
+    if not file.exists():
+        return False
+    raw = json.loads(read_bytes(file))
+    return isinstance(raw, dict) and {"codebase_version", "features"} <= raw.keys()

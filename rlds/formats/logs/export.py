@@ -22,25 +22,20 @@ from envlogger.converters.stored_types import ARRAYS
 from envlogger.step_data import StepData
 from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources import lineage, reading
+from rlds.sources.episode_fields import RESERVED
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import (
-    PNGS,
-    Export,
-    Placement,
-    as_it_was,
-    pngs_of,
-    sidecar_placements,
-)
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import OF_TRANSITIONS, Place, SourceEpisode
+from rlds.sources.writing import PNGS, Export, Placement, as_it_was, pngs_of, sidecar_placements
 from rlds.video import VIDEO
 from rlds_ecosystem.model.columns import known_field
-from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.fields import Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 
 __all__ = ["EnvLoggerExport"]
 
 _SPECS = "environment_specs"
+_OF_ENVIRONMENT = (rlds.OBSERVATION, *OF_TRANSITIONS)
 
 
 class EnvLoggerExport(Export):
@@ -48,9 +43,10 @@ class EnvLoggerExport(Export):
 
     Fields of steps that are neither observation, action, reward nor discount become custom data,
     those of episodes their metadata. JPEG files, and PNG files of several sizes, are bytes in it.
-    What a log cannot hold is in `rlds.json` and `rlds.tfrecord`, beside it: arrays of varying size,
-    which bytes are images, the flags of other formats, the last action of an episode whose final
-    observation is not known. Episodes of logs are copied as they are recorded.
+    What a log cannot hold is in the folder `.rlds`, beside it: arrays of varying size, which bytes
+    are images, the flags of other formats, the last action of an episode whose final observation is
+    not known. Episodes of logs are copied as they are recorded; where only custom data or metadata
+    became others, the specs of the environment and the packets of video stay.
 
     Args:
       episodes: The episodes.
@@ -101,9 +97,9 @@ class EnvLoggerExport(Export):
             stack.callback(log.abandon)
             sidecar = None
             if self._sidecar is None:
-                Sidecar.of_dataset(self.episodes).write_text(path)
+                SidecarWriter.in_folder(path, Sidecar.of_dataset(self.episodes)).close()
             else:
-                sidecar = stack.enter_context(SidecarWriter(path, self._sidecar))
+                sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
             for episode in self.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     assert isinstance(episode.source, EnvLoggerSource)
@@ -139,8 +135,7 @@ class EnvLoggerExport(Export):
         """The specs of an environment whose steps have the fields."""
         assert self._sidecar is not None
         found = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
-        names = (rlds.OBSERVATION, *OF_TRANSITIONS)
-        known = {name: found[name] for name in names if name in found}
+        known = {name: found[name] for name in _OF_ENVIRONMENT if name in found}
         known.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
         return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known.items()}
 
@@ -149,7 +144,11 @@ class EnvLoggerExport(Export):
         if self._sidecar is not None:
             values = {path: values[path] for path in self._sidecar.episode_places}
         else:  # The packets of clips are in the steps.
-            values = {path: value for path, value in values.items() if root_of(path) != VIDEO}
+            values = {
+                _recorded_name(path): value
+                for path, value in values.items()
+                if root_of(path) != VIDEO
+            }
         return self._as_recorded(nest(values), "episode_metadata")
 
     def _steps(self, episode: SourceEpisode) -> Iterator[StepData]:
@@ -162,10 +161,13 @@ class EnvLoggerExport(Export):
         columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
         if self._log is not None:
             columns |= self._log.packet_columns(episode)
+        recorded = self._log.specs.items() if self._log is not None else ()
+        tuples = [(name, spec) for name, spec in recorded if _has_tuples(spec)]
         begins, ends = episode.complete or not terminal, episode.complete or terminal
         before: dict[str, Any] = {}  # What the step before brings.
         for row in range(number):
             now = nest({path: column[row] for path, column in columns.items()})
+            now |= {name: _with_tuples_of(spec, now[name]) for name, spec in tuples if name in now}
             is_last, is_first = row == number - 1, row == 0
             kind = dm_env.StepType.MID
             if is_first and begins and not (is_last and ends and number > 1):
@@ -195,14 +197,48 @@ class EnvLoggerExport(Export):
 
 
 def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
-    """The first log whose episodes are copied, if all have the fields that it has."""
+    """The first log, if all episodes are of the environment whose specs it has."""
     source = episodes.source
     for log in reading.bases(source):
         if isinstance(log, EnvLoggerSource):
-            same = log.fields.steps == source.fields.steps
-            same = same and log.fields.episode == source.fields.episode
+            same = _are_recorded(source.fields.steps, log.fields.steps, _OF_ENVIRONMENT)
+            same = same and _are_recorded(source.fields.episode, log.fields.episode, (VIDEO,))
             return log if same and log.is_as_recorded else None
     return None
+
+
+def _are_recorded(now: Any, recorded: Any, fixed: Sequence[str]) -> bool:
+    """Whether fields are those of a log, but for custom data or metadata that a log holds."""
+    fields, known = (dict(leaves_at(as_fields(each), None)) for each in (now, recorded))
+    if any(fields.get(path) != known[path] for path in known if root_of(path) in fixed):
+        return False
+    return all(
+        field == known.get(path)
+        or (root_of(path) not in fixed and _can_hold(field) and not field.meaning)
+        for path, field in fields.items()
+    )
+
+
+def _has_tuples(spec: Any) -> bool:
+    if isinstance(spec, Mapping):
+        return any(map(_has_tuples, spec.values()))
+    return isinstance(spec, list | tuple)
+
+
+def _with_tuples_of(spec: Any, value: Any) -> Any:
+    """A value whose tuples are those of a spec, in which a dataset has dicts."""
+    if isinstance(spec, Mapping) and isinstance(value, Mapping):
+        return {name: _with_tuples_of(spec.get(name), child) for name, child in value.items()}
+    if isinstance(spec, list | tuple) and isinstance(value, Mapping):
+        children = enumerate(spec)
+        return tuple(_with_tuples_of(child, value.get(str(number))) for number, child in children)
+    return value
+
+
+def _recorded_name(path: str) -> str:
+    """The name that metadata had in a log, whose name a dataset has for itself."""
+    name = path.removeprefix("recorded_")
+    return name if name in RESERVED else path
 
 
 def _with_tuples(said: Any) -> Any:

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -67,6 +67,7 @@ class Log:
       name: How the dataset calls it.
       begins: For each episode, how many steps are before it; and how many there are.
       joins: Whether episodes can be read together, as far as is known.
+      video: How the video of a directory is read.
     """
 
     path: str
@@ -74,6 +75,7 @@ class Log:
     name: str = ""
     begins: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(1, np.int64))
     joins: bool = True
+    video: Literal["packets", "frames"] = "packets"
 
     @property
     def num_episodes(self) -> int:
@@ -88,7 +90,7 @@ class Log:
     def open(self) -> envlogger.Reader:
         """Returns a reader to be closed."""
         if isinstance(self.source, str):
-            return envlogger.Reader(self.source, video="packets")
+            return envlogger.Reader(self.source, video=self.video)
         return self.source.copy()
 
 

@@ -27,9 +27,10 @@ import rlds
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.backends.riegeli_files.assembler import StoredEpisode
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
+from envlogger.converters.video_fields import KEY as VIDEO_KEY
 from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
 from envlogger.step_data import StepData
-from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, find_logs, logs_by_split
+from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from rlds.formats.logs.recorded_types import as_declared, widened_spec
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.beside import facts_of
@@ -97,6 +98,10 @@ def episode_flags(
         "complete": begins and ends,
         "origin": Origin(file, begin, begin + len(is_terminal)),
     }
+
+
+class _VideoDiffersError(SourceError):
+    """Logs have video in other fields, or of another codec."""
 
 
 class _Recorded(NamedTuple):
@@ -170,7 +175,13 @@ class EnvLoggerSource(Source):
         examples: dict[Any, _Recorded] = {}
         samples: list[Mapping[str, Any]] = []
         self._specs: dict[str, Any] = {}
-        recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
+        try:
+            recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
+        except _VideoDiffersError:  # Frames are what all of them have.
+            for log in self._all_logs():
+                log.video = "frames"
+            self._idle, examples, samples = IdleReaders(), {}, []
+            recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
         for sample in samples:
             self._specs = {k: widened_spec(spec, sample.get(k)) for k, spec in self._specs.items()}
         self._step_fields = self._find_step_fields(self._specs)
@@ -188,11 +199,6 @@ class EnvLoggerSource(Source):
             split: np.cumsum([log.num_episodes for log in split_logs]).tolist()
             for split, split_logs in self._logs.items()
         }
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool(find_logs(path))
 
     def _all_logs(self) -> list[Log]:
         return [log for logs in self._logs.values() for log in logs]
@@ -223,9 +229,9 @@ class EnvLoggerSource(Source):
             video = _video_in(reader)
             if log is self._all_logs()[0]:
                 self._video = video
-            if video.cameras.keys() != self._video.cameras.keys():
-                what = "its video fields differ from those of the first log; convert it alone"
-                raise SourceError(what, file=log.path)
+            if _codecs_of(video) != _codecs_of(self._video):
+                what = "its video differs from that of the first log; convert it alone"
+                raise _VideoDiffersError(what, file=log.path)
             log.joins = not video
             specs = _recorded_specs(reader)
             for path in video.cameras:
@@ -410,6 +416,11 @@ class EnvLoggerSource(Source):
         return columns
 
     @property
+    def specs(self) -> Mapping[str, Any]:
+        """The specs of the fields of a step, with their dicts and tuples."""
+        return self._specs
+
+    @property
     def is_as_recorded(self) -> bool:
         """Whether episodes are what is in files, and nothing was given beside it."""
         are_files = all(isinstance(log.source, str) for log in self._all_logs())
@@ -446,10 +457,15 @@ class EnvLoggerSource(Source):
                 is_first = False
         return int(crc)
 
+    def decodes(self, split: str) -> bool:
+        """Whether episodes have frames that their logs have as video: they are no copies then."""
+        return any(log.video == "frames" for log in self._logs[split])
+
     def recorded_metadata(self) -> dict[str, Any]:
         """Returns the metadata of the first log as it is recorded, with its specs."""
         with self._idle.borrow(self._all_logs()[0]) as reader:
-            return dict(reader.metadata())
+            metadata = dict(reader.metadata())
+        return metadata if self._video else {k: v for k, v in metadata.items() if k != VIDEO_KEY}
 
     def _sidecar(self) -> StoredSidecar | None:
         sources = [log.source for log in self._all_logs()]
@@ -623,6 +639,11 @@ def _video_in(reader: envlogger.Reader) -> VideoFields:
     backend = reader.backend
     gives_packets = isinstance(backend, RiegeliBackendReader) and backend.gives_packets
     return backend.video if gives_packets else VideoFields({})  # type: ignore[attr-defined]
+
+
+def _codecs_of(video: VideoFields) -> dict[Any, Any]:
+    """Returns how the packets of each field are decoded."""
+    return {path: (said["codec"], said["fps"]) for path, said in video.cameras.items()}
 
 
 def _path_of(path: Sequence[str]) -> str:

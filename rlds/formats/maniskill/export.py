@@ -15,14 +15,13 @@ from rlds.formats.maniskill.source import (
     ENTRY,
     EPISODE_ID,
     EPISODES,
-    SIDECAR_SUFFIX,
     TABLE,
     TRAJECTORY,
 )
 from rlds.raw_files.hdf5_values import write_attributes
 from rlds.raw_files.hdf5_writing import new_file, ordered_group
 from rlds.sources.episodes import Episodes
-from rlds.sources.sidecar import SidecarWriter
+from rlds.sources.sidecar import SAID, SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds.sources.texts import json_in
 from rlds_ecosystem.model.nests import root_of
@@ -34,7 +33,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
     """A folder with `trajectory.h5` and `trajectory.json`, as ManiSkill 3 records them.
 
     `obs` has all T + 1 observations, and `actions` and `rewards` have T rows, as have other fields
-    of the steps that are numbers. All else is in the sidecar, the folder `trajectory.rlds`.
+    of the steps that are numbers. All else is in the sidecar, the folder `.rlds`.
     Episodes are numbered from 0 on; of those that came from ManiSkill, the JSON file has the
     entries again.
 
@@ -60,10 +59,9 @@ class ManiSkillExport(Hdf5EpisodesExport):
     @override
     def write(self, path: Path) -> None:
         name = Path(str(self.metadata.get("file", "trajectory"))).name
-        place = path / f"{name}{SIDECAR_SUFFIX}"
         entries = []
         with (
-            SidecarWriter(place, self.sidecar) as sidecar,
+            SidecarWriter.in_folder(path, self.sidecar) as sidecar,
             new_file(path / f"{name}.h5") as (file, check),
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
@@ -73,7 +71,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
                 self._write_group(group, episode)
                 check()
                 entries.append({**self._entry(episode), EPISODE_ID: number})
-        content = {**self._content(), EPISODES: entries}
+        content = {**self._content(), SAID: self.sidecar.digest, EPISODES: entries}
         (path / f"{name}.json").write_text(json.dumps(content, indent=2))
 
     def _write_group(self, group: Any, episode: SourceEpisode) -> None:

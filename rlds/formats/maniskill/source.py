@@ -31,7 +31,7 @@ from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
-from rlds.sources.sidecar import StoredSidecar
+from rlds.sources.sidecar import SAID, StoredSidecar
 from rlds.sources.source import About, Can, SourceError, require_files
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
@@ -41,7 +41,6 @@ __all__ = [
     "EPISODES",
     "EPISODE_ID",
     "METADATA_KEY",
-    "SIDECAR_SUFFIX",
     "TABLE",
     "TRAJECTORY",
     "ManiSkillSource",
@@ -52,7 +51,8 @@ EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
 # The field of an episode that is its entry of the JSON file.
 ENTRY = "entry"
 # The end of the folder beside the files for what the format has no place for.
-SIDECAR_SUFFIX = ".rlds"
+# The folder in which earlier releases kept the sidecar of a file.
+_OLDER_SIDECAR = ".rlds"
 
 TABLE = Hdf5Table(
     steps={
@@ -122,22 +122,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
         self._numbers = sorted(self._names)
         if not self._numbers:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._path)
-        self._sidecar = StoredSidecar.in_folder(self._path.with_suffix(SIDECAR_SUFFIX))
+        self._said = self._json.pop(SAID, None)
         self._look_at_first(("train", index) for index in range(len(self._numbers)))
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        place = _find_file(path)
-        if place is None or not place.exists():
-            return False
-        hdf5 = Hdf5File(place)
-        with hdf5.read() as file:
-            name = next((name for name in file if _GROUP.fullmatch(str(name))), None)
-            if name is None:
-                return False
-            group = hdf5.member(file, name, name)
-            return not is_array(group) and hdf5.has(group, TABLE.actions)
 
     @property
     def _json_file(self) -> Any:
@@ -210,8 +196,13 @@ class ManiSkillSource(Hdf5EpisodesSource):
             super().can,
             faults=self._faults,
             hold_open=lambda: self._hdf5,  # It stays open.
-            sidecar=lambda: self._sidecar,
+            sidecar=self._sidecar,
         )
+
+    def _sidecar(self) -> StoredSidecar | None:
+        if self._said is not None:
+            return StoredSidecar.in_folder(self._path.parent, said=self._said)
+        return StoredSidecar.in_folder(self._path.with_suffix(_OLDER_SIDECAR))
 
     @functools.cached_property
     @override

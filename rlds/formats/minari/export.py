@@ -25,7 +25,7 @@ from rlds.formats.minari.attributes import (
     attributes_of,
 )
 from rlds.formats.minari.hdf5_files import hdf5_writer
-from rlds.formats.minari.places import SIDECAR, identifier_at, is_versioned, make_namespaces
+from rlds.formats.minari.places import identifier_at, is_versioned, make_namespaces
 from rlds.formats.minari.source import METADATA_KEY, field_path
 from rlds.formats.minari.spaces import (
     SMALLEST_IMAGE,
@@ -54,13 +54,7 @@ from rlds.formats.minari.tables import write_table
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import (
-    Export,
-    Placement,
-    sidecar_placements,
-    without_transitions,
-)
-from rlds.sources.sidecar import Sidecar, SidecarWriter
+from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
 from rlds.sources.source import (
     AnySource,
     Outline,
@@ -68,6 +62,7 @@ from rlds.sources.source import (
     is_derived,
 )
 from rlds.sources.view import stored_names
+from rlds.sources.writing import Export, Placement, sidecar_placements, without_transitions
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 
@@ -329,17 +324,19 @@ class MinariExport(Export):
         with contextlib.ExitStack() as stack:
             keep: Callable[[SourceEpisode], None] | None = None
             if self._sidecar is not None:
-                keep = stack.enter_context(SidecarWriter(data / SIDECAR, self._sidecar)).add
+                sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
+                keep = sidecar.add
             write: Writer = functools.partial(write_table, data, self._spaces, self._data_format)
             if self._data_format == "hdf5":
                 write = stack.enter_context(hdf5_writer(data, self._compression))
             numbers = self._write_episodes(write, keep)
-        spaces = self._spaces_in_json(self._source.fields.steps)
-        if self._sidecar is not None and self._recorded:  # Texts are known now.
-            self._restated(self._sidecar, spaces).write_text(data / SIDECAR)
+            spaces = self._spaces_in_json(self._source.fields.steps)
+            if self._sidecar is not None and self._recorded:  # Texts are known now.
+                sidecar.sidecar = self._restated(self._sidecar, spaces)
         described = {
             **self._described(spaces),
             **numbers,
+            **({} if self._sidecar is None else {SAID: sidecar.sidecar.digest}),
             "data_format": self._data_format,
             "dataset_id": self._dataset_id or path.name,
             **self._given,
@@ -458,8 +455,7 @@ def _picked(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
 
 
 def _size_in_megabytes(data: pathlib.Path) -> float:
-    own = (path for path in data.rglob("*") if SIDECAR not in path.relative_to(data).parts)
-    return round(sum(path.stat().st_size for path in own) / 1_000_000, 1)
+    return round(sum(path.stat().st_size for path in data.rglob("*")) / 1_000_000, 1)
 
 
 def _as_column(

@@ -10,7 +10,7 @@ from typing import Any
 from rlds_ecosystem.files import stores
 
 __all__ = [
-    "SIDECAR",
+    "OLDER_SIDECAR",
     "dataset_directory",
     "datasets_root",
     "identifier_at",
@@ -18,8 +18,8 @@ __all__ = [
     "make_namespaces",
 ]
 
-# The folder in `data` in which an export keeps what Minari has no place for.
-SIDECAR = "rlds"
+# Where earlier releases kept what Minari has no place for.
+OLDER_SIDECAR = "data/rlds"
 
 _DATASET_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+-v\d+")
 _NAMESPACE_FILE = "namespace_metadata.json"

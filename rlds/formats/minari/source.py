@@ -34,7 +34,7 @@ from rlds.formats.minari.attributes import (
     metadata_of,
 )
 from rlds.formats.minari.hdf5_files import Hdf5Storage
-from rlds.formats.minari.places import SIDECAR, dataset_directory
+from rlds.formats.minari.places import OLDER_SIDECAR, dataset_directory
 from rlds.formats.minari.spaces import Leaf, Spaces, merged, parse_space
 from rlds.formats.minari.storage import (
     ACTIONS,
@@ -53,7 +53,7 @@ from rlds.formats.minari.tables import TableStorage
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.raw_files.untrusted import check_is_file, source_errors
-from rlds.sources.sidecar import StoredSidecar
+from rlds.sources.sidecar import SAID, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -70,7 +70,7 @@ from rlds_ecosystem.model.columns import step_flags, with_placeholder
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
-__all__ = ["METADATA_KEY", "MinariSource", "field_path"]
+__all__ = ["METADATA_KEY", "MinariSource", "field_path", "recognizes"]
 
 # Under this name, the metadata of a dataset holds what Minari's metadata.json says.
 METADATA_KEY = "minari"
@@ -112,17 +112,12 @@ class MinariSource(Source):
         self.opened = Files(self._directory)
         self._follow_links = follow_links
         self._metadata = _read_metadata(self._metadata_file)
+        self._sidecar = self._metadata.pop(SAID, None)
         self._spaces = self._read_spaces()
         self._storage = self._open()
         with source_errors(self._directory), self._storage:
             self._indices = self._check_indices()
             self._columns, self._attributes = self._scan()
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        # A dataset of TFDS in a folder called `data` has a metadata.json, too.
-        return not (dataset_directory(path) / "data" / "features.json").exists()
 
     @property
     def _metadata_file(self) -> Any:
@@ -233,13 +228,8 @@ class MinariSource(Source):
             reads_rows=True,
             totals=self._totals,
             hold_open=lambda: self._storage,  # Its files are opened once.
-            sidecar=self._sidecar,
+            sidecar=lambda: StoredSidecar.in_folder(self._directory, OLDER_SIDECAR, self._sidecar),
         )
-
-    def _sidecar(self) -> StoredSidecar | None:
-        # Minari may have added episodes to those that were exported.
-        kept = StoredSidecar.in_folder(self._directory / "data" / SIDECAR)
-        return None if kept is None else kept.if_of(len(self._indices))
 
     @functools.cached_property
     @override
@@ -498,3 +488,9 @@ def _stand_in(field: Field, rows: int) -> np.ndarray:
     """Zeros, or empty strings, in the place of values that are not there."""
     empty = ("" if field.dtype == str else b"") if field.is_text else 0
     return np.full((rows, *map(int, field.shape)), empty, field.column_dtype)  # type: ignore[arg-type]
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    # A dataset of TFDS in a folder called `data` has a metadata.json, too.
+    return not (dataset_directory(path) / "data" / "features.json").exists()

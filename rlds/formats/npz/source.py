@@ -53,7 +53,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, nest, root_of
 
-__all__ = ["NpzSource"]
+__all__ = ["NpzSource", "recognizes"]
 
 _SUFFIX = ".npz"
 # What the first row has of transitions, if its action led to its observation.
@@ -95,8 +95,6 @@ class NpzSource(Source):
       ValueError: The first file has no array of a name that was given; or the time limit is
         negative.
     """
-
-    is_fallback = True
 
     def __init__(
         self,
@@ -168,13 +166,6 @@ class NpzSource(Source):
         if any(is_in(path, name) for name in self._per_episode):
             return False
         return first.rows(path) in (first.num_rows, first.num_rows + (not self._is_led))
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        files = _find_files(path)
-        # Logs and datasets may have others beside them, with statistics for example.
-        return bool(files) and has_actions(files[0])
 
     @functools.cached_property
     @override
@@ -312,3 +303,10 @@ def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
         if entry.name.endswith(_SUFFIX) and not entry.name.startswith(".") and not entry.is_dir
     ]
     return [place / name for name in sorted(names, key=natural_order)]
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    files = _find_files(path)
+    # Logs and datasets may have others beside them, with statistics for example.
+    return bool(files) and has_actions(files[0])

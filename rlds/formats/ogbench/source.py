@@ -7,7 +7,6 @@ final observation, whose action means nothing. There are no rewards: tasks compu
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +24,7 @@ from rlds.sources.source import About, Can, Lengths, Origin, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["OGBenchSource"]
+__all__ = ["OGBenchSource", "recognizes"]
 
 _OBSERVATIONS, _ACTIONS, _TERMINALS = "observations", "actions", "terminals"
 # Other arrays (qpos, qvel, button_states) keep their names.
@@ -62,13 +61,6 @@ class OGBenchSource(RowsSource):
             with source_errors(file.path):
                 self._check(file)
                 self._ends[split] = _ends_of(file)
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
-        rows = {array.shape[0] for array in arrays.values()}
-        return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1
 
     def _check(self, file: NpzRows) -> None:
         first, arrays = self._arrays, file.arrays
@@ -144,7 +136,11 @@ class OGBenchSource(RowsSource):
         ends = self._ends[split]
         begin, end = int(ends[index - 1]) if index else 0, int(ends[index])
         return EpisodeRows(
-            Origin(self._files[split].path.name, begin, end), end - begin, False, "row"
+            Origin(self._files[split].path.name, begin, end),
+            end - begin,
+            False,
+            "row",
+            handle=self._files[split],
         )
 
     @override
@@ -152,10 +148,9 @@ class OGBenchSource(RowsSource):
         return {"rows": run.num_rows}
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        _, begin, end = dataclasses.astuple(self._run(split, index).origin)
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         return {
-            path: self._files[split].rows(name, begin, end)
+            path: run.handle.rows(name, run.origin.begin, run.origin.end)
             for name in self._arrays
             if (path := _TABLE.field_path(name)) in paths
         }
@@ -199,3 +194,10 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
         return {"val": place}
     validation = place.parent / (place.name.removesuffix(_SUFFIX) + _VALIDATION + _SUFFIX)
     return {"train": place, **({"val": validation} if is_there(validation) else {})}
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
+    rows = {array.shape[0] for array in arrays.values()}
+    return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -55,7 +54,7 @@ from rlds.sources.source import (
 )
 from rlds_ecosystem.model.nests import put
 
-__all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource"]
+__all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource", "product_of"]
 
 _CITATION = """@inproceedings{gulcehre2020rl,
   title = {RL Unplugged: A Suite of Benchmarks for Offline Reinforcement Learning},
@@ -131,11 +130,6 @@ class RluSource(Stream):
                 f"{len(keys)} episodes have the id {recorded_id}: {', '.join(keys)}",
                 file=keys[0].rpartition(":")[0],
             )
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return _product_of(path) == cls.builder_name
 
     # --- What a product says ---------------------------------------------------------------------
 
@@ -370,8 +364,8 @@ class RluSource(Stream):
             )
 
 
-def _product_of(path: PathOrPaths) -> str | None:
-    """Returns the name of the builder for the records of files."""
+def product_of(path: PathOrPaths) -> str:
+    """Returns the name of the format for the records of files."""
     name, file = next(iter(find_files(path, None).items()))
 
     def records() -> Generator[Mapping[str, Values], None, None]:
@@ -380,7 +374,7 @@ def _product_of(path: PathOrPaths) -> str | None:
                 yield tfds_files.parse_example(record)
 
     with contextlib.closing(records()) as found:
-        return builder_for(found)
+        return (builder_for(found) or "").removeprefix("rlds_")
 
 
 def _parse(part: str, index: int, record: bytes) -> dict[str, Values]:

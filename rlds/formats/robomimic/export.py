@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_export import Hdf5EpisodesExport
-from rlds.formats.hdf5_sidecar import Hdf5SidecarWriter
+from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer
 from rlds.formats.hdf5_source import INSTRUCTION
 from rlds.formats.robomimic.dialects import (
     instruction_of_demo,
@@ -26,9 +26,9 @@ from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import Placement, encoding_of, without_transitions
 from rlds.sources.source import Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
+from rlds.sources.writing import Placement, encoding_of, without_transitions
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, at, conflicts, leaves_at, root_of
@@ -158,7 +158,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         missing = {*self.places}
         with new_file(path) as (file, check):
             data = file.create_group("data")
-            sidecar = Hdf5SidecarWriter(file, self.sidecar)
+            sidecar = hdf5_sidecar_writer(file, self.sidecar)
             for number, episode in enumerate(self.each_in_order()):
                 name = f"demo_{number}"
                 total += self._write_demo(data.create_group(name), episode)
@@ -167,6 +167,7 @@ class RobomimicExport(Hdf5EpisodesExport):
                 check()
                 for mask in self._masks_of(episode):
                     masks.setdefault(mask, []).append(name)
+            sidecar.close()
             for field in missing:  # A file has each array that a field is read of.
                 column = self.columns(episode)[self.places[field]]
                 self._write(data[name], self.places[field], column, len(column), False)

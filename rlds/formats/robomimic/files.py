@@ -29,7 +29,7 @@ from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.nests import is_in
 
-__all__ = ["Demo", "DemoFile", "OpenDemo", "actions_in"]
+__all__ = ["Demo", "DemoFile", "OpenDemo"]
 
 _DATA, _MASK, _ACTIONS = "data", "mask", "actions"
 _SAMPLES = "num_samples"
@@ -80,25 +80,6 @@ class Demo:
             raise self.damage
         with self.file.hdf5.read(self.name) as opened:
             yield OpenDemo(self, opened)
-
-
-def actions_in(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has demonstrations.
-
-    Raises:
-      OSError: There is no such file.
-      SourceError: It is no HDF5 file.
-    """
-    hdf5 = Hdf5File(path)
-    with hdf5.read() as file:
-        if not hdf5.has(file, _DATA):
-            return False
-        data = hdf5.member(file, _DATA, _DATA)
-        first = next(iter(data), None) if hasattr(data, "keys") else None
-        if first is None:
-            return False
-        demo = hdf5.member(data, first, f"{_DATA}/{first}")
-        return hasattr(demo, "keys") and hdf5.has(demo, _ACTIONS)
 
 
 class DemoFile:

@@ -28,7 +28,7 @@ from rlds.formats.robomimic.dialects import (
     instruction_of_file,
     with_names,
 )
-from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo, actions_in
+from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo
 from rlds.formats.robomimic.merging import NEXT, merge, sound
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
@@ -168,12 +168,6 @@ class RobomimicSource(Source):
         if path not in demo.rows or any(is_in(path, name) for name in self._of_episode):
             return False
         return demo.rows[path] - demo.length in (0, 1)
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        files = _find_files(path)
-        return bool(files) and actions_in(files[0])
 
     @property
     @override

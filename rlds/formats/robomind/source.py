@@ -32,7 +32,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
-__all__ = ["METADATA_KEY", "RoboMindSource"]
+__all__ = ["METADATA_KEY", "RoboMindSource", "recognizes"]
 
 METADATA_KEY = "robomind"
 
@@ -89,17 +89,6 @@ class RoboMindSource(Hdf5EpisodesSource):
             (split, index) for split, files in self._files.items() for index in range(len(files))
         )
         self.has_instruction = bool(self._instructions) or _RAW_INSTRUCTION in self._values
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        files = itertools.islice(_walk(_absolute(path), _LEVELS, _MOST), _MOST)
-        file = next((file for file in files if file.exists()), None)
-        if file is None:
-            return False
-        hdf5 = Hdf5File(file)
-        with hdf5.read() as opened:
-            return hdf5.has(opened, "puppet") and hdf5.has(opened, "master")
 
     def _file(self, split: str, index: int) -> Hdf5File:
         return Hdf5File(self._files[split][index])
@@ -219,3 +208,14 @@ def _walk(place: Any, levels: int, most: int | None = None) -> Iterator[epath.Pa
 def _absolute(path: str | os.PathLike[str]) -> Any:
     """The path with all folders that it is in, as their names say what an episode is of."""
     return stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    files = itertools.islice(_walk(_absolute(path), _LEVELS, _MOST), _MOST)
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
+        return False
+    hdf5 = Hdf5File(file)
+    with hdf5.read() as opened:
+        return hdf5.has(opened, "puppet") and hdf5.has(opened, "master")

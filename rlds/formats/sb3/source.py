@@ -35,7 +35,7 @@ from rlds.sources.source import DERIVED_DISCOUNT, About, Can, Origin, SourceErro
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["METADATA_KEY", "Sb3Source"]
+__all__ = ["METADATA_KEY", "Sb3Source", "recognizes"]
 
 METADATA_KEY = "sb3"
 _COMMON, _HER = "stable_baselines3.common.buffers", "stable_baselines3.her"
@@ -166,15 +166,6 @@ class Sb3Source(RowsSource):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffer": None}
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        if not os.fspath(path).endswith(".pkl"):
-            return False
-        with stores.open_binary(path) as file:
-            begin = file.read(200)
-        return any(name.rpartition(".")[0].encode() in begin for name in _BUFFERS)
 
     def _error(self, what: str, field: str | None = None, row: int | None = None) -> SourceError:
         return SourceError(what, file=self._file, field=field, row=row)
@@ -356,22 +347,22 @@ class Sb3Source(RowsSource):
             episode.is_done and not timeout,
             "next" if self._is_final_known(episode) else "",
             episode.is_done and not episode.is_cut,
+            episode,
         )
 
     @override
-    def _rows(self, split: str, index: int, paths: Collection[str]) -> dict[str, np.ndarray]:
-        rows, env = self._episodes[index].rows, self._episodes[index].env
-        arrays = self._arrays().items()
-        columns = {path: array[rows, env] for path, array in arrays if path in paths}
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        episode, arrays = run.handle, self._arrays().items()
+        columns = {p: array[episode.rows, episode.env] for p, array in arrays if p in paths}
         if self._is_scaled and rlds.ACTION in columns:
             columns[rlds.ACTION] = self._unscaled(columns[rlds.ACTION])
         return columns
 
     @override
-    def _values(self, split: str, index: int, paths: Collection[str]) -> Mapping[str, Any]:
-        is_ambiguous = self._is_end_ambiguous(self._episodes[index])
+    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+        is_ambiguous = self._is_end_ambiguous(run.handle)
         return {
-            "env": np.int64(self._episodes[index].env),
+            "env": np.int64(run.handle.env),
             **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_(is_ambiguous)}),
         }
 
@@ -385,8 +376,8 @@ class Sb3Source(RowsSource):
         return (low + 0.5 * (actions + 1.0) * (high - low)).astype(actions.dtype)
 
     @override
-    def _final(self, split: str, index: int) -> Any:
-        state, episode = self._read(), self._episodes[index]
+    def _final(self, run: EpisodeRows) -> Any:
+        state, episode = self._read(), run.handle
         row, name = int(episode.rows[-1]), "next_observations"
         if not self._knows_next:
             row, name = (row + 1) % state["buffer_size"], "observations"
@@ -405,3 +396,12 @@ def _parts(observation: Any) -> dict[str, np.ndarray]:
 
 def _field(array: np.ndarray) -> Field:
     return Field(array.dtype, array.shape[2:])
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    if not os.fspath(path).endswith(".pkl"):
+        return False
+    with stores.open_binary(path) as file:
+        begin = file.read(200)
+    return any(name.rpartition(".")[0].encode() in begin for name in _BUFFERS)

@@ -16,10 +16,10 @@ from rlds.formats.tfds.source import FIELDS, FolderSource
 from rlds.sources import reading
 from rlds.sources.episode_fields import EPISODE_FIELDS, fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, as_it_was, encoding_of
 from rlds.sources.sidecar import field_json
 from rlds.sources.source import AnySource, Place, SourceEpisode
 from rlds.sources.view import stored_at
+from rlds.sources.writing import Export, Placement, as_it_was, encoding_of
 from rlds_ecosystem.model.fields import Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at, map_named_leaves
 from tfds_files.features import Dataset, Feature, Features, Image, Tensor

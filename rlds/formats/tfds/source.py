@@ -46,7 +46,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field, Opaque
 from rlds_ecosystem.model.nests import leaves_at, map_named_leaves
 
-__all__ = ["FIELDS", "FolderSource"]
+__all__ = ["FIELDS", "FolderSource", "recognizes"]
 
 FIELDS = "rlds_fields"
 """What the metadata of a dataset calls what features cannot say of fields."""
@@ -119,11 +119,6 @@ class FolderSource(Source):
         source._folder, source._decode_images = self._folder.with_image_files(), False
         source._video = "packets"
         return source
-
-    @classmethod
-    @override
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return bool((tfds_files.find_folder(path) / "features.json").exists())
 
     def _check(self) -> None:
         try:
@@ -368,3 +363,8 @@ def _in_sequence(field: Any, sequence: tfds_files.Sequence) -> Any:
     if not isinstance(field, Field):
         return field
     return Field(field.dtype, (sequence.length, *field.shape), doc=sequence.doc or field.doc)
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return bool((tfds_files.find_folder(path) / "features.json").exists())

@@ -18,9 +18,9 @@ from typing_extensions import override
 import rlds
 from rlds.formats.webdataset.source import FEATURES_FILE, SIDECAR_FIELD, STEPS_FIELD, path_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, Placement, sidecar_placements
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, is_derived
+from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, VIDEO
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at

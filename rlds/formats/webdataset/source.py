@@ -22,7 +22,7 @@ from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.npz_files import NpzFile, parse_npy
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.sidecar import Sidecar, StoredSidecar
+from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
@@ -38,7 +38,14 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
-__all__ = ["FEATURES_FILE", "SIDECAR_FIELD", "STEPS_FIELD", "WebdatasetSource", "path_of"]
+__all__ = [
+    "FEATURES_FILE",
+    "SIDECAR_FIELD",
+    "STEPS_FIELD",
+    "WebdatasetSource",
+    "path_of",
+    "recognizes",
+]
 
 # The field of a sample with the arrays of all steps.
 STEPS_FIELD = "steps.npz"
@@ -89,8 +96,6 @@ class WebdatasetSource(Source):
       FileNotFoundError: There is no tar file.
       SourceError: A file is no tar file, or no sample can be read.
     """
-
-    is_fallback = True
 
     def __init__(
         self,
@@ -144,13 +149,6 @@ class WebdatasetSource(Source):
         match = _NUMBERED.fullmatch(key) if self._group == "number" else None
         return (key, None) if match is None else (match[1], int(match[2]))
 
-    @override
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        files = find_shards(path)
-        fields = first_fields(files[0]) if files else []
-        return any(name == STEPS_FIELD or root_of(path_of(name)) == rlds.ACTION for name in fields)
-
     # --- What there is.
 
     def _find_fields(self) -> None:
@@ -201,7 +199,7 @@ class WebdatasetSource(Source):
         check_is_file(file)
         with source_errors(file):
             sidecar = Sidecar.from_json(file.read_bytes())
-        return StoredSidecar(sidecar, file, self._packed, len(self._episodes), [file])
+        return PackedSidecar(sidecar, file, self._packed, len(self._episodes), [file])
 
     def _packed(self, index: int) -> bytes:
         """Returns what the sidecar has of an episode."""
@@ -441,3 +439,10 @@ def _field_of(column: np.ndarray) -> Field:
     if isinstance(first, bytes) and is_image_file(first):
         return image_field(first)
     return Field(bytes if isinstance(first, bytes) else str, column.shape[1:])
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    files = find_shards(path)
+    fields = first_fields(files[0]) if files else []
+    return any(name == STEPS_FIELD or root_of(path_of(name)) == rlds.ACTION for name in fields)

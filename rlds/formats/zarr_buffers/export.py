@@ -18,22 +18,16 @@ from rlds.formats.zarr_buffers.source import (
     EPISODE_ENDS,
     META,
     METADATA_KEY,
+    SIDECAR_COLUMNS,
     is_constant,
     path_of,
 )
 from rlds.formats.zarr_buffers.writing import COMPRESSORS, ArrayWriter, ZarrWriter, rows_json
 from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.exporting import (
-    PNGS,
-    Export,
-    Placement,
-    encoding_of,
-    pngs_of,
-    sidecar_placements,
-)
-from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, Sidecar
+from rlds.sources.sidecar import SIDECAR_TEXT, Sidecar, SidecarWriter
 from rlds.sources.source import is_derived
+from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, leaves_at
 
@@ -140,17 +134,31 @@ class ZarrExport(Export):
         if METADATA_KEY in self.episodes.metadata:  # A dataset has them in another order.
             self.order = self.order_of_origin()
         with ZarrWriter(path) as writer:
-            for group in ("", "data", "meta", "rlds"):
+            for group in ("", "data", "meta", "rlds", SIDECAR_COLUMNS.rstrip("/")):
                 writer.group(group, attributes.get(group))
             for name, value in self._buffer["values"].items():
                 values = np.array(value["values"], value["dtype"])
                 if values.dtype.kind in "biuf":
                     writer.array(name, values, attributes.get(name))
-            text = np.frombuffer(self._sidecar.to_json().encode(), np.uint8)
-            writer.array(SIDECAR_TEXT, text)
-            self._write_episodes(writer)
+            with self._sidecar_writer(writer) as sidecar:
+                self._write_episodes(writer, sidecar)
 
-    def _write_episodes(self, writer: ZarrWriter) -> None:
+    def _sidecar_writer(self, writer: ZarrWriter) -> SidecarWriter:
+        arrays: dict[str, ArrayWriter] = {}
+
+        def append(stream: str, data: bytes) -> None:
+            if stream not in arrays:
+                arrays[stream] = self._array(writer, SIDECAR_COLUMNS + stream, Field(np.uint8))
+            arrays[stream].append(np.frombuffer(data, np.uint8))
+
+        def finish(text: str) -> None:
+            for array in arrays.values():
+                array.finish()
+            writer.array(SIDECAR_TEXT, np.frombuffer(text.encode(), np.uint8))
+
+        return SidecarWriter(self._sidecar, append, finish)
+
+    def _write_episodes(self, writer: ZarrWriter, kept: SidecarWriter) -> None:
         sidecar = self._sidecar
         columns = {
             path: self._array(writer, name, self._steps[path], is_kept=self._is_chunks(path))
@@ -160,8 +168,7 @@ class ZarrExport(Export):
             path: self._array(writer, name, sidecar.episode[path])
             for path, name in self._values.items()
         }
-        packed = self._array(writer, SIDECAR_BYTES, Field(np.uint8))
-        ends, packed_ends = [0], []
+        ends = [0]
         for episode in self.each():
             last = episode.num_steps - episode.final_observation_known
             ends.append(ends[-1] + last)
@@ -177,12 +184,10 @@ class ZarrExport(Export):
             for path, array in values.items():
                 row = np.asarray(at(episode.metadata, path))[np.newaxis]
                 array.append(row if path.startswith(META) else np.repeat(row, last, axis=0))
-            packed.append(np.frombuffer(sidecar.pack(episode), np.uint8))
-            packed_ends.append(packed.num_rows)
-        for array in (*columns.values(), *values.values(), packed):
+            kept.add(episode)
+        for array in (*columns.values(), *values.values()):
             array.finish()
         writer.array(EPISODE_ENDS, np.array(ends[1:], np.int64))
-        writer.array(SIDECAR_ENDS, np.array(packed_ends, np.int64))
 
     def _array(
         self, writer: ZarrWriter, name: str, field: Field, *, is_kept: bool = False

@@ -26,7 +26,13 @@ from rlds.formats.zarr_buffers.files import ATTRIBUTES, ZarrFiles
 from rlds.formats.zarr_buffers.videos import Videos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.sidecar import SIDECAR_BYTES, SIDECAR_ENDS, SIDECAR_TEXT, StoredSidecar
+from rlds.sources.sidecar import (
+    SIDECAR_BYTES,
+    SIDECAR_ENDS,
+    SIDECAR_TEXT,
+    PackedSidecar,
+    StoredSidecar,
+)
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -44,13 +50,15 @@ from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
+__all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of", "recognizes"]
 
 # Under this name, the metadata of a dataset holds what the JSON files say.
 METADATA_KEY = "zarr"
 # The step fields that hold the files of images are below this one.
 CHUNKS = "chunks"
 DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
+# The arrays of the columns of a sidecar.
+SIDECAR_COLUMNS = "rlds/columns/"
 
 # Rows of UMI that say the same in each step of an episode.
 _CONSTANT = ("demo_start_pose", "demo_end_pose")
@@ -121,7 +129,11 @@ class ZarrSource(Source):
             fills = missing_chunks == "fill"
             arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
             of_sidecar = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
-            self._kept = {name: arrays.pop(name) for name in of_sidecar if name in arrays}
+            self._kept = {
+                name: arrays.pop(name)
+                for name in [*arrays]
+                if name in of_sidecar or name.startswith(SIDECAR_COLUMNS)
+            }
             self._arrays, self._ends = arrays, _read_ends(arrays[EPISODE_ENDS])
             self._data = [array for name, array in arrays.items() if name.startswith(DATA)]
             if not self._data:
@@ -159,11 +171,6 @@ class ZarrSource(Source):
         has_times = self._times in self._steps.values()
         with source_errors(self._files.path):
             self._videos = Videos(self._files.path, self._num_episodes if has_times else 0)
-
-    @override
-    @classmethod
-    def recognizes(cls, path: str | os.PathLike[str]) -> bool:
-        return os.fspath(path).endswith(".zarr.zip") or bool(ZarrFiles(path).path)
 
     # --- What there is.
 
@@ -240,11 +247,16 @@ class ZarrSource(Source):
         )
 
     def _sidecar(self) -> StoredSidecar | None:
-        if SIDECAR_BYTES not in self._kept:
+        if SIDECAR_TEXT not in self._kept:
             return None
-        text, ends = (self._kept[name].all() for name in (SIDECAR_TEXT, SIDECAR_ENDS))
-        rows = self._kept[SIDECAR_BYTES].read
-        return StoredSidecar.in_arrays(self._files.path, text, ends, rows)
+        place, text = self._files.path, self._kept[SIDECAR_TEXT].all()
+        if SIDECAR_ENDS not in self._kept:
+            return StoredSidecar.from_text(text.tobytes(), place, self._read_stream)
+        ends, rows = self._kept[SIDECAR_ENDS].all(), self._kept[SIDECAR_BYTES].read
+        return PackedSidecar.in_arrays(place, text, ends, rows)
+
+    def _read_stream(self, stream: str, begin: int, end: int) -> Any:
+        return self._kept[SIDECAR_COLUMNS + stream].read(begin, end).data
 
     @override
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
@@ -382,3 +394,8 @@ def _constant(array: ZarrArray, begin: int, end: int) -> Any:
         )
         raise array.error(what, begin + others[0])
     return rows[0]
+
+
+def recognizes(path: str | os.PathLike[str]) -> bool:
+    """Whether a path seems to be of this format, after a look at little of it."""
+    return os.fspath(path).endswith(".zarr.zip") or bool(ZarrFiles(path).path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -113,9 +114,10 @@ class EpisodeRoutes(Routes):
 
     async def set_notes(self, request: Request) -> Response:
         """Replaces the notes on an episode."""
-        _, episode = await self._tagged(request)
+        person, episode = await self._tagged(request)
         said = await body(request, _Notes)
-        changed = await in_thread(self._store.set_notes, episode.id, said.notes, said.version)
+        set_notes = functools.partial(self._store.set_notes, by=person.id)
+        changed = await in_thread(set_notes, episode.id, said.notes, said.version)
         await in_thread(self._recordings.annotate, episode.id)
         return answer(changed)
 

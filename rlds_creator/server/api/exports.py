@@ -161,7 +161,7 @@ class ExportRoutes(Routes):
             exported = await job.result()
             num_bytes = self._file_of(identifier).stat().st_size
             changes = {"state": ExportState.DONE, "progress": 1.0, "num_bytes": num_bytes}
-            logger.info("export %s has %d episodes", identifier, exported.num_episodes)
+            logger.info("export %s has %d episodes", identifier, exported.episodes)
         except ExportError as error:
             logger.warning("export %s: %s\n%s", identifier, error, error.details)
             changes = {"state": ExportState.FAILED, "error": without_folders(str(error))}

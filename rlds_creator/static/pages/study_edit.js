@@ -25,7 +25,7 @@ import { useMe } from "../session.js";
 import { confirmDeletion } from "./study.js";
 
 /** @import { Families } from "../answers.js" */
-/** @import { Environment, Label, Study } from "../api_types.js" */
+/** @import { Environment, Study, StudyTag } from "../api_types.js" */
 
 /** @type {Study} */
 const NEW = {

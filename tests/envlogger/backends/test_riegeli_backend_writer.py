@@ -19,7 +19,7 @@ from etils import epath
 
 import envlogger
 import riegeli
-from envlogger import RiegeliBackendWriter, StepData
+from envlogger import Data, RiegeliBackendWriter, StepData
 from envlogger.backends import riegeli_backend_writer, schedulers
 from envlogger.backends.riegeli_files import growing_file, shard_sequence
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
@@ -31,7 +31,6 @@ from envlogger.errors import (
     UnsupportedValueError,
     UsageError,
 )
-from envlogger.proto.storage_pb2 import Data
 
 FILES = [
     *("episode_index.riegeli", "episode_metadata.riegeli"),

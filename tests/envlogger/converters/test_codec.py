@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from envlogger import StepData
+from envlogger import Data, Datum, StepData
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, UnsupportedTypeError, UnsupportedValueError
-from envlogger.proto.storage_pb2 import Data, Datum
 
 NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES = ["bool", *NUMBERS, "float32", "float64"]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from envlogger import StepData
 from envlogger.converters.rlds_episode import to_rlds_episode
-from envlogger.step_data import StepData
 
 FIRST, MID, LAST = dm_env.StepType
 CORE = {"observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal"}

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from dm_env import specs
 
+from envlogger import Data
 from envlogger.converters import codec, spec_codec
-from envlogger.proto.storage_pb2 import Data
 
 
 def stored(spec):

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_steps import NUMBERS, assert_same, episodes, stored
 
-from envlogger import StepData
+from envlogger import Data, StepData
 from envlogger.converters import codec
 from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.step_encoder import StepEncoder
 from envlogger.converters.step_template import NoMatchError, Template
 from envlogger.errors import DamagedDataError, UnsupportedTypeError
-from envlogger.proto.storage_pb2 import Data
 from riegeli.varints import encode_varints
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from envlogger import Data, Datum
 from envlogger.proto import storage_pb2
-from envlogger.proto.storage_pb2 import Data, Datum
 
 
 def fields(message_type):

@@ -16,11 +16,10 @@ from export_options import options_for
 import rlds
 from rlds import editing
 from rlds.editing import Add, Delete, Describe, Drop, Fix, Keep, Merge, Rename, Set, Split, Trim
-from rlds.sources import Source, SourceEpisode
+from rlds.sources import Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import differences, export
 from rlds.sources.lineage import file_of, traced
-from rlds.sources.source import Origin
+from rlds.sources.testing import differences
 from rlds.video.container import Clip, packets_of
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.fields import Field

@@ -20,8 +20,8 @@ import rlds.feeds
 import rlds.labels
 from envlogger.testing.catch_env import Catch
 from rlds.editing import Add, Delete, Describe, Trim
+from rlds.sources import export
 from rlds.sources.digests import digest_of
-from rlds.sources.exporting import export
 from rlds_ecosystem.files.replacing import replaced
 from rlds_ecosystem.files.whole_files import try_to_lock
 from rlds_ecosystem.model.errors import StorageError

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rlds.evaluation import OneHot, Quadratic, Sampled
-from rlds.evaluation.policies import CategoricalPolicy, GaussianPolicy
+from rlds.evaluation import CategoricalPolicy, GaussianPolicy, OneHot, Quadratic, Sampled
 
 RNG = np.random.default_rng(0)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlds.evaluation import (
+    Estimate,
     OneHot,
     TabularQ,
     doubly_robust,
@@ -15,14 +16,7 @@ from rlds.evaluation import (
     fitted_q,
     importance_sampling,
 )
-from rlds.evaluation.estimates import (
-    Ends,
-    Estimate,
-    Mean,
-    RatioSum,
-    WeightReport,
-    student_quantile,
-)
+from rlds.evaluation.estimates import Ends, Mean, RatioSum, WeightReport, student_quantile
 
 
 def estimate_of(statistic, weights_of_episodes=None, **others):

@@ -7,8 +7,15 @@ import evaluation_problems as problems
 import numpy as np
 import pytest
 
-from rlds.evaluation import EvaluationSet, OneHot, Quadratic, Sampled, fitted_q, linear_q
-from rlds.evaluation.policies import CategoricalPolicy
+from rlds.evaluation import (
+    CategoricalPolicy,
+    EvaluationSet,
+    OneHot,
+    Quadratic,
+    Sampled,
+    fitted_q,
+    linear_q,
+)
 
 MDP = problems.MdpA
 TABULAR = {"features": OneHot(3, 2), "gamma": MDP.gamma, "ridge": 0}

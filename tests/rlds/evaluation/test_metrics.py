@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rlds.evaluation import compare
-from rlds.evaluation.estimates import Ends, Estimate, Mean
+from rlds.evaluation import Estimate, compare
+from rlds.evaluation.estimates import Ends, Mean
 
 TRUTH, ESTIMATES = [10, 40, 30, 90, 60], [20, 35, 80, 70, 65]
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlds.evaluation.policies import (
+from rlds.evaluation import (
     CategoricalPolicy,
     DeterministicPolicy,
     GaussianPolicy,
     Policy,
-    RowError,
     SamplerPolicy,
     TanhGaussianPolicy,
     UniformPolicy,
     mlp_policy,
 )
+from rlds.evaluation.policies import RowError
 
 ONE = np.zeros((1, 1))
 

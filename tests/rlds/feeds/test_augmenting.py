@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rlds.feeds import RowRandom
 from rlds.feeds.augmenting import augment, augment_batch
-from rlds.feeds.permutation import RowRandom
 
 DRAWS = np.array([[0.0, 0.5, 0.3, 0.6], [1.0, 0.2, 0.9, 0.1], [0.7, 0.9, 0.0, 1.0]])
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds.feeds import Feed, SegmentShuffle
+from rlds.feeds import Feed, SegmentShuffle, Table
 from rlds.feeds.samples import Steps
 from rlds.feeds.storage import Lengths, Rows, Storage
-from rlds.feeds.table import Table
 from rlds_ecosystem.model.fields import Field
 
 

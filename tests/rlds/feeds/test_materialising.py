@@ -10,10 +10,10 @@ import tree
 
 import envlogger
 import tfds_files
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger import RiegeliBackendWriter
 from envlogger.testing.catch_env import Catch
 from rlds import sources
-from rlds.feeds.materialising import materialise
+from rlds.feeds import materialise
 from rlds.feeds.resizing import resize
 from rlds.sources.source import SourceError
 from rlds_ecosystem.model.nests import at, leaves_at

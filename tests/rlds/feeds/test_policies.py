@@ -11,12 +11,11 @@ import pytest
 
 import rlds.feeds
 import tfds_files
-from rlds.feeds import octo, openpi, openvla
+from rlds.feeds import Roles, octo, openpi, openvla
 from rlds.feeds.octo import OctoSamples
 from rlds.feeds.openpi import OpenpiSamples
 from rlds.feeds.openvla import OpenVLASamples
 from rlds.feeds.resizing import resize
-from rlds.feeds.roles import Roles
 from rlds.normalization import normalize
 from rlds_ecosystem.model.nests import named_leaves
 

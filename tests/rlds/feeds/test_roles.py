@@ -7,9 +7,9 @@ import raw_oxe
 import rlds.feeds
 import rlds.robotics
 import rlds.sources
+from rlds.feeds import Roles
 from rlds.feeds.octo import OctoSamples
 from rlds.feeds.openvla import OpenVLASamples
-from rlds.feeds.roles import Roles
 
 
 def test_the_fields_that_are_stored(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from clip_source import EPISODES, TOP, WRIST, ClipSource, pixels
 
 import rlds.feeds
-from rlds.sources.episodes import Episodes
+from rlds.sources import Episodes
 from rlds.sources.video_frames import with_frames
 from rlds_ecosystem.model.nests import at
 

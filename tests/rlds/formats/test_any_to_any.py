@@ -9,13 +9,13 @@ import pytest
 from export_options import NAMES
 
 import rlds.sources
-from rlds.alignment import from_sars
+from rlds import from_sars
 from rlds.editing import Set
 from rlds.raw_files.jpeg_images import black_jpeg
+from rlds.sources import Field, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import differences, export
-from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
-from rlds_ecosystem.model.fields import Field
+from rlds.sources.exporting import differences
+from rlds.sources.source import About, Fields
 from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.columns import stack
 from tfds_files.png import encode_png

@@ -21,8 +21,10 @@ from export_options import options_for
 
 import rlds.sources
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import PNGS, differences, prepare, write_export
+from rlds.sources.exporting import prepare, write_export
 from rlds.sources.rates import with_rate
+from rlds.sources.testing import differences
+from rlds.sources.writing import PNGS
 from rlds_ecosystem.model.nests import leaves_at
 
 # More raw data: what writes it to a folder, and returns what to open.

@@ -12,9 +12,7 @@ import raw_robomimic
 import raw_robomind
 
 import rlds.sources
-from rlds.sources import formats
-from rlds.sources.opening import format_of
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError, format_of, formats
 
 
 def write_all(root):

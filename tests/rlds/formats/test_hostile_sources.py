@@ -9,8 +9,7 @@ from pathlib import Path
 import hostile_sources
 import pytest
 
-from rlds.sources import reading
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources import DamagedEpisode, SourceError, reading
 
 # Spoilt flags may be conventions that are warned of.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

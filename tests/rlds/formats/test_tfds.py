@@ -17,14 +17,11 @@ import rlds.feeds
 from envlogger.errors import StorageError
 from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.example_files import read_examples
-from rlds.sources import Field, reading
+from rlds.sources import Field, SourceError, reading
 from rlds.sources import open as open_episodes
-from rlds.sources.source import SourceError
-from rlds_tools.describing import stats
-from tfds_builders.builder import convert
+from rlds_tools import stats
+from tfds_builders import RldsFolder, convert, episodes_from_source
 from tfds_builders.conversion import sharding
-from tfds_builders.formats import RldsFolder
-from tfds_builders.streaming import episodes_from_source
 
 NUM_EPISODES = {"train": 17, "test": 3}
 

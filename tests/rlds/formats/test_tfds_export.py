@@ -11,8 +11,9 @@ from toy_source import ToySource
 import rlds
 import tfds_files
 from rlds.editing import Add, Delete, Describe, Set, Split
+from rlds.sources import export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import differences, export
+from rlds.sources.testing import differences
 
 
 @pytest.fixture

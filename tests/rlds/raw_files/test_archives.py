@@ -11,7 +11,7 @@ import pytest
 from etils import epath
 
 from rlds.raw_files.archives import extracted, read_member
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from rlds_tools.command_line.commands import run
 
 FILES = {

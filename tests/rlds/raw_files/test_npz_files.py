@@ -9,7 +9,7 @@ import pytest
 from etils import epath
 
 from rlds.raw_files.npz_files import NpzRows, open_npz, parse_npy, read_npy
-from rlds.raw_files.untrusted import SourceChangedError, SourceError
+from rlds.sources import SourceChangedError, SourceError
 
 ARRAYS = {
     "numbers": np.arange(12, dtype=">f8").reshape(4, 3),

@@ -7,7 +7,7 @@ import tensorflow as tf
 from etils import epath
 
 from rlds.raw_files.tfrecord_files import TFRecordReader
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 RECORDS = [b"first", b"", b"x" * 70, bytes(range(200))]
 

@@ -159,7 +159,9 @@ def test_some_fields_and_steps(tmp_path):
         again.columns(1, ["standard"])["standard"]["state"], made[1].steps["standard"]["state"]
     )
     assert [outline.num_steps for outline in made.outlines()] == list(raw_oxe.EPISODES)
-    part = rlds.robotics.standardized(rlds.sources.open(made.source.bases[0].directory, "train[1:]"))
+    part = rlds.robotics.standardized(
+        rlds.sources.open(made.source.bases[0].directory, "train[1:]")
+    )
     assert part.columns(0, ["standard/state"])["standard"]["state"].shape == (2, 8)
     assert made.metadata["standard"]["action"][-1] == "binarize(action[6])"
 

@@ -10,8 +10,8 @@ from pictured_robot import PicturedRobot, psnr
 from robot_source import with_fields
 
 import rlds.sources
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import differences, export
+from rlds.sources import Episodes, export
+from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
 from rlds_ecosystem.model.fields import BGR
 from rlds_ecosystem.model.nests import at

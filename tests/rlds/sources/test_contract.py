@@ -37,9 +37,9 @@ from rlds.sources.encoded_frames import EncodedFrames
 from rlds.sources.joined import JoinedSource
 from rlds.sources.reading import cut
 from rlds.sources.renumbered import Renumbered
-from rlds.sources.restored import DescribedSource, RestoredSource
+from rlds.sources.restored import DescribedSource, RestoredSource, UnrestoredSource
 from rlds.sources.selected import SelectedSource
-from rlds.sources.sidecar import Sidecar, StoredSidecar
+from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
 from rlds.sources.standardized import StandardizedSource
 from rlds.sources.video_frames import FramesSource
 from rlds_creator.viewing.cache import Cache
@@ -140,12 +140,12 @@ def _restored(source):
     paths = {path: path for path in ("observation/joints", "action", "blue")}
     sidecar = Sidecar.of(Episodes(source, "train"), paths, whole=paths)
     rows = [sidecar.pack(source.read("train", index)) for index in range(3)]
-    return RestoredSource(source, StoredSidecar(sidecar, "beside", rows.__getitem__, 3))
+    return RestoredSource(source, PackedSidecar(sidecar, "beside", rows.__getitem__, 3))
 
 
 def _described(source):
     about = Sidecar.of_dataset(Episodes(source, "train"))
-    return DescribedSource(source, StoredSidecar(about, "beside", {}.__getitem__, 0))
+    return DescribedSource(source, StoredSidecar(about, "beside", None))
 
 
 def _labelled(source):
@@ -160,6 +160,7 @@ VIEWS = {
     SelectedSource: lambda source: SelectedSource(source, {"train": [2, 1, 0]}),
     JoinedSource: lambda source: JoinedSource([Episodes(source, "train")]),
     DescribedSource: _described,
+    UnrestoredSource: lambda source: UnrestoredSource(source, SourceError("lost")),
     RestoredSource: _restored,
     LabelledSource: _labelled,
     StandardizedSource: lambda source: StandardizedSource(

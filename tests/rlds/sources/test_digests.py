@@ -1,7 +1,7 @@
 import numpy as np
 
 from rlds.sources.digests import digest_of
-from tfds_files.columns import RaggedColumn
+from tfds_files import RaggedColumn
 
 STEPS = {
     "observation": {

@@ -76,7 +76,9 @@ def test_rows_are_what_the_episodes_hold(raw_data, name, tmp_path, monkeypatch):
         outlines = [episode.outline for episode in episodes]
         for lengths, found in zip(known or (), zip(*outlines)):
             assert lengths is None or lengths.tolist() == [*found]
-        with_files = rlds.sources.Episodes(rlds.sources.reading.with_image_files(episodes.source), split)
+        with_files = rlds.sources.Episodes(
+            rlds.sources.reading.with_image_files(episodes.source), split
+        )
         for index, row in enumerate(rows):
             assert row["index"] == index
             episode = as_converted(with_files.episode(index))

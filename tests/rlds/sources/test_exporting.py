@@ -10,13 +10,20 @@ import raw_npz
 
 import rlds.sources
 from rlds.formats.npz.source import NpzSource
-from rlds.sources import exporting
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Export, differences, export, sidecar_placements
-from rlds.sources.registry import Format
+from rlds.sources import (
+    Episodes,
+    Export,
+    Field,
+    Format,
+    Source,
+    SourceError,
+    export,
+    exporting,
+)
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
-from rlds.sources.source import Fields, Source, SourceError
-from rlds_ecosystem.model.fields import Field
+from rlds.sources.source import Fields
+from rlds.sources.testing import differences
+from rlds.sources.writing import sidecar_placements
 
 
 class TableSource(Source):
@@ -45,7 +52,7 @@ class TableSource(Source):
             path: np.load(self._path / f"{index}.{place}.npy")
             for path, place in self._sidecar.places.items()
         }
-        return self._sidecar.unpack(self._folder.read(index), columns)
+        return self._sidecar.unpack(self._folder.read(split, index), columns)
 
 
 class TableExport(Export):
@@ -63,7 +70,7 @@ class TableExport(Export):
 
     def write(self, path):
         path.mkdir()
-        with SidecarWriter(path, self.sidecar) as sidecar:
+        with SidecarWriter.in_folder(path, self.sidecar) as sidecar:
             for index, episode in enumerate(self.each()):
                 sidecar.add(episode)
                 for field, column in self.sidecar.rows(episode).items():
@@ -174,13 +181,13 @@ def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch
 
 def test_an_export_that_loses_something_is_found_out(table, tmp_path, monkeypatch):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    real = Sidecar.pack
+    real = Sidecar.row
 
-    def pack(self, episode):
+    def row(self, episode):
         steps = {**episode.steps, "reward": episode.steps["reward"] + 1}
         return real(self, dataclasses.replace(episode, steps=steps))
 
-    monkeypatch.setattr(Sidecar, "pack", pack)
+    monkeypatch.setattr(Sidecar, "row", row)
     with pytest.raises(ValueError, match=r"episode 0 .*steps/reward: values differ"):
         export(path, "table", tmp_path / "made")
     assert not (tmp_path / "made").exists()

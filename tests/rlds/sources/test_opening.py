@@ -381,13 +381,35 @@ def test_others_add_formats_by_an_entry_point(tmp_path):
     )
 
 
+def test_a_mistake_in_what_recognizes_the_format_of_others_is_shown(tmp_path):
+    script = (
+        "import others_lines, rlds.sources\n"
+        "others_lines.LineSource.recognizes = classmethod(lambda cls, path: len(5))\n"
+        f"rlds.sources.open({os.fspath(tmp_path)!r})\n"
+    )
+    run = run_beside_a_distribution(tmp_path, "lines = others_lines:LineSource", script)
+    assert "TypeError: object of type 'int' has no len()" in run.stderr
+    assert "mistake in `recognizes` of others_lines:LineSource, the format 'lines'" in run.stderr
+
+
+def made_by_tfds(path):
+    reward = tfds_files.Tensor(dtype=np.dtype(np.float32))
+    steps = tfds_files.Dataset(feature=tfds_files.Features(features={"reward": reward}))
+    features = tfds_files.Features(features={"steps": steps})
+    with tfds_files.DatasetWriter(path, features, "toy") as writer:
+        writer.add({"steps": {"reward": np.ones(3, np.float32)}})
+    return path
+
+
 @pytest.mark.parametrize(
     ("write", "format", "loaded"),
     [
         (lambda path: raw_npz.write_folder(path, raw_npz.sample()), "npz", "calvin npz ogbench"),
-        (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), "robomimic", "robomimic"),
-        (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), "d4rl", "d4rl"),
+        (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), "robomimic", ""),
+        (lambda path: raw_robomimic.robomimic(path / "a.hdf5").parent, "robomimic", ""),
+        (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), "d4rl", ""),
         (lambda path: record(path, log=1) or path / "log", "envlogger", "logs"),
+        (lambda path: made_by_tfds(path / "toy"), "tfds", "tfds"),
     ],
 )
 def test_formats_that_a_path_cannot_be_of_are_not_loaded(tmp_path, write, format, loaded):

@@ -3,9 +3,10 @@ import pytest
 import tensorflow_datasets as tfds
 from dm_env import specs
 
+from rlds.sources import Field
 from rlds.sources.specs import fields_from_spec, specs_from_columns
 from rlds.tfds.features import fields_of_features, lossless
-from rlds_ecosystem.model.fields import Field, match_columns
+from rlds_ecosystem.model.fields import match_columns
 from tfds_builders.features import feature_of
 
 features = tfds.features

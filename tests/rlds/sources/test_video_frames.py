@@ -10,9 +10,7 @@ from videos import encoded
 import rlds.feeds
 import rlds.sources
 from rlds.feeds import materialise
-from rlds.raw_files.untrusted import SourceError
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import export
+from rlds.sources import Episodes, SourceError, export
 from rlds.sources.video_frames import with_frames
 from rlds.video.container import Clip
 from rlds.video.fields import cameras_of

@@ -7,7 +7,7 @@ from dm_env import specs
 from tensorflow_datasets import features as tf_features
 
 import rlds.tfds
-from rlds.tfds.config_generator import extract_feature_from_data, generate_config_from_spec
+from rlds.tfds import extract_feature_from_data, generate_config_from_spec
 
 ENCODING = tf_features.Encoding
 

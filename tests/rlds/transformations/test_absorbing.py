@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import (
@@ -14,11 +13,10 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
+    pass_in_sections,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.absorbing import add_absorbing_states
-from rlds.transformations.transition_ops import transitions
+from rlds.transformations import add_absorbing_states, transitions
 
 
 @pytest.mark.slow
@@ -29,7 +27,7 @@ def test_the_same_in_both_layouts(
 ) -> None:
     known = [not unknown or i % 2 == 0 for i in range(len(all_columns))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 5000)
+        pass_in_sections(patch, 5000)
         nested, batched = (
             add_absorbing_states(data, indicator=indicator, keep_observation=keep)
             for data in in_both_layouts(*all_columns, final_observation_known=known)
@@ -121,12 +119,6 @@ def test_bad_input_is_an_error_at_once(
     columns = {k: v for k, v in {**episode_columns(3), **changes}.items() if v is not None}
     with pytest.raises(error, match=f"add_absorbing_states: .*{message}"):
         add_absorbing_states(in_both_layouts(columns)[layout])
-
-
-@pytest.mark.slow
-def test_in_a_tf_function() -> None:
-    columns = episode_columns(4)
-    assert_equal(tf.function(add_absorbing_states)(columns), add_absorbing_states(columns))
 
 
 def test_nested_discounts() -> None:

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
-from rlds.transformations import episode_length, final_step, map_steps
-from rlds.transformations.alignment import AlignmentType, add_alignment_to_step, shift_keys
+from rlds.transformations import (
+    AlignmentType,
+    add_alignment_to_step,
+    episode_length,
+    final_step,
+    map_steps,
+    shift_keys,
+)
 
 UNKNOWN = tf.data.experimental.UNKNOWN_CARDINALITY
 
@@ -132,41 +138,6 @@ def test_steps_that_are_not_dicts_have_no_fields() -> None:
 def test_a_small_batch_size_is_named_in_the_error(layout: Callable[[Any], Any]) -> None:
     with pytest.raises(ValueError, match="cannot shift -3 positions with a batch size of 2, "):
         shift_keys(layout(columns(4)), ["action"], -3, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", one_in(2, [nested, dict]))
-def test_in_graphs(layout: Callable[[Any], Any]) -> None:
-    steps = layout(columns(4))
-    expected = [(0, 1), (1, 2), (2, 3)]
-    traced = tf.function(lambda steps: shift_keys(steps, ["action"], -1))(steps)
-    assert as_lists(traced, "action") == [(action,) for action, _ in expected]
-    (inside,) = tf.data.Dataset.from_tensors(steps).map(
-        lambda steps: shift_keys(steps, ["action"], -1)
-    )
-    pairs = [
-        (int(step["action"]), int(step["observation"]["x"]))
-        for step in (inside if isinstance(inside, tf.data.Dataset) else nested(inside))
-    ]
-    assert pairs == expected
-    if layout is nested:
-        flat = tf.data.Dataset.range(2, 4).flat_map(
-            lambda n: shift_keys(tf.data.Dataset.range(n).map(lambda i: {"a": i}), ["a"], 1)
-        )
-        assert as_lists(flat, "a") == [(1,), (1,), (2,)]
-
-
-@pytest.mark.slow
-def test_iterators_can_be_saved_and_restored(tmp_path: Any) -> None:
-    steps = shift_keys(nested(columns(9)), ["action"], -1, batch_size=4)
-    iterator = iter(steps)
-    for _ in range(4):
-        next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator).write(f"{tmp_path}/position")
-    rest = [int(step["action"]) for step in iterator]
-    restored = iter(steps)
-    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
-    assert [int(step["action"]) for step in restored] == rest == [4, 5, 6, 7]
 
 
 def test_alignment_types() -> None:

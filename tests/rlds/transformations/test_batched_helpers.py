@@ -70,16 +70,3 @@ def test_fields_without_elements(layout: Callable[[Any], Any]) -> None:
 def test_bad_sizes_are_named(layout: Callable[[Any], Any]) -> None:
     with pytest.raises(ValueError, match="stride must be positive, got 0"):
         batched_map(layout({"x": np.arange(3)}), backwards, size=2, stride=0)
-
-
-@pytest.mark.slow
-@both_layouts
-def test_in_graphs(layout: Callable[[Any], Any]) -> None:
-    steps = layout({"x": np.arange(3)})
-
-    def function(steps: Any) -> Any:
-        return batched_map(steps, backwards, size=2)
-
-    assert as_list(tf.function(function)(steps)) == [1, 0, 2]
-    (inside,) = tf.data.Dataset.from_tensors(steps).map(function)
-    assert as_list(inside) == [1, 0, 2]

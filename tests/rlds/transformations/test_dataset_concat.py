@@ -8,8 +8,12 @@ import pytest
 import tensorflow as tf
 from fast_share import one_in
 
-from rlds.transformations import layouts, map_steps, zero_dataset_like
-from rlds.transformations.dataset_concat import concat_if_terminal, concatenate
+from rlds.transformations import (
+    concat_if_terminal,
+    concatenate,
+    layouts,
+    zero_dataset_like,
+)
 
 UNKNOWN = tf.data.experimental.UNKNOWN_CARDINALITY
 
@@ -105,32 +109,6 @@ def test_no_steps(layout: Callable[[Any], Any]) -> None:
     assert values(concatenate(layout({"b": [1.0]}), none)) == {"a": [0], "b": [1.0]}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", one_in(2, [nested, dict]))
-def test_concatenate_in_graphs(layout: Callable[[Any], Any]) -> None:
-    def extend(steps: Any) -> Any:
-        return concatenate(steps, map_steps(steps, lambda step: {"b": -step["a"]}))
-
-    expected = {"a": [1, 2, 0, 0], "b": [0, 0, -1, -2]}
-    steps = layout({"a": [1, 2]})
-    assert values(tf.function(extend)(steps)) == expected
-    (inside,) = tf.data.Dataset.from_tensors(steps).map(extend)
-    assert values(inside) == expected
-    if layout is nested:
-        flat = tf.data.Dataset.from_tensors(steps).flat_map(extend)
-        assert values(flat) == expected
-
-
-def test_iterators_can_be_saved_and_restored(tmp_path: Any) -> None:
-    joined = concatenate(nested({"a": [1, 2]}), nested({"a": [3, 4], "b": [5, 6]}))
-    iterator = iter(joined)
-    next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator).write(f"{tmp_path}/position")
-    restored = iter(joined)
-    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
-    assert [int(step["a"]) for step in restored] == [int(step["a"]) for step in iterator]
-
-
 # Extra steps after a terminal one
 
 
@@ -194,22 +172,6 @@ def test_nothing_is_traced_and_kept_for_each_function() -> None:
     for _ in range(3):
         concat_if_terminal(episode(True), lambda last: extra(last))
     assert eager == [2.0, 2.0, 2.0]
-
-
-@pytest.mark.slow
-def test_python_control_flow_on_the_last_step() -> None:
-    def extra(last: dict[str, Any]) -> Any:
-        if last["reward"] > 1.0:
-            reward = 7.0
-        else:
-            reward = 8.0
-        return {"reward": [reward], "is_terminal": [True]}
-
-    assert values(concat_if_terminal(episode(True), extra))["reward"] == [1.0, 2.0, 7.0]
-    (inside,) = tf.data.Dataset.from_tensors(episode(True)).map(
-        lambda steps: concat_if_terminal(steps, extra)
-    )
-    assert values(inside)["reward"] == [1.0, 2.0, 7.0]
 
 
 @both_layouts

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
-from rlds.transformations import layouts, sar_fields_mask
-from rlds.transformations.dataset_truncate import truncate_after_condition
+from rlds.transformations import layouts, sar_fields_mask, truncate_after_condition
 
 
 def columns(n: int) -> dict[str, Any]:
@@ -143,22 +142,6 @@ def test_bad_conditions_are_named(layout: Callable[[Any], Any]) -> None:
         truncate_after_condition(steps, lambda step: step["is_lsat"])
     with pytest.raises(KeyError, match="no field 'is_last'"):
         truncate_after_condition(layout({"x": [1]}), lambda step: True, set_is_last=True)
-
-
-@pytest.mark.slow
-@one_kind
-def test_in_graphs(layout: Callable[[Any], Any]) -> None:
-    def cut(steps: Any) -> Any:
-        return truncate_after_condition(steps, lambda step: step["x"] == 1, set_is_last=True)
-
-    steps = layout(columns(4))
-    traced = tf.function(cut)(steps)
-    (inside,) = tf.data.Dataset.from_tensors(steps).map(cut)
-    for result in (traced, inside):
-        assert kept(result) == [0, 1]
-        assert kept(result, "is_last") == [False, True]
-    if layout is not dict:
-        assert kept(tf.data.Dataset.from_tensors(steps).flat_map(cut)) == [0, 1]
 
 
 @pytest.mark.parametrize("layout", [nested, of_varying_shape])

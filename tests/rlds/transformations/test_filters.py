@@ -17,10 +17,10 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
+    pass_in_sections,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.filters import (
+from rlds.transformations import (
     drop_idle_steps,
     has_length,
     has_return,
@@ -103,7 +103,7 @@ def test_idle_steps_by_hand_in_both_layouts(
     is_known = [i not in unknown for i in range(len(all_columns))]
     both = in_both_layouts(*all_columns, final_observation_known=is_known)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 8000)
+        pass_in_sections(patch, 8000)
         nested, batched = (
             drop_idle_steps(data, min_run=min_run, unchanged=unchanged) for data in both
         )

@@ -20,7 +20,7 @@ from random_episodes import (
     rest_after_restoring,
 )
 
-from rlds.transformations.goals import relabel_goals
+from rlds.transformations import relabel_goals
 
 
 def is_reached(step: dict[str, Any]) -> tf.Tensor:

@@ -158,13 +158,6 @@ def test_lengths_are_kept_in_a_conversion() -> None:
     assert layouts.to_nested(other).element_spec == one.element_spec
 
 
-@pytest.mark.slow
-def test_conversion_in_graphs() -> None:
-    steps = {"x": np.arange(3)}
-    assert tf.function(layouts.to_batched)(nested(steps))["x"].numpy().tolist() == [0, 1, 2]
-    assert [int(step["x"]) for step in tf.function(layouts.to_nested)(steps)] == [0, 1, 2]
-
-
 def test_conversion_of_no_steps() -> None:
     empty = tf.data.Dataset.range(0).map(lambda n: {"x": tf.range(n), "y": (n, "text")})
     steps = layouts.to_batched(empty)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from random_episodes import episode_columns, in_both_layouts, rest_after_restoring
 
-from rlds.transformations.mixtures import mix
+from rlds.transformations import mix
 
 
 def numbered(start: int, count: int) -> tf.data.Dataset:

@@ -257,20 +257,6 @@ def test_work_in_parallel_keeps_the_order():
         assert [as_lists(episode["steps"]) for episode in result] == [[*range(20)]] * 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("function", [map_steps, episode_length, final_step, sum_dataset])
-def test_in_a_tf_function(function):
-    arguments = [lambda step: step["reward"]] if function in (map_steps, sum_dataset) else []
-    for steps in (nested(), BATCHED):
-        result = tf.function(lambda steps: function(steps, *arguments))(steps)
-        if function is map_steps:
-            assert as_lists(result) == REWARDS.tolist()
-        elif function is final_step:
-            assert float(result["reward"]) == -1.0
-        else:
-            assert float(result) == {episode_length: 4.0, sum_dataset: 5.0}[function]
-
-
 # Sums
 
 
@@ -327,17 +313,6 @@ def test_sum_of_nothing_is_zero():
     none = {"reward": np.zeros([0, 2], np.float32)}
     assert sum_dataset(none, lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
     assert sum_dataset(nested(none), lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
-
-
-@pytest.mark.slow
-def test_sum_inside_map():
-    def add_return(episode):
-        total = sum_dataset(episode["steps"], lambda step: step["reward"])
-        return {**episode, "return": total}
-
-    for steps in (nested(), BATCHED):
-        (episode,) = episodes(steps).map(add_return)
-        assert float(episode["return"]) == 5.0
 
 
 @pytest.mark.slow

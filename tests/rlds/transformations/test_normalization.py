@@ -17,9 +17,8 @@ from random_episodes import (
     in_both_layouts,
 )
 
+from rlds.transformations import Statistics, normalize, unnormalize
 from rlds.transformations import statistics as module
-from rlds.transformations.normalization import normalize, unnormalize
-from rlds.transformations.statistics import Statistics
 
 # The episodes of these tests have an action in the last step too.
 compute_statistics = functools.partial(module.compute_statistics, include_last_action=False)
@@ -141,11 +140,3 @@ def test_bad_input_is_an_error_at_once() -> None:
         normalize(np.zeros(4), statistics["action"])
     with pytest.raises(TypeError, match=r"Pass those of one field: statistics"):
         normalize(np.zeros(3), statistics)
-
-
-@pytest.mark.slow
-def test_in_a_tf_function() -> None:
-    columns = episode_columns(9)
-    statistics = statistics_of(columns)
-    in_graph = tf.function(lambda steps: normalize(steps, statistics))(columns)
-    np.testing.assert_array_equal(in_graph["action"], normalize(columns, statistics)["action"])

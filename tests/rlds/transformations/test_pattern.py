@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import few_examples
 
-from rlds.transformations import pattern, pattern_dataset
+from rlds.transformations import PatternDataset, pattern, pattern_dataset
 from rlds.transformations import structured_writer as sw
-from rlds.transformations.pattern_dataset import PatternDataset
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rlds" / "pattern_golden.json"
 CASES = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]

@@ -16,7 +16,7 @@ from random_episodes import (
     in_both_layouts,
 )
 
-from rlds.transformations.returns import episode_return, returns_to_go
+from rlds.transformations import episode_return, returns_to_go
 
 
 def by_hand(columns: Columns, gamma: float, stored: bool, known: bool) -> list[float]:
@@ -114,10 +114,3 @@ def test_bad_input_is_an_error_at_once() -> None:
         episode_return({"reward": ["a", "b"]})
     with pytest.raises(TypeError, match=r"a dataset of them\. Map it"):
         episode_return(in_both_layouts(columns)[0])
-
-
-@pytest.mark.slow
-def test_in_a_tf_function() -> None:
-    columns = episode_columns(6)
-    in_graph = tf.function(lambda steps: returns_to_go(steps, gamma=0.9))
-    assert_equal(in_graph(columns), returns_to_go(columns, gamma=0.9))

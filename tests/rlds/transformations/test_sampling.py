@@ -18,7 +18,7 @@ from random_episodes import (
     rest_after_restoring,
 )
 
-from rlds.transformations.sampling import shard_episodes, shuffle_steps
+from rlds.transformations import shard_episodes, shuffle_steps
 
 
 @few_examples

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rlds.transformations import shape_ops, zero_dataset_like, zeros_from_spec
-from rlds.transformations.shape_ops import uniform_from_spec
+from rlds.transformations import shape_ops, uniform_from_spec, zero_dataset_like, zeros_from_spec
 
 SPEC = {
     "observation": {"image": tf.TensorSpec([2, 3], tf.uint8), "text": tf.TensorSpec([], tf.string)},

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from random_episodes import Columns, datasets, episode_columns, few_examples, in_both_layouts
 
 from rlds.statistics import compute_statistics as of_columns
-from rlds.transformations import mean_and_std, sar_fields_mask
+from rlds.transformations import FieldStatistics, Statistics, mean_and_std, sar_fields_mask
 from rlds.transformations import statistics as module
-from rlds.transformations.statistics import FieldStatistics, Statistics
 
 # The episodes of these tests have an action in the last step too, so that a test sees it counted.
 compute_statistics = functools.partial(module.compute_statistics, include_last_action=False)

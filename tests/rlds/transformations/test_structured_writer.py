@@ -11,8 +11,8 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tensorflow.core.protobuf import struct_pb2
 
+from rlds.transformations import PatternDataset
 from rlds.transformations import structured_writer as sw
-from rlds.transformations.pattern_dataset import PatternDataset
 
 SPEC = {
     "action": tf.TensorSpec([2], tf.float32),

@@ -16,12 +16,10 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
-    rest_after_restoring,
+    pass_in_sections,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.goals import relabel_goals
-from rlds.transformations.transition_ops import transitions
+from rlds.transformations import relabel_goals, transitions
 
 
 def by_hand(steps: Columns, n: int, gamma: float, is_final_known: bool) -> list[dict[str, Any]]:
@@ -57,7 +55,7 @@ def by_hand(steps: Columns, n: int, gamma: float, is_final_known: bool) -> list[
 @pytest.fixture
 def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nested steps pass in sections of two or three."""
-    monkeypatch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 5000)
+    pass_in_sections(monkeypatch, 5000)
 
 
 @few_examples
@@ -141,13 +139,6 @@ def test_lengths_are_known_where_they_can_be() -> None:
 
 
 @pytest.mark.slow
-def test_in_a_tf_function() -> None:
-    columns = episode_columns(5)
-    in_graph = tf.function(lambda steps: transitions(steps, n=2))
-    assert_equal(in_graph(columns), transitions(columns, n=2))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("function", [transitions, lambda s: relabel_goals(s, seed=0)])
 def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
     """TensorFlow fuses such a map with the batch that follows, or fails at it."""
@@ -160,19 +151,6 @@ def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
     columns = episode_columns(5)
     columns["reward"] *= -1
     assert_equal(episode["steps"], function(columns))
-
-
-@pytest.mark.slow
-def test_iterators_can_be_restored(tmp_path: Any) -> None:
-    nested, batched = in_both_layouts(episode_columns(9), episode_columns(5, seed=1))
-    for data in (
-        transitions(nested).flat_map(lambda episode: episode["steps"]),
-        transitions(batched).map(lambda episode: episode["steps"]).unbatch(),
-    ):
-        expected, restored = rest_after_restoring(data, 5, tmp_path)
-        assert len(expected) == 7
-        for one, other in zip(expected, restored, strict=True):
-            assert_equal(one, other)
 
 
 def test_shapes_that_only_the_data_knows() -> None:

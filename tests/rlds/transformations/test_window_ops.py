@@ -1,7 +1,5 @@
 """Windows around each step."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,17 +13,16 @@ from random_episodes import (
     episode_columns,
     few_examples,
     in_both_layouts,
-    rest_after_restoring,
+    pass_in_sections,
 )
 
-from rlds.transformations import _sections
-from rlds.transformations.window_ops import windows
+from rlds.transformations import windows
 
 
 @pytest.fixture
 def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nested steps pass in sections of a few."""
-    monkeypatch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", 20_000)
+    pass_in_sections(monkeypatch, 20_000)
 
 
 @pytest.mark.slow
@@ -115,17 +112,6 @@ def test_a_long_episode_streams() -> None:
     (window,) = made.skip(9_999).take(1)
     assert window["observation"].numpy().tolist() == [9_998, 9_999]
     assert window["action"].numpy().tolist() == [9_999, 10_000]
-
-
-@pytest.mark.slow
-def test_iterators_can_be_restored(tmp_path: Any) -> None:
-    steps = tf.data.Dataset.from_tensor_slices(episode_columns(9))
-    made = windows(steps, history=3, horizon=2)
-    expected, restored = rest_after_restoring(made, 4, tmp_path)
-    assert len(expected) == len(restored) == 5
-    np.testing.assert_array_equal(
-        [step["action"] for step in expected], [step["action"] for step in restored]
-    )
 
 
 @pytest.mark.parametrize(

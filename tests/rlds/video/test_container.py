@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from videos import CODECS, decoded, encoded
 
-from rlds.raw_files.untrusted import SourceError
+from rlds.sources import SourceError
 from rlds.video.boxes import has_several_descriptions, is_in_order
 from rlds.video.container import Clip, VideoFile, cut_clip, join_clips, packets_of
 from rlds.video.packets import open_video, read_packets

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from videos import CODECS, decoded, encoded
 
-from rlds.raw_files.untrusted import SourceError
+from rlds.sources import SourceError
 from rlds.video.container import VideoFile
 from rlds.video.decoding import ClipReader
 

@@ -289,7 +289,7 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     store = served.creator.store
     (judged,) = served.good("GET", "/api/episodes?state=cancelled")["episodes"]
     bob = store.add_person("bob", Role.ANNOTATOR).id
-    store.judge_episode(judged["id"], EpisodeState.REJECTED, by=bob)
+    store.add_label(judged["id"], "verdict", "rejected", by=bob)
     page.get_by_label("To do").select_option("Verdicts differ")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Replay").click()
@@ -461,7 +461,7 @@ def test_pages_fit_phones_and_dark_rooms(served, visit, viewport, scheme):
     listed(served, study, 60)
     person = served.creator.store.people()[0].id
     for name in (long, "fall", "קפיצה"):
-        served.creator.store.add_tag("row-000", name, None, None, by=person)
+        served.creator.store.add_label("row-000", name, by=person)
     sizes = {"viewport": viewport} if viewport else {}
     visitor = visit(served, color_scheme=scheme, **sizes)
     pages = {

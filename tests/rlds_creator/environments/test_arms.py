@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from dm_env import specs
 
+from rlds_creator import Inputs
 from rlds_creator.environments import robodesk_family, robosuite_family
 from rlds_creator.environments.arms import ArmPlayable
-from rlds_creator.environments.playable import Inputs
 
 
 class Still:

@@ -6,8 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlds_creator import environments
-from rlds_creator.environments import Inputs
+from rlds_creator import Inputs, environments
 
 
 def play(name, options, names, seed=7):

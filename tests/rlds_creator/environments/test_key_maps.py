@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envlogger.gymnasium_adapter import spec_of_space
+from rlds_creator import Inputs
 from rlds_creator.environments.key_maps import WAIT, Choices, key_map
-from rlds_creator.environments.playable import Inputs
 
 TINY = spaces.Box(-1, 1, (2,))
 

@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from rlds_creator import environments
-from rlds_creator.environments import Inputs
+from rlds_creator import Inputs, environments
 from rlds_creator.environments.mujoco_pictures import FREE, MuJoCoPictures
 
 pytest.importorskip("mujoco")

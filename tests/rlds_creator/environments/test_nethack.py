@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from dm_env import specs
 
+from rlds_creator import Inputs
 from rlds_creator.environments.nethack import Typed, draw_terminal
-from rlds_creator.environments.playable import Inputs
 
 # More, west, east, far west, wait, kick with Control, pray with Alt.
 CODES = [13, ord("h"), ord("l"), ord("H"), ord("."), 4, 128 + ord("p")]

@@ -2,8 +2,8 @@
 
 import dm_env
 
+from rlds_creator import Inputs
 from rlds_creator.environments.key_maps import key_map
-from rlds_creator.environments.playable import Inputs
 from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 

@@ -29,9 +29,9 @@ def test_a_job_makes_an_archive_and_says_how_far_it_is(recorded, tmp_path):
         return await job.result(), reported
 
     exported, reported = asyncio.run(run())
-    assert exported.output == str(tmp_path / "job" / "maze_1.zip")
-    assert (exported.num_episodes, exported.num_steps) == (1, 4)
-    with zipfile.ZipFile(exported.output) as archive:
+    assert exported.path == str(tmp_path / "job" / "maze_1.zip")
+    assert (exported.episodes, exported.steps) == (1, 4)
+    with zipfile.ZipFile(exported.path) as archive:
         assert archive.testzip() is None
     assert reported
     assert os.listdir(tmp_path / "job") == ["maze_1.zip"]

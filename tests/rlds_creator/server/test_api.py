@@ -114,12 +114,15 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     def said():
         return json.loads(sidecar.read_bytes())
 
-    assert (said()["notes"], [tag["label"] for tag in said()["tags"]]) == ("slow", ["door"])
+    assert said()["notes"] == "slow"
+    assert [row["layer"] for row in said()["labels"]] == ["verdict", "door", "note"]
+    assert "you" not in {row["annotator"] for row in said()["labels"]}
     assert [one["layer"] for one in served.good("GET", labels)["labels"]] == ["verdict", "door"]
     served.good("DELETE", f"{labels}/{tag['id']}")
-    assert said()["tags"] == []
-    assert served.good("POST", f"{labels}/{tag['id']}") == tag
-    assert said()["tags"][0]["first"] == 1
+    assert said()["labels"][-1]["retracts"] == tag["id"]
+    again = served.good("POST", f"{labels}/{tag['id']}")
+    assert again == {**tag, "id": again["id"], "created": again["created"]}
+    assert said()["labels"][-1]["begin"] == 1
     row = served.good("GET", f"/api/episodes?label=door&study={study['id']}")["episodes"]
     assert [one["labels"] for one in row] == [["door"]]
 
@@ -138,7 +141,8 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     assert (judged["value"], judged["author"], judged["is_mine"]) == ("cancelled", "you", True)
     failed = served.good("POST", labels, {**verdict, "layer": "success", "value": "no"})
     assert (said()["state"], said()["success"]) == ("cancelled", False)
-    assert [one["state"] for one in said()["verdicts"]] == ["completed", "cancelled", "cancelled"]
+    words = [row["value"] for row in said()["labels"] if row["type"] == "choice"]
+    assert words == ["completed", "cancelled", "no"]
     served.good("DELETE", f"{labels}/{failed['id']}")
     assert served.good("GET", path)["success"] is None
     assert served.good("POST", f"{labels}/{failed['id']}")["value"] == "no"

@@ -74,10 +74,10 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         )
         # The database is brought back from a copy that is older than an episode and its tags.
         store.set_notes(completed, "Look at the end.", 0)
-        store.add_tag(completed, "fine", by=store.people()[0].id)
-        store.add_tag(completed, "jump", 1, 2)
-        store.judge_episode(completed, EpisodeState.REJECTED)
-        verdicts = store.verdicts(completed)
+        store.add_label(completed, "fine", by=store.people()[0].id)
+        store.add_label(completed, "jump", begin=1, end=3)
+        store.add_label(completed, "verdict", "rejected")
+        rows = store.labels(completed, history=True)
         served.creator.recordings.annotate(completed)
         store.delete_episodes([completed])
         # A deletion that was begun, and one that was all but done.
@@ -101,14 +101,22 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         row = served.good("GET", f"/api/episodes/{completed}")
         assert (row["state"], row["num_steps"], row["person_name"]) == ("rejected", 3, "you")
         assert (row["notes"], row["labels"]) == ("Look at the end.", ["fine", "jump"])
-        tags = served.creator.store.tags(completed)
-        assert [(tag.label, tag.first, tag.last, tag.author) for tag in tags] == [
-            ("fine", None, None, row["person"]),
-            ("jump", 1, 2, ""),
-        ]
-        assert served.creator.store.verdicts(completed) == verdicts
+        found = served.creator.store.labels(completed, history=True)
+        assert found == rows
+        assert [label.annotator for label in found] == [row["person"], "", row["person"], "", ""]
         said = json.loads((directory / "episodes" / completed / "annotations.json").read_bytes())
-        assert (said["notes"], len(said["tags"])) == ("Look at the end.", 2)
+        assert (said["notes"], len(said["labels"])) == ("Look at the end.", len(rows))
+        # The same beside a log of an earlier release.
+        said = {"state": "completed", "notes": "old", "tags": [{"label": "jump", "first": 1}]}
+        file = directory / "episodes" / completed / "annotations.json"
+        store = served.creator.store
+        store.delete_episodes([completed])
+        file.write_text(json.dumps(said))
+        assert [one.id for one in served.creator.recordings.recover()] == [completed]
+        found = [(row.layer, row.value, row.annotator) for row in store.labels(completed)]
+        player = store.episode(completed).person
+        expected = {("verdict", "completed", player), ("note", "old", ""), ("jump", True, "")}
+        assert {*found} == expected
         assert not gone.exists()
         assert not begun.exists()
         assert broken.exists()

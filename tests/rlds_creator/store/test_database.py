@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "9999"
-down_revision = "0003"
+down_revision = "0004"
 
 
 def upgrade() -> None:
@@ -53,25 +53,79 @@ def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
     assert {*found} == {"alembic_version", *tables.metadata.tables}
 
 
-def test_a_database_of_the_first_release_becomes_one_of_this(tmp_path: Path) -> None:
+# The tables of tags and verdicts up to version 0003, with what people said.
+EARLIER = """
+DROP TABLE labels;
+CREATE TABLE tags (
+  id TEXT NOT NULL PRIMARY KEY, episode TEXT NOT NULL, label TEXT NOT NULL, first BIGINT,
+  last BIGINT, author TEXT NOT NULL, created DOUBLE NOT NULL, removed DOUBLE, removed_by TEXT,
+  FOREIGN KEY(episode) REFERENCES episodes (id) ON DELETE CASCADE);
+CREATE TABLE verdicts (
+  id TEXT NOT NULL PRIMARY KEY, episode TEXT NOT NULL, state TEXT NOT NULL, success BOOLEAN,
+  author TEXT NOT NULL, created DOUBLE NOT NULL,
+  FOREIGN KEY(episode) REFERENCES episodes (id) ON DELETE CASCADE);
+INSERT INTO tags VALUES ('t1', 'episode', 'fall', 1, 2, 'anna', 10, 11, 'bao');
+INSERT INTO tags VALUES ('t2', 'episode', 'fall', 1, 2, 'anna', 12, NULL, NULL);
+INSERT INTO tags VALUES ('t3', 'episode', 'verdict', NULL, NULL, '', 13, NULL, NULL);
+INSERT INTO verdicts VALUES ('v1', 'episode', 'completed', 1, 'olga', 20);
+INSERT INTO verdicts VALUES ('v2', 'episode', 'rejected', 1, 'anna', 21);
+INSERT INTO verdicts VALUES ('v3', 'episode', 'rejected', 0, 'bao', 22);
+INSERT INTO verdicts VALUES ('v4', 'episode', 'rejected', NULL, 'bao', 23);
+INSERT INTO verdicts VALUES ('v5', 'episode', 'rejected', NULL, 'bao', 24);
+UPDATE episodes SET notes = 'odd', state = 'rejected', person = (SELECT id FROM people);
+UPDATE alembic_version SET version_num = '0003';
+"""
+FIRST = """
+DROP TABLE consents;
+ALTER TABLE people DROP study;
+ALTER TABLE invites DROP study;
+ALTER TABLE episodes DROP is_practice;
+ALTER TABLE studies DROP practice;
+ALTER TABLE studies DROP consent;
+ALTER TABLE studies DROP total_quota;
+UPDATE alembic_version SET version_num = '0001';
+"""
+
+
+@pytest.mark.parametrize("release", ["0003", "0001"])
+def test_a_database_of_an_earlier_release_keeps_what_people_said(
+    release: str, tmp_path: Path
+) -> None:
     path = tmp_path / "creator.sqlite"
     with Store.open(path) as store:
         busy_store.fill(store)
         ids = store.episode_ids(busy_store.ALL)
-        with store._writing() as connection:
-            tables.verdicts.drop(connection)
-            tables.consents.drop(connection)
-            for column in (
-                *("people DROP study", "invites DROP study", "episodes DROP is_practice"),
-                *("studies DROP practice", "studies DROP consent", "studies DROP total_quota"),
-            ):
-                connection.execute(sa.text(f"ALTER TABLE {column}"))
-            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    with sqlite3.connect(path) as connection:
+        connection.executescript(EARLIER)
+        if release == "0001":
+            connection.executescript(f"DROP TABLE verdicts;{FIRST}")
+    connection.close()
     with Store.open(path) as store:
         test_the_migrations_make_the_tables("", store)
         assert store.episode_ids(busy_store.ALL) == ids
-        store.judge_episode(ids[0], by="somebody")
-        assert store.verdicts(ids[0])[-1].author == "somebody"
+        episode, rows = store.episode("episode"), store.labels("episode", history=True)
+        tags = [
+            (row.id, row.layer, row.begin, row.end, row.tool) for row in rows if row.type == "flag"
+        ]
+        assert tags[0] == ("t1", "fall", 1, 3, "rlds create")
+        assert tags[1][1:] == ("fall", 1, 3, "rlds create, by bao")
+        assert tags[2:] == [
+            ("t2", "fall", 1, 3, "rlds create"),
+            ("t3", "verdict", None, None, "rlds create"),
+        ]
+        assert (episode.notes, episode.labels) == ("odd", ("fall", "verdict"))
+        held = {(row.layer, row.value, row.annotator) for row in store.labels("episode")}
+        assert ("note", "odd", "") in held
+        if release == "0003":
+            assert held >= {("verdict", "completed", "olga"), ("verdict", "rejected", "anna")}
+            assert ("verdict", "rejected", "bao") in held
+            assert not any(layer == "success" for layer, _, _ in held)
+            said = [row.value for row in rows if row.layer == "success"]
+            assert sorted(map(str, said)) == ["None", "None", "no", "yes"]
+        else:  # Which keeps no verdicts but that of the player.
+            assert ("verdict", "rejected", episode.person) in held
+        store.add_label("episode", "verdict", "completed", by="somebody")
+        assert store.labels("episode")[-1].annotator == "somebody"
 
 
 def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
@@ -90,7 +144,7 @@ def test_rows_survive_a_later_release_which_this_one_refuses(
     with Store.open(path) as store:
         busy_store.fill(store)
         ids = store.episode_ids(busy_store.ALL)
-        before = store.episode(ids[0]), store.tags(ids[0])
+        before = store.episode(ids[0]), store.labels(ids[0])
         assert before[1]
     later = tmp_path / "migrations"
     shutil.copytree(database._MIGRATIONS, later)
@@ -99,12 +153,12 @@ def test_rows_survive_a_later_release_which_this_one_refuses(
     with monkeypatch.context() as patch:
         patch.setattr(database, "_MIGRATIONS", later)
         with Store.open(path) as store:
-            assert (store.episode(ids[0]), store.tags(ids[0])) == before
+            assert (store.episode(ids[0]), store.labels(ids[0])) == before
             assert store.delete_episodes(ids) == ids
             with store._reading() as connection:  # Foreign keys are looked after again.
-                assert connection.scalar(sa.select(sa.func.count()).select_from(tables.tags)) == 0
+                assert connection.scalar(sa.select(sa.func.count(tables.labels.c.id))) == 0
 
-    with pytest.raises(StoreError, match=r"newer release: its version is 9999, .* up to 0003"):
+    with pytest.raises(StoreError, match=r"newer release: its version is 9999, .* up to 0004"):
         Store.open(path)
 
 

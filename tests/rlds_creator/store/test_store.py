@@ -13,12 +13,12 @@ from rlds_creator.model import (
     Episode,
     EpisodeState,
     ExportState,
-    Label,
     Mode,
     Person,
     Role,
     Study,
     StudyState,
+    StudyTag,
 )
 from rlds_creator.store import (
     Counts,
@@ -141,7 +141,10 @@ def test_a_study_comes_back_as_it_was(store: Store, owner: Person) -> None:
         environments=(environment,),
         assignment=Assignment.RANDOM,
         quota=3,
-        labels=(Label(name="good", key="Digit1", description="When it is"), Label(name="bad")),
+        labels=(
+            StudyTag(name="good", key="Digit1", description="When it is"),
+            StudyTag(name="bad"),
+        ),
     )
 
     saved = store.save_study(new, by=owner.id)
@@ -213,11 +216,11 @@ def test_deleting_a_study(store: Store, study: Study, play: Play) -> None:
     other = play(study=kept.id)
     running = play(state=EpisodeState.PLAYING, number=1)
     done = play()
-    tag = store.add_tag(done.id, "good")
+    tag = store.add_label(done.id, "good")
 
     with pytest.raises(InUseError, match="playing"):
         store.delete_study(study.id)
-    assert store.tags(done.id) == [tag]
+    assert store.labels(done.id)[-1] == tag
     running = store.save_episode(replace(running, state=EpisodeState.ABANDONED))
     assert store.delete_study(study.id) == [running.id, done.id]
 
@@ -231,8 +234,8 @@ def test_deleting_a_study(store: Store, study: Study, play: Play) -> None:
         lambda: store.environments(study.id),
         lambda: store.choose_environment(study.id, "me"),
         lambda: store.episode(done.id),
-        lambda: store.tags(done.id),
-        lambda: store.remove_tag(tag.id),
+        lambda: store.labels(done.id),
+        lambda: store.retract_label(tag.id),
         lambda: play(),
     ):
         with pytest.raises(NotFoundError):
@@ -366,7 +369,7 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
     begun = play(state=EpisodeState.PLAYING, num_steps=1, notes="not the worker's", version=5)
     assert (begun.notes, begun.version, begun.labels) == ("", 0, ())
     noted = store.set_notes(begun.id, "odd", 0)
-    store.add_tag(begun.id, "good")
+    store.add_label(begun.id, "good")
 
     said = replace(
         begun,
@@ -397,7 +400,7 @@ def test_deleting_episodes(store: Store, play: Play, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(episodes, "_AT_ONCE", 3)
     live = [play(state=state) for state in (EpisodeState.PLAYING, EpisodeState.ENDED)]
     first, second, third = (play().id for _ in range(3))
-    tag = store.add_tag(first, "good")
+    tag = store.add_label(first, "good")
 
     assert store.playing() == live
     for one in live:  # All, or none.
@@ -408,7 +411,7 @@ def test_deleting_episodes(store: Store, play: Play, monkeypatch: pytest.MonkeyP
     assert ids_of(store, state="completed") == [second]
     assert store.delete_episodes([first]) == []
     with pytest.raises(NotFoundError):
-        store.restore_tag(tag.id)
+        store.restore_label(tag.id)
 
 
 def test_finding_episodes(store: Store, study: Study, owner: Person, play: Play) -> None:
@@ -420,8 +423,8 @@ def test_finding_episodes(store: Store, study: Study, owner: Person, play: Play)
     play(id="c", environment=second, state=EpisodeState.CANCELLED, total_reward=-2.0)
     play(id="d", study=other.id, state=EpisodeState.REJECTED, total_reward=9.0, seconds=4.0)
     for episode, label in (("a", "good"), ("b", "good"), ("b", "bad"), ("c", "bad")):
-        store.add_tag(episode, label, 1, 2)
-    store.remove_tag(store.tags("c")[0].id)
+        store.add_label(episode, label, begin=1, end=3)
+    store.retract_label(store.labels("c")[-1].id)
 
     assert ids_of(store) == ["d", "c", "b", "a"]
     assert ids_of(store, study=study.id) == ["c", "b", "a"]
@@ -461,61 +464,79 @@ def test_finding_episodes(store: Store, study: Study, owner: Person, play: Play)
             store.episodes(EpisodeQuery(**wrong))
 
 
-def test_notes(store: Store, play: Play) -> None:
+def test_notes(store: Store, owner: Person, play: Play) -> None:
     episode = play()
 
-    first = store.set_notes(episode.id, "ein Überschlag", 0)
+    first = store.set_notes(episode.id, "ein Überschlag", 0, by="anna")
     assert first == replace(episode, notes="ein Überschlag", version=1)
-    assert store.set_notes(episode.id, "", 1).version == 2
+    store.set_notes(episode.id, "zwei", 1, by=owner.id)
+    note = store.labels(episode.id)[-1]
+    assert (note.layer, note.value, note.annotator) == ("note", "zwei", owner.id)
+    # All share them: those of others hold no more, but none is lost.
+    rows = [row for row in store.labels(episode.id, history=True) if row.type == "text"]
+    assert [(row.value, row.annotator) for row in rows] == [
+        ("ein Überschlag", "anna"),
+        (None, "anna"),
+        ("zwei", owner.id),
+    ]
+    assert store.set_notes(episode.id, "", 2).version == 3
+    assert [row.type for row in store.labels(episode.id)] == ["choice"]
     with pytest.raises(StaleError, match="edited these notes") as caught:
         store.set_notes(episode.id, "mine", 1)
-    assert caught.value.current == replace(episode, version=2) == store.episode(episode.id)
+    assert caught.value.current == replace(episode, version=3) == store.episode(episode.id)
     with pytest.raises(NotFoundError):
         store.set_notes("other", "", 0)
     with pytest.raises(StoreError):
-        store.set_notes(episode.id, "x" * 20_001, 2)
-    assert store.episode(episode.id).version == 2
+        store.set_notes(episode.id, "x" * 20_001, 3)
+    assert store.episode(episode.id).version == 3
 
 
 def test_tags(store: Store, owner: Person, play: Play) -> None:
-    episode = play(num_steps=10)
+    episode = play(num_steps=10, state=EpisodeState.ABANDONED)
     anna = store.add_person("Anna", Role.ANNOTATOR)
 
-    late = store.add_tag(episode.id, "fall", 4, 9, by=anna.id)
-    early = store.add_tag(episode.id, "jump", 0, by=anna.id)
-    whole = store.add_tag(episode.id, "fall", by=owner.id)
+    late = store.add_label(episode.id, "fall", begin=4, end=10, by=anna.id)
+    early = store.add_label(episode.id, "jump", begin=0, end=1, by=anna.id)
+    whole = store.add_label(episode.id, "fall", by=owner.id)
 
-    assert (early.first, early.last) == (0, 0)
-    assert (whole.first, whole.last, whole.author) == (None, None, owner.id)
-    assert store.tags(episode.id) == [whole, early, late]
+    assert (whole.begin, whole.end, whole.annotator) == (None, None, owner.id)
+    assert store.labels(episode.id) == [late, early, whole]
     assert store.episode(episode.id).labels == ("fall", "jump")
-    assert store.add_tag(episode.id, "fall", 4, 9, by=owner.id) == late
-    assert store.add_tag(episode.id, "fall", by=anna.id) == whole
+    assert store.add_label(episode.id, "fall", begin=4, end=10, by=owner.id) == late
+    assert store.add_label(episode.id, "fall", by=anna.id) == whole
 
-    assert store.remove_tag(whole.id, by=anna.id) == whole
-    assert store.remove_tag(whole.id, by=anna.id) == whole
-    store.remove_tag(early.id)
-    assert store.tags(episode.id) == [late]
+    assert store.retract_label(whole.id, by=anna.id) == episode.id
+    assert store.retract_label(whole.id, by=anna.id) == episode.id
+    last = store.labels(episode.id, history=True)[-1]
+    assert (last.annotator, last.tool, last.retracts) == (
+        owner.id,
+        f"rlds create, by {anna.id}",
+        whole.id,
+    )
+    store.retract_label(early.id)
+    assert store.labels(episode.id) == [late]
     assert store.episode(episode.id).labels == ("fall",)
-    assert store.restore_tag(early.id, by=owner.id) == early
-    assert store.restore_tag(early.id, by=owner.id) == early
-    assert store.tags(episode.id) == [early, late]
+    _, again = store.restore_label(early.id)
+    assert replace(again, id=early.id, at=early.at) == early
+    assert store.restore_label(early.id) == (episode.id, again)
+    assert store.labels(episode.id) == [late, again]
 
-    for first, last in ((-1, 2), (0, 10), (3, 2), (None, 2), (2**63, 2**63), (0, 2**70)):
+    for begin, end in ((-1, 3), (0, 11), (3, 3), (None, 3), (2**63, 2**63 + 1), (0, 2**70)):
         with pytest.raises(StoreError):
-            store.add_tag(episode.id, "fall", first, last)
+            store.add_label(episode.id, "fall", begin=begin, end=end)
     for label in ("", " \n", "x" * 201, "\0"):
         with pytest.raises(StoreError):
-            store.add_tag(episode.id, label)
+            store.add_label(episode.id, label)
     for missing in (
-        lambda: store.add_tag("other", "fall"),
-        lambda: store.tags("other"),
-        lambda: store.remove_tag("other"),
-        lambda: store.restore_tag("other"),
+        lambda: store.add_label("other", "fall"),
+        lambda: store.labels("other"),
+        lambda: store.retract_label("other"),
+        lambda: store.restore_label("other"),
+        lambda: store.restore_label(last.id),
     ):
         with pytest.raises(NotFoundError):
             missing()
-    assert store.tags(episode.id) == [early, late]
+    assert store.labels(episode.id) == [late, again]
 
 
 def test_verdicts_stay_and_make_queues(store: Store, owner: Person, play: Play) -> None:
@@ -526,38 +547,45 @@ def test_verdicts_stay_and_make_queues(store: Store, owner: Person, play: Play) 
         query = msgspec.convert({"queue": queue, **more}, EpisodeQuery)
         return {*store.episode_ids(query)}
 
-    assert store.verdicts(one.id) == []
+    def said(episode: Episode) -> list[tuple[object, ...]]:
+        return [(row.layer, row.value, row.annotator) for row in store.labels(episode.id)]
+
+    assert said(one) == [("verdict", "completed", owner.id)]
+    store.save_episode(one)
+    assert len(store.labels(one.id, history=True)) == 1
     assert listed("unreviewed") == {one.id, other.id}
-    judged = store.judge_episode(one.id, EpisodeState.REJECTED, by=anna)
-    assert judged == replace(one, state=EpisodeState.REJECTED) == store.episode(one.id)
-    said = [(v.state.value, v.success, v.author) for v in store.verdicts(one.id)]
-    assert said == [("completed", None, owner.id), ("rejected", None, anna)]
+    store.add_label(one.id, "verdict", "rejected", by=anna)
+    assert store.episode(one.id) == replace(one, state=EpisodeState.REJECTED)
+    assert said(one)[1:] == [("verdict", "rejected", anna)]
     assert (listed("unreviewed"), listed("disagreement")) == ({other.id}, {one.id})
     # The last word of each person counts.
-    store.judge_episode(one.id, EpisodeState.COMPLETED, by=anna)
-    store.judge_episode(other.id, by=anna)
+    store.add_label(one.id, "verdict", "completed", by=anna)
+    store.add_label(other.id, "verdict", "completed", by=anna)
     assert (listed("unreviewed"), listed("disagreement")) == (set(), set())
-    store.judge_episode(other.id, success=False, by=bao)
+    no = store.add_label(other.id, "success", "no", by=bao)
     assert store.episode(other.id).success is False
     assert listed("disagreement") == {other.id}
-    assert [v.success for v in store.verdicts(other.id)] == [True, True, False]
-    created = [v.created for v in store.verdicts(other.id)]
-    assert created == sorted({*created})
+    # What is taken back leaves what others say.
+    store.retract_label(no.id, by=anna)
+    assert store.episode(other.id).success is True
+    store.restore_label(no.id)
+    assert store.episode(other.id).success is False
+    times = [row.at for row in store.labels(other.id, history=True)]
+    assert times == sorted({*times})
     # What nobody has judged has no verdict that a player could have had.
-    store.judge_episode(left.id, EpisodeState.CANCELLED, by=bao)
-    assert len(store.verdicts(left.id)) == 1
+    store.add_label(left.id, "verdict", "cancelled", by=bao)
+    assert said(left) == [("verdict", "cancelled", bao)]
 
-    store.add_tag(one.id, "fall", 1, 1, by=anna)
+    store.add_label(one.id, "fall", begin=1, end=2, by=anna)
     assert listed("unlabelled") == {other.id, left.id}
     assert listed("unlabelled", label="jump") == {one.id, other.id, left.id}
     assert listed("unlabelled", label="fall") == {other.id, left.id}
-    for wrong in (EpisodeState.PLAYING, EpisodeState.FAILED):
+    for wrong in ("playing", "failed", ""):
         with pytest.raises(StoreError):
-            store.judge_episode(one.id, wrong, by=anna)
-    with pytest.raises(NotFoundError):
-        store.judge_episode("other", EpisodeState.REJECTED)
+            store.add_label(one.id, "verdict", wrong, by=anna)
+    with pytest.raises(StoreError, match="not kept or discarded"):
+        store.add_label(play(state=EpisodeState.ENDED).id, "verdict", "rejected")
     assert store.delete_episodes([one.id]) == [one.id]
-    assert store.verdicts(one.id) == []
 
 
 def test_exports(store: Store, owner: Person) -> None:

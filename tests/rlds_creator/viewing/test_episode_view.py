@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 import envlogger
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
-from envlogger.step_data import StepData
+from envlogger import RiegeliBackendWriter, StepData
 from rlds import sources
 from rlds_creator.viewing import EpisodeView, Shelf, episode_view, steps
 from rlds_creator.viewing.values import as_json

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 import tfds_files
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
-from envlogger.step_data import StepData
+from envlogger import RiegeliBackendWriter, StepData
 from rlds_creator.viewing import Shelf, shelf
 
 NUM_STEPS, SIDE = 4_000, 64

@@ -11,9 +11,8 @@ from PIL import Image
 
 import rlds
 import rlds.labels
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger import RiegeliBackendWriter, StepData
 from envlogger.errors import EnvLoggerError
-from envlogger.step_data import StepData
 from rlds import sources
 from rlds.editing import Delete
 from rlds_creator.viewing import Shelf

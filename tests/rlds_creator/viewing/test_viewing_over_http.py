@@ -20,8 +20,7 @@ from PIL import Image
 
 import rlds
 from rlds.editing import Delete
-from rlds.sources import episode_table, label_rows, reading
-from rlds.sources.exporting import export
+from rlds.sources import episode_table, export, label_rows, reading
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf, shelf
 from rlds_creator.viewing.thumbnails import Thumbnails
@@ -154,43 +153,6 @@ def test_an_episode(client, datasets):
     assert series["series"][1] == [None] * 7
     # Whatever a field is called.
     assert client.json(f"{base}/series/{urllib.parse.quote('tag:good')}")[1]["series"][0][2] == 1
-
-
-def test_a_condition_chooses_what_is_listed_and_what_is_beside_an_episode(tmp_path):
-    episodes = [tiny_datasets.episode(length, seed=length) for length in (3, 5, 4, 6)]
-    tiny_datasets.write_dataset(tmp_path / "tiny", episodes)
-    for number in range(3):
-        record(tmp_path / "recordings" / f"{number}")
-    with serving(view_app(Shelf([tmp_path]))) as client:
-        found = client.json("/api/datasets")[1]["datasets"]
-        ids = {dataset["name"]: dataset["id"] for dataset in found}
-        asked = urllib.parse.urlencode({"where": "steps > 3 and steps <> 4"})
-        listing = f"/api/datasets/{ids['tiny']}/train"
-        answer = listed(client, f"{listing}?{asked}")
-        assert ([row["index"] for row in answer["episodes"]], answer["total"]) == ([1, 3], 2)
-        answer = listed(client, f"{listing}?{asked}&offset=1&limit=1")
-        assert ([row["index"] for row in answer["episodes"]], answer["total"]) == ([3], 2)
-        page = f"/datasets/{ids['tiny']}/train"
-        beside = {
-            index: [
-                client.json(f"{listing}/{index}/view?{asked}")[1][name]
-                for name in ("previous", "next", "place")
-            ]
-            for index in (1, 2, 3)
-        }
-        assert beside == {
-            1: [None, f"{page}/3?{asked}", 0],
-            2: [f"{page}/1?{asked}", f"{page}/3?{asked}", 1],  # It is between two of them.
-            3: [f"{page}/1?{asked}", None, 1],
-        }
-        # What is wrong is said by the list; the episode is there all the same.
-        wrong = urllib.parse.urlencode({"where": "nothing > 1"})
-        status, answer = client.json(f"{listing}?{wrong}")
-        assert status == 422
-        assert "no column 'nothing'" in answer["error"]["message"]
-        assert client.json(f"{listing}/1/view?{wrong}")[1]["num_steps"] == 5
-        logs = f"/api/datasets/{ids['recordings']}/train?where=index+%3C+2"
-        assert [row["index"] for row in client.json(logs)[1]["episodes"]] == [0, 1]
 
 
 def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from rlds_creator.environments import Family, families
+from rlds_creator import Family
+from rlds_creator.environments import families
 from rlds_creator.worker import describing
 
 

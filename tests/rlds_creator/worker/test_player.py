@@ -19,8 +19,8 @@ from PIL import Image
 from playing import Clock, Player
 
 import envlogger
+from rlds_creator import export
 from rlds_creator.environments import make
-from rlds_creator.exporting.exports import export
 from rlds_creator.frames import Frame
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps
@@ -153,7 +153,7 @@ def test_cameras_are_recorded_as_video(tmp_path: Path) -> None:
     assert read_drawn(steps.step(37, ["observation/camera"])["observation/camera"])[0] == 37
     for directories, is_video in ((recorded[:2], True), (recorded, False)):
         made = export(directories, tmp_path / f"{is_video}", name="log")
-        with envlogger.Reader(tmp_path / f"{is_video}" / made.paths[0]) as log:
+        with envlogger.Reader(tmp_path / f"{is_video}" / made.data) as log:
             assert ("video" in log.metadata()) is is_video
             frames = log.columns(1)["observation"]["camera"]
         assert [read_drawn(frame)[0] for frame in frames] == [*range(41)]

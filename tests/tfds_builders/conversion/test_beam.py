@@ -13,9 +13,9 @@ from toy_source import ToySource
 
 from rlds.sources import reading
 from rlds.sources.source import SourceError
+from tfds_builders import dataset_statistics
 from tfds_builders.builder import convert
 from tfds_builders.conversion import beam
-from tfds_builders.statistics import dataset_statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 

@@ -5,11 +5,11 @@ import pickle
 import pytest
 
 import envlogger
+from envlogger import Datum
 from envlogger.backends.python.riegeli_dataset_reader import RiegeliDatasetReader
 from envlogger.backends.python.riegeli_dataset_writer import RiegeliDatasetWriter
 from envlogger.converters import codec
 from envlogger.errors import StorageError, UnsupportedValueError, UsageError
-from envlogger.proto.storage_pb2 import Datum
 
 
 def opened(data_dir):

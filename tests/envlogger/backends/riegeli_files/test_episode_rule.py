@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envlogger import Data, StepData
 from envlogger.backends.riegeli_files.episode_rule import StepKind, kind_of
 from envlogger.converters import codec
-from envlogger.proto.storage_pb2 import Data
-from envlogger.step_data import StepData
 
 VALUES = st.none() | st.integers(-5, 5) | st.text(max_size=200) | st.binary(max_size=200)
 TYPES = st.integers(-1, 3) | st.sampled_from(dm_env.StepType) | VALUES

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from riegeli_internals import Chunk, ChunkType
 
 import riegeli
-from riegeli._format.chunk import Chunk, ChunkType
 from riegeli.tensorflow.ops.riegeli_dataset_ops import RiegeliDataset
 
 RECORDS = [b"", b"with zeros \0 \0\0", "größer".encode(), b"\xff" * 1000]

@@ -274,9 +274,13 @@ def test_numbers_of_texts_that_do_not_fit(tmp_path):
         rows = {"task_index": [*texts], "task": [*texts.values()]}
         raw_lerobot.write_table(path / "meta/tasks.parquet", pa.table(rows))
     table = rlds.feeds.open(paths, fields=["mode"])
-    with pytest.raises(ValueError, match=r"^steps/mode: the text now has number \d+, .* not fit uint8:"):
+    with pytest.raises(
+        ValueError, match=r"^steps/mode: the text now has number \d+, .* not fit uint8:"
+    ):
         table.steps().batch(range(18, 36))
-    with pytest.raises(ValueError, match=r"^steps/mode: the text now has number \d+, .* not fit uint8:"):
+    with pytest.raises(
+        ValueError, match=r"^steps/mode: the text now has number \d+, .* not fit uint8:"
+    ):
         table.source_episode(4)
 
 

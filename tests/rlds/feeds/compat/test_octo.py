@@ -14,6 +14,7 @@ import raw_oxe
 import rlds.feeds
 import rlds.sources
 import tfds_files
+from rlds.feeds import Roles
 from rlds.feeds.compat.chains import shard_of
 from rlds.feeds.compat.octo import (
     make_interleaved_dataset,
@@ -21,7 +22,6 @@ from rlds.feeds.compat.octo import (
     make_single_dataset,
 )
 from rlds.feeds.octo import OctoSamples
-from rlds.feeds.roles import Roles
 from rlds_ecosystem.model.nests import named_leaves
 
 SIZES = {"primary": (6, 8), "secondary": (6, 8), "wrist": (5, 11)}

@@ -13,6 +13,7 @@ import pytest
 import raw_oxe
 
 import rlds.feeds
+from rlds.feeds import Roles
 from rlds.feeds.compat.openvla import (
     EpisodicRLDSDataset,
     OFTDataset,
@@ -20,7 +21,6 @@ from rlds.feeds.compat.openvla import (
     save_dataset_statistics,
 )
 from rlds.feeds.openvla import OpenVLASamples, rows_of, statistics_from_json
-from rlds.feeds.roles import Roles
 from rlds_ecosystem.model.nests import named_leaves
 
 SIZE = (6, 8)

@@ -2,7 +2,6 @@
 
 import json
 
-import conversions
 import h5py
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import rlds.sources
 from rlds.formats.agibot.source import AgiBotSource
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.model.nests import at
-from tfds_builders import RldsAgibot
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +153,3 @@ def test_what_is_damaged_is_an_error_of_its_episode(tmp_path):
         AgiBotSource(tmp_path, tasks=["3"])
     with pytest.raises(ValueError, match="fill: got 'nothing'"):
         AgiBotSource(tmp_path, fill="nothing")
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = tmp_path / "raw"
-    raw_agibot.write_sound(path)
-    conversions.check_conversion(
-        lambda: AgiBotSource(path), tmp_path, builder=RldsAgibot, path=path
-    )

@@ -1,15 +1,12 @@
 """Files of ACT and ALOHA, against plain loops over them."""
 
-import conversions
 import h5py
 import numpy as np
 import pytest
 import raw_aloha
 
 import rlds.sources
-from rlds.formats.aloha.source import AlohaSource
-from rlds.sources.source import SourceError
-from tfds_builders import RldsAloha
+from rlds.sources import SourceError
 
 IMAGES = ("plain", "padded", "rows", "matrix")
 
@@ -158,9 +155,3 @@ def test_the_first_file_may_be_damaged(tmp_path):
         lose_file(tmp_path / f"episode_{number}.hdf5")
     with pytest.raises(SourceError, match=r"episode_0\.hdf5"):
         rlds.sources.open(tmp_path, format="aloha")
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_aloha.write_folder(tmp_path / "raw", images="padded", mobile=True)
-    conversions.check_conversion(lambda: AlohaSource(path), tmp_path, builder=RldsAloha, path=path)

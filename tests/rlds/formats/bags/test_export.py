@@ -11,12 +11,12 @@ from pictured_robot import PicturedRobot, psnr
 from robot_source import RobotSource, with_fields
 
 import rlds.sources
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import differences, export
+from rlds.sources import Episodes, Field, export
+from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
 from rlds.video.encoding import encoded
 from rlds.video.fields import clip_values
-from rlds_ecosystem.model.fields import BGR, Field
+from rlds_ecosystem.model.fields import BGR
 from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import FrameDecoder, Video
 

@@ -22,7 +22,7 @@ from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
 from rlds.formats.bags.source import McapSource
 from rlds.formats.bags.videos import clip_of
 from rlds.sources import SourceError
-from rlds.sources.exporting import differences
+from rlds.sources.testing import differences
 from rlds.video.decoding import ClipReader
 from tfds_files.png import encode_png
 

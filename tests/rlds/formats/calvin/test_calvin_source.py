@@ -1,17 +1,14 @@
 """CALVIN, against plain loops over its files."""
 
 import os
-import pickle
 
-import conversions
 import numpy as np
 import pytest
 import raw_calvin
 
 import rlds.sources
-import tfds_builders
 from rlds.formats.calvin.source import CalvinSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 @pytest.mark.slow
@@ -124,17 +121,3 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(file)
     with pytest.raises(SourceError, match=r"statistics\.yaml: not a regular file"):
         CalvinSource(tmp_path)
-
-
-def test_it_can_be_pickled(tmp_path):
-    path = raw_calvin.write(tmp_path, splits=("validation",))
-    episodes = pickle.loads(pickle.dumps(rlds.sources.open(path)))
-    assert episodes[0].num_steps == 3
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_calvin.write(tmp_path / "raw")
-    conversions.check_conversion(
-        lambda: CalvinSource(path), tmp_path, builder=tfds_builders.RldsCalvin, path=path
-    )

@@ -15,7 +15,6 @@ import tfds_builders
 from rlds.formats.d3rlpy.source import D3rlpySource
 from rlds.raw_files import hdf5_values
 from rlds.sources import reading
-from rlds.sources.exporting import differences
 from rlds.sources.source import SourceError
 
 
@@ -127,18 +126,6 @@ def sample(tmp_path):
     for arrays in files.values():
         arrays.pop("info/qpos", None)
     return raw_npz.write_folder(tmp_path / "raw", files)
-
-
-@pytest.mark.slow
-def test_any_episodes_there_and_back(tmp_path):
-    raw = sample(tmp_path)
-    options = {"observation": "observation/joints"}
-    made = rlds.sources.export(raw, "d3rlpy", tmp_path / "made.h5", **options)
-    assert made.num_episodes == 5
-    for one, two in zip(rlds.sources.open(raw), rlds.sources.open(made.path), strict=True):
-        assert [*differences(one, two)] == []
-    with pytest.raises(ValueError, match=r"'speed' is not an array of numbers"):
-        rlds.sources.export(raw, "d3rlpy", tmp_path / "other.h5", observation="speed")
 
 
 @pytest.mark.slow

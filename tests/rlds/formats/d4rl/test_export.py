@@ -7,7 +7,7 @@ from raw_d4rl_pybullet import write_pybullet
 
 import rlds.sources
 from rlds.editing import Trim
-from rlds.sources.exporting import differences
+from rlds.sources.testing import differences
 
 # Some families have none; see the tests of the source.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")
@@ -107,17 +107,6 @@ def test_readers_that_take_row_i_of_every_array_read_exports(tmp_path):
         assert all(np.shape(row["rewards"]) == () for row in rows)
         for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
             assert not [*differences(one, two)]
-
-
-def test_exports_whose_sidecar_is_in_arrays_are_read(tmp_path):
-    path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
-    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
-    with h5py.File(made, "a") as file:
-        blocks = {name: [*group.values()] for name, group in file.pop("rlds").items()}
-        for name, groups in blocks.items():
-            file[f"rlds/{name}"] = np.concatenate([group.attrs["block"] for group in groups])
-    for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
-        assert not [*differences(one, two)]
 
 
 @pytest.mark.slow

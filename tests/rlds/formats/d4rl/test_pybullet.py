@@ -1,16 +1,13 @@
 import h5py
 import numpy as np
 import pytest
-from conversions import check_conversion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_d4rl_pybullet import write_pybullet
 
 import rlds.sources
 from rlds.formats.d4rl.pybullet import D4rlPybulletSource
-from rlds.sources import reading
-from rlds.sources.source import SourceError
-from tfds_builders.formats import RldsD4rlPybullet
+from rlds.sources import SourceError, reading
 
 
 def episodes(source):
@@ -79,18 +76,6 @@ def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
             np.testing.assert_array_equal(steps[field], episode.steps[field], strict=True)
         with pytest.raises(SourceError, match="field 'observations'"):
             reading.read_steps(source, "train", index, ["observation"])
-
-
-@pytest.mark.slow
-def test_conversion(tmp_path):
-    path = write_pybullet(tmp_path / "hopper-bullet-mixed-v0.hdf5", [4, 1000, 3], cut=True)
-    builder = check_conversion(
-        lambda: D4rlPybulletSource(path), tmp_path, builder=RldsD4rlPybullet, path=path
-    )
-    assert builder.info.metadata["conversion"]["splits"]["train"]["raw"] == {
-        "rows": 1009,
-        "terminals": 2,
-    }
 
 
 @pytest.mark.parametrize(

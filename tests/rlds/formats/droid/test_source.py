@@ -2,7 +2,6 @@
 
 import json
 
-import conversions
 import h5py
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import rlds.sources
 from rlds.formats.droid.source import DroidSource
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.model.nests import at, leaves_at
-from tfds_builders import RldsDroid
 
 # Failures come first: their folder does.
 ORDER = (1, 0, 2)
@@ -114,10 +112,3 @@ def test_what_is_missing_is_an_error_of_its_episode(tmp_path):
     assert episodes.columns(3, ["action"])["action"]["joint_velocity"].shape == (4, 7)
     with pytest.raises(FileNotFoundError, match=r"no trajectory\.h5 below it"):
         DroidSource(tmp_path / "LAB" / "nothing")
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    raw_droid.write_folder(tmp_path / "raw")
-    path = tmp_path / "raw"
-    conversions.check_conversion(lambda: DroidSource(path), tmp_path, builder=RldsDroid, path=path)

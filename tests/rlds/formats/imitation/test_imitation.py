@@ -3,13 +3,11 @@
 import json
 import pickle
 
-import conversions
 import numpy as np
 import pytest
 import raw_imitation
 
 import rlds.sources
-import tfds_builders
 from rlds.formats.imitation.source import ImitationSource
 from rlds.sources import reading
 from rlds.sources.source import SourceError
@@ -61,11 +59,3 @@ def test_damaged_folders(tmp_path):
     file.write_bytes(file.read_bytes()[:900])
     with pytest.raises(SourceError, match="cannot be read"):
         ImitationSource(path)
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_imitation.write(tmp_path / "a")
-    conversions.check_conversion(
-        lambda: ImitationSource(path), tmp_path, builder=tfds_builders.RldsImitation, path=path
-    )

@@ -9,8 +9,8 @@ from filmed_robot import FilmedSource
 from lerobot_layout import check_layout
 
 import rlds.sources
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import differences, export
+from rlds.sources import Episodes, export
+from rlds.sources.testing import differences
 from rlds.video.container import Clip, VideoFile, packets_of
 from rlds.video.decoding import ClipReader
 

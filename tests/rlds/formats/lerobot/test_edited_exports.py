@@ -15,7 +15,8 @@ import rlds.sources
 from rlds.editing import Delete, Describe, Merge, Trim
 from rlds.formats.lerobot import dataset_files
 from rlds.formats.lerobot.rlds_rows import RldsRows
-from rlds.sources.exporting import differences, export
+from rlds.sources import export
+from rlds.sources.testing import differences
 from rlds.video.container import Clip, VideoFile, packets_of
 from rlds_ecosystem.model.nests import leaves_at
 

@@ -17,12 +17,10 @@ import rlds.sources
 from rlds.editing import Drop, Rename
 from rlds.feeds.compat.gr00t import ShardedSingleStepDataset
 from rlds.formats.lerobot.export import LeRobotExport
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import differences, export
-from rlds.sources.source import SourceError
+from rlds.sources import Episodes, Field, SourceError, export
+from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
 from rlds.video.container import VideoFile
-from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import FrameEncoder
 

@@ -17,9 +17,7 @@ from rlds.editing import Delete, Drop, Merge, Set, Trim
 from rlds.formats.lerobot.language import STYLES, SUBTASKS
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.labels import labelled
-from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import export
-from rlds.sources.source import SourceError
+from rlds.sources import Episodes, SourceError, export
 
 # As `lerobot-annotate` writes them; times are those of rows 0, 2 and 5.
 SAID = [
@@ -168,7 +166,7 @@ def test_labels_become_a_column_of_language(tmp_path, write):
     places = {place.field: place.place for place in made.placements}
     assert places["steps/label/subtask"] == "language_persistent"
     assert places["steps/label/slip"] == "label.slip"
-    assert not (tmp_path / "made/meta/rlds/rlds.tfrecord").exists()
+    assert not (tmp_path / "made/.rlds/columns").exists()
     for old, new in zip(before, rlds.sources.open(tmp_path / "made"), strict=True):
         texts = new.steps["language"]
         assert texts["subtask"].tolist() == old.steps["label"]["subtask"].tolist()

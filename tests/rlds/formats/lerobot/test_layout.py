@@ -7,7 +7,7 @@ import pytest
 import raw_lerobot as raw
 
 from rlds.formats.lerobot.layout import Feature, Info, step_paths, task_path
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 def test_paths_of_features():

@@ -20,8 +20,8 @@ import rlds.sources
 from rlds.editing import Add, Delete, Drop, Merge, Rename, Trim
 from rlds.formats.lerobot.dataset_files import DatasetFiles
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources.exporting import export, prepare, write_export
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError, export
+from rlds.sources.exporting import prepare, write_export
 from rlds.video.container import Clip, packets_of
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.model.nests import at, leaves_at
@@ -444,7 +444,7 @@ def test_fields_that_an_edit_renames_drops_and_adds(tmp_path):
     }
     expected["speed"] = {"dtype": "float32", "shape": [1], "names": None}
     assert after["features"] == expected
-    assert not (made / "meta/rlds/rlds.tfrecord").exists()
+    assert not (made / ".rlds/columns").exists()
     assert sorted(folder.name for folder in (made / "videos").iterdir()) == [front]
     for old, new in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
         columns, again = (dict(leaves_at(episode.steps, None)) for episode in (old, new))
@@ -492,7 +492,7 @@ def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path
     assert [*itertools.chain(*done[0])] == [*itertools.chain(*done[1])]
     assert_same_rows(rows_and_frames(path), rows_and_frames(tmp_path / "made"))
     rlds.edit(tmp_path / "made", Drop("grade"), Delete(episodes=[0]))
-    assert not (tmp_path / "made/meta/rlds/rlds.tfrecord").exists()  # It fits LeRobot again.
+    assert not (tmp_path / "made/.rlds/columns").exists()  # It fits LeRobot again.
     but = ("episode_index", "index")
     assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
 
@@ -654,7 +654,7 @@ def test_columns_of_numbers_of_tasks_by_way_of_other_formats(tmp_path, form, suf
     for file, name in zip(made, ("first", "second")):
         rlds.edit(file, *counted, to=tmp_path / f"{name}{suffix}")
         export(tmp_path / f"{name}{suffix}", "lerobot", tmp_path / name)
-        assert (tmp_path / name / "meta/rlds/rlds.tfrecord").exists()
+        assert (tmp_path / name / ".rlds/columns").exists()
     merge = Merge([tmp_path / "second"])
     rlds.edit(tmp_path / "first", merge, Delete(episodes=[0]), to=tmp_path / "merged")
     found = raw.texts_of_rows(tmp_path / "merged", [TASK, TEXT, VALID])

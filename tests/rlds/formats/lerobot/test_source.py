@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pickle
 import subprocess
 import sys
 
@@ -20,9 +19,9 @@ import rlds.feeds
 import rlds.sources
 from rlds.formats.lerobot.layout import episode_key, step_paths
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources import Episodes, reading
+from rlds.sources import DamagedEpisode, SourceError, reading
 from rlds.sources.encoded_frames import with_video
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources.testing import check_source
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.model.nests import leaves_at
 
@@ -102,20 +101,7 @@ def test_all_that_is_there(tmp_path, version):
 
 
 def test_no_more_than_what_is_wanted(tmp_path):
-    source = pickle.loads(pickle.dumps(LeRobotSource(raw.write_v3(tmp_path, row_groups=False))))
-    data = raw.episodes()
-    expected = expected_steps(data[1])
-    for fields in (
-        ["action"],
-        ["language_instruction", "is_last"],
-        ["observation/grid", "image_file"],
-    ):
-        paths = [path for path in expected if any(path.startswith(field) for field in fields)]
-        episodes = Episodes(source)
-        check_steps(episodes.columns(1, fields), {path: expected[path] for path in paths})
-        found = episodes.columns(1, fields, 2, 4)
-        check_steps(found, {path: expected[path][2:4] for path in paths})
-        assert len(reading.read_steps(source, "train", 1, ["action"], slice(3, 99))["action"]) == 2
+    check_source(LeRobotSource(raw.write_v3(tmp_path, row_groups=False)))
 
 
 def test_pandas_is_not_loaded(tmp_path):

@@ -5,15 +5,17 @@ import json
 import dm_env
 import numpy as np
 import pytest
+from recorded_episodes import write_episode
 from robot_source import RobotSource
 
 import envlogger
 import rlds
-from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter
+from envlogger import RiegeliBackendWriter
 from envlogger.backends.riegeli_files.assembler import LogAssembler
 from envlogger.errors import EnvLoggerError
-from rlds.editing import Delete, Set, Trim
-from rlds.sources.exporting import differences, export
+from rlds.editing import Add, Delete, Drop, Set, Trim
+from rlds.sources import export
+from rlds.sources.testing import differences
 
 FIRST, MID, LAST = dm_env.StepType
 
@@ -97,6 +99,22 @@ def test_what_changes_is_recorded_anew(log, tmp_path):
     assert [len(episode) for episode in found] == [3, 4, 5, 6, 7, 8, 2, 10, 11, 12]
     assert list(differences(before[2], found[2], {"note"})) == []
     assert found[6]["observation"]["pose"]["0"].tolist() == [[1, 6], [2, 6]]
+    assert "('pose', (array(" in again[2][0]
+
+
+def test_where_custom_data_changes_the_environment_stays_as_recorded(tmp_path):
+    write_episode(tmp_path / "log", 4)
+    tags = [False, True, False, False]
+    changes = Drop("image"), Add("steps/tag:b", lambda _: tags)
+    rlds.edit(tmp_path / "log", *changes, to=tmp_path / "x")
+    with envlogger.Reader(tmp_path / "log") as reader, envlogger.Reader(tmp_path / "x") as made:
+        assert made.observation_spec() == reader.observation_spec()
+        assert made.action_spec().num_values == 4
+        assert made.episode_metadata()[0] == reader.episode_metadata()[0]
+        for before, after, tag in zip(reader.episodes[0], made.episodes[0], tags, strict=True):
+            assert repr(after[:2]) == repr(before[:2])
+            kept = {name: each for name, each in before.custom_data.items() if name != "image"}
+            assert after.custom_data == {**kept, "tag:b": tag}
 
 
 def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):

@@ -2,17 +2,14 @@
 
 import json
 
-import conversions
 import h5py
 import numpy as np
 import pytest
 import raw_maniskill
 
 import rlds.sources
-from rlds.formats.maniskill.source import ManiSkillSource
 from rlds.sources.source import SourceError
 from rlds_ecosystem.model.nests import at
-from tfds_builders import RldsManiskill
 
 KINDS = {
     "ManiSkill 3": {},
@@ -132,11 +129,3 @@ def test_files_that_cannot_be_opened(tmp_path):
         rlds.sources.open(path, format="maniskill")
     with pytest.raises(FileNotFoundError, match=r"has no \.h5 file, or several"):
         rlds.sources.open(tmp_path / "none", format="maniskill")
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_maniskill.write(tmp_path / "raw" / "t.h5")
-    conversions.check_conversion(
-        lambda: ManiSkillSource(path), tmp_path, builder=RldsManiskill, path=path
-    )

@@ -1,6 +1,7 @@
 """Episodes of any source as Minari datasets, and back, without TensorFlow."""
 
 import json
+import shutil
 
 import minari
 import numpy as np
@@ -48,9 +49,11 @@ def test_what_minari_has_changed_since(tmp_path):
     rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
     rlds.sources.export(raw, "minari", tmp_path / "more-v0")
     described = json.loads((tmp_path / "npz-v0/data/metadata.json").read_text())
-    (tmp_path / "npz-v0/data/rlds/rlds.tfrecord").write_bytes(b"")
+    file = tmp_path / "npz-v0/.rlds/about.json"
+    file.write_text(file.read_text().replace('"episodes": 3', '"episodes": 2'))
     assert described["total_episodes"] == 3
-    assert "terminations" in rlds.sources.open(tmp_path / "npz-v0").spec["steps"]
+    with pytest.warns(UserWarning, match="it has 2 episodes, and the data 3"):
+        assert "terminations" in rlds.sources.open(tmp_path / "npz-v0").spec["steps"]
     assert "terminations" not in rlds.sources.open(tmp_path / "more-v0").spec["steps"]
 
 
@@ -71,10 +74,9 @@ def test_chosen_episodes_keep_their_order(tmp_path):
     raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
     # What makes the episodes those of Minari, with the numbers that they had there.
-    for file in (tmp_path / "npz-v0/data/rlds").iterdir():
-        file.unlink()
-    (tmp_path / "npz-v0/data/rlds").rmdir()
-    chosen = rlds.sources.open(tmp_path / "npz-v0").select([2, 0])
+    shutil.rmtree(tmp_path / "npz-v0/.rlds")
+    with pytest.warns(UserWarning, match="it is missing. The data has a sidecar"):
+        chosen = rlds.sources.open(tmp_path / "npz-v0").select([2, 0])
     made = rlds.sources.export(chosen, "minari", tmp_path / "some-v0")
     rewards = [episode.steps["reward"].tolist() for episode in rlds.sources.open(made.path)]
     assert rewards == [episode.steps["reward"].tolist() for episode in chosen]

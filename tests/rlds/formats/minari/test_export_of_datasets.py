@@ -20,7 +20,7 @@ import rlds.sources
 from rlds.formats.minari.source import MinariSource
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import differences
+from rlds.sources.testing import differences
 from rlds.tfds import DatasetConfig, EpisodeWriter
 
 FORMATS = ["hdf5", "arrow", "parquet"]

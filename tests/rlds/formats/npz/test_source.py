@@ -4,7 +4,6 @@ import io
 import os
 import zipfile
 
-import conversions
 import numpy as np
 import pytest
 import raw_npz
@@ -14,9 +13,9 @@ import tree
 import rlds
 import rlds.sources
 from rlds.formats.npz.source import NpzSource
-from rlds.sources import reading
-from rlds.sources.source import SourceError
-from rlds_ecosystem import nests, stores
+from rlds.sources import SourceError, reading
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model import nests
 
 
 def check_episode(episode, file):
@@ -77,13 +76,6 @@ def test_a_folder_in_a_store(tmp_path):
         for file in (tmp_path / "here").iterdir():
             stores.copy_file(file, f"{path}/{file.name}")
         check_folder(path, tmp_path / "here")
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    builder = conversions.check_conversion(lambda: NpzSource(path), tmp_path)
-    assert builder.info.splits["train"].num_examples == 3
 
 
 def one(tmp_path, **arrays):
@@ -408,7 +400,7 @@ def test_zip_files_that_are_no_episodes(tmp_path):
         with zipfile.ZipFile(file, "a") as archive:
             archive.writestr(name, archive.read("action.npy") if content is None else content)
         with pytest.raises(SourceError, match=message):
-            NpzSource(file).fields.episode
+            _ = NpzSource(file).fields.episode
     with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("action.npy", b"")
     with pytest.raises(SourceError, match=r"'action\.npy': compressed by method 14 of zip"):
@@ -416,14 +408,14 @@ def test_zip_files_that_are_no_episodes(tmp_path):
 
 
 def test_what_is_recognized(tmp_path):
-    assert not NpzSource.recognizes(tmp_path)
+    assert not rlds.sources.formats()["npz"].recognizes(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"has no \.npz files"):
         NpzSource(tmp_path)
     (tmp_path / ".hidden.npz").write_bytes(b"")
     (tmp_path / "folder.npz").mkdir()
-    assert not NpzSource.recognizes(tmp_path)
+    assert not rlds.sources.formats()["npz"].recognizes(tmp_path)
     np.savez(tmp_path / "a.npz", mean=np.zeros(2), std=np.zeros(2))
-    assert not NpzSource.recognizes(tmp_path)
+    assert not rlds.sources.formats()["npz"].recognizes(tmp_path)
     with pytest.raises(SourceError, match="unknown format"):
         rlds.sources.open(tmp_path)
     with pytest.raises(
@@ -431,8 +423,8 @@ def test_what_is_recognized(tmp_path):
     ):
         rlds.sources.open(tmp_path, format="npz")
     np.savez(tmp_path / "a.npz", **{"observations": np.zeros(2), "actions/arm": np.zeros(2)})
-    assert NpzSource.recognizes(tmp_path)
-    assert NpzSource.recognizes(tmp_path / "a.npz")
+    assert rlds.sources.formats()["npz"].recognizes(tmp_path)
+    assert rlds.sources.formats()["npz"].recognizes(tmp_path / "a.npz")
     assert len(rlds.sources.open(tmp_path / "a.npz")) == 1
     os.rename(tmp_path / "a.npz", os.fsencode(tmp_path) + b"/\xff.npz")
     with pytest.raises(SourceError, match="UnicodeEncodeError"):

@@ -2,16 +2,14 @@
 
 import pickle
 
-import conversions
 import numpy as np
 import pytest
 import raw_ogbench
 
 import rlds.sources
-import tfds_builders
 from rlds.formats.ogbench.source import OGBenchSource
-from rlds.sources.exporting import differences
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
+from rlds.sources.testing import differences
 
 
 def check(episodes, raw):
@@ -83,11 +81,3 @@ def test_a_file_that_is_cut_or_changes(tmp_path):
         OGBenchSource(path)
     with pytest.raises(SourceError, match="changed"):
         pickle.loads(pickle.dumps(episodes)).episode(0)
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_ogbench.write(tmp_path / "raw")
-    conversions.check_conversion(
-        lambda: OGBenchSource(path), tmp_path, builder=tfds_builders.RldsOgbench, path=path
-    )

@@ -4,10 +4,9 @@ import raw_rlu
 import tensorflow as tf
 
 from rlds.formats.rlu.atari import RluAtariSource
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources import DamagedEpisode, SourceError
 from rlds.tfds import load
-from tfds_builders.builder import convert
-from tfds_builders.published import RldsRluAtari, RluConfig
+from tfds_builders import RldsRluAtari, RluConfig, convert
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import raw_rlu
 import tensorflow as tf
 
 from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 from rlds.tfds import load
-from tfds_builders.builder import convert
+from tfds_builders import convert
 
 SHAPE = (6, 4)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds.formats.rlu.control_suite import RluControlSuiteSource
-from rlds.sources.source import DamagedEpisode
+from rlds.sources import DamagedEpisode
 
 
 def read(directory, raw, **kwargs):

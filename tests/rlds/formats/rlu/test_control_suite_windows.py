@@ -4,7 +4,7 @@ import raw_rlu
 import tensorflow as tf
 
 from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
-from tfds_builders.builder import convert
+from tfds_builders import convert
 
 
 def published_transition(record):

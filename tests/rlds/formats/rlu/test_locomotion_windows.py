@@ -4,8 +4,8 @@ import raw_rlu
 import tensorflow as tf
 
 from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
-from rlds.sources.source import SourceError
-from tfds_builders.builder import convert
+from rlds.sources import SourceError
+from tfds_builders import convert
 
 CAMERA = "observation/walker/egocentric_camera"
 SHAPE = (6, 5, 3)

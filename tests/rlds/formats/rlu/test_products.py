@@ -6,7 +6,7 @@ import raw_rlu
 
 import tfds_builders
 from rlds.formats.rlu.products import builder_for
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 RAW = {
     tfds_builders.RldsRluAtari: lambda: raw_rlu.atari_episodes(shape=(6, 4)),

@@ -1,7 +1,5 @@
 """What all products of RL Unplugged share. Each has its own file, too."""
 
-import pickle
-
 import numpy as np
 import pytest
 import raw_rlu
@@ -18,10 +16,8 @@ from rlds.formats.rlu.dmlab import RluDmlabSource
 from rlds.formats.rlu.locomotion import RluLocomotionSource
 from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
 from rlds.formats.rlu.rwrl import RluRwrlSource
-from rlds.sources.source import DamagedEpisode, SourceError
-from tfds_builders.builder import convert
-from tfds_builders.features import features_of
-from tfds_builders.published import (
+from rlds.sources import DamagedEpisode, SourceError
+from tfds_builders import (
     RldsRluAtari,
     RldsRluAtariTransitions,
     RldsRluBsuite,
@@ -31,7 +27,9 @@ from tfds_builders.published import (
     RldsRluLocomotion,
     RldsRluLocomotionWindows,
     RldsRluRwrl,
+    convert,
 )
+from tfds_builders.features import features_of
 
 PRODUCTS = {
     "atari": (RluAtariSource, RldsRluAtari, raw_rlu.atari_episodes),
@@ -195,15 +193,6 @@ def test_keys_name_the_file_and_the_record(tmp_path):
     ]
     last = read(source)[-1].origin
     assert (last.file, last.begin, last.end) == ("train-00001-of-00002", 1, 2)
-
-
-def test_reading_goes_on_after_any_episode(tmp_path):
-    suite(tmp_path, num_files=1)
-    source = pickle.loads(pickle.dumps(RluControlSuiteSource(tmp_path)))
-    (part,) = source.parts("train")
-    keys = [episode.key for episode in read(source)]
-    for index, key in enumerate(keys):
-        assert [e.key for e in source.episodes("train", part, key)] == keys[index + 1 :]
 
 
 def test_files_can_be_given_one_by_one(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources import DamagedEpisode, SourceError
 
 
 def read(directory, raw, **kwargs):

@@ -13,7 +13,9 @@ import rlds.sources
 from rlds.editing import Set
 from rlds.formats.robomimic.source import RobomimicSource
 from rlds.raw_files.input_files import natural_order
-from rlds.sources.exporting import differences, export, prepare
+from rlds.sources import export
+from rlds.sources.exporting import prepare
+from rlds.sources.testing import differences
 
 DAMAGED = "demo_2"
 
@@ -25,20 +27,6 @@ def check_comes_back(path, made, **options):
     metadata = dict(rlds.sources.open(made).metadata)
     assert metadata.pop("lineage")["from"][0]["format"] == "robomimic"
     assert metadata == before.metadata
-
-
-@pytest.mark.parametrize("name", [*raw.DIALECTS, "shifted"])
-def test_all_values_of_a_dialect_come_back(tmp_path, name):
-    options = {"alignment": "shift"} if name == "shifted" else {}
-    path = raw.DIALECTS[name if not options else "libero"](tmp_path / f"{name}.hdf5")
-    made = export(path, "robomimic", tmp_path / "made.hdf5", source_options=options).path
-    check_comes_back(path, made, **options)
-
-
-@pytest.mark.slow
-def test_a_folder_comes_back_as_a_file(tmp_path):
-    folder = raw.libero_folder(tmp_path / "libero")
-    check_comes_back(folder, export(folder, "robomimic", tmp_path / "made.hdf5").path)
 
 
 def test_values_are_where_robomimic_has_them(tmp_path):

@@ -343,7 +343,7 @@ def test_what_is_not_of_this_format(tmp_path):
     path = tmp_path / "a.hdf5"
     with h5py.File(path, "w") as file:
         file["data/0/positions"] = np.zeros(3)
-    assert not RobomimicSource.recognizes(path)
+    assert not rlds.sources.formats()["robomimic"].recognizes(path)
     with pytest.raises(SourceError, match="field 'actions': missing"):
         RobomimicSource(path)
     with pytest.raises(ValueError, match="expected one of isaac_lab"):
@@ -364,22 +364,6 @@ def test_arrays_of_the_episode_that_look_like_steps(tmp_path):
 
 
 # --- Conversion ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["robomimic", "folder"])
-def test_conversion(tmp_path, name):
-    import conversions
-
-    import tfds_builders
-
-    (tmp_path / "made").mkdir()
-    write = raw.libero_folder if name == "folder" else raw.robomimic
-    path = write(tmp_path / "raw.hdf5")
-    builder = tfds_builders.RldsRobomimic
-    conversions.check_conversion(
-        lambda: RobomimicSource(path), tmp_path / "made", builder=builder, path=path
-    )
 
 
 @pytest.mark.slow

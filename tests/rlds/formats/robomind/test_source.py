@@ -2,7 +2,6 @@
 
 import io
 
-import conversions
 import h5py
 import numpy as np
 import PIL.Image
@@ -10,9 +9,7 @@ import pytest
 import raw_robomind
 
 import rlds.sources
-from rlds.formats.robomind.source import RoboMindSource
-from rlds.sources.source import SourceError
-from tfds_builders import RldsRobomind
+from rlds.sources import SourceError
 
 
 def file_of(root, split, name, task=raw_robomind.TASK):
@@ -108,11 +105,3 @@ def test_a_file_that_is_missing_is_a_damaged_episode(tmp_path):
         check_episode(episodes[1], file_of(root, "train", "1014_2"))
     with pytest.raises(FileNotFoundError, match="has no files success_episodes/"):
         rlds.sources.open(tmp_path / "nothing", format="robomind")
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    root = raw_robomind.write_folder(tmp_path / "raw", raw=True)
-    conversions.check_conversion(
-        lambda: RoboMindSource(root), tmp_path, builder=RldsRobomind, path=root
-    )

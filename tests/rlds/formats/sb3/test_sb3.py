@@ -3,7 +3,6 @@
 import pickle
 import warnings
 
-import conversions
 import foreign_readers
 import numpy as np
 import pytest
@@ -11,9 +10,8 @@ import raw_sb3
 from gymnasium import spaces
 
 import rlds.sources
-import tfds_builders
 from rlds.formats.sb3.source import Sb3Source
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 def episodes_of(added, size):
@@ -193,11 +191,3 @@ print(json.dumps(int(buffer.pos)))
     ]
     assert episodes[0].truncated
     assert episodes[2].steps["observation"][:, 0].tolist() == [21, 27, 33, 39, 45, 51, 57]
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_sb3.write(tmp_path / "a.pkl")
-    conversions.check_conversion(
-        lambda: Sb3Source(path), tmp_path, builder=tfds_builders.RldsSb3, path=path
-    )

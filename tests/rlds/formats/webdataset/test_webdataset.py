@@ -4,7 +4,6 @@ import io
 import json
 import tarfile
 
-import conversions
 import numpy as np
 import pytest
 import raw_npz
@@ -12,7 +11,6 @@ import raw_webdataset
 from webdataset import autodecode, tariterators
 
 import rlds.sources
-import tfds_builders
 from rlds.formats.npz.source import NpzSource
 from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.sources import reading
@@ -266,11 +264,3 @@ def test_images_and_clips_stay_files(tmp_path):
         assert b"a pickle" not in sample["rlds.bin"]
     found = json.loads((tmp_path / "clips" / "features.json").read_text())
     assert found["steps"]["action"] == {"dtype": "float32", "shape": [2]}
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_webdataset.write_episodes(tmp_path / "raw")
-    conversions.check_conversion(
-        lambda: WebdatasetSource(path), tmp_path, builder=tfds_builders.RldsWebdataset, path=path
-    )

@@ -7,7 +7,6 @@ import shutil
 import zlib
 from pathlib import Path
 
-import conversions
 import imagecodecs
 import numcodecs
 import numpy as np
@@ -17,9 +16,8 @@ import videos
 import zarr
 
 import rlds.sources
-import tfds_builders
 from rlds.formats.zarr_buffers.source import ZarrSource
-from rlds.sources.source import SourceError
+from rlds.sources import SourceError
 
 
 def check_rows(episodes, raw, ends):
@@ -395,11 +393,3 @@ def test_texts_that_are_not_there(tmp_path, found):
     chunk.write_bytes(found.to_bytes(4, "little") + content[4:])
     with pytest.raises(SourceError, match=f"'data/text'.*{found} texts in .*expected 4"):
         rlds.sources.open(tmp_path / "a.zarr")[0]
-
-
-@pytest.mark.slow
-def test_a_conversion(tmp_path):
-    path = raw_zarr.write_umi(tmp_path / "dataset.zarr.zip")
-    conversions.check_conversion(
-        lambda: ZarrSource(path), tmp_path, builder=tfds_builders.RldsZarr, path=path
-    )

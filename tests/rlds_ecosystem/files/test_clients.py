@@ -139,7 +139,9 @@ def test_the_door(store):
     (root / "e").rmtree()
     assert [e.name for e in stores.list_directory(root)] == ["d-1-of-2", "text"]
     # Another process, with another memory of what is there.
-    code = f"from rlds_ecosystem.files import stores; stores.as_path('{root}/f/g').write_bytes(b'1')"
+    code = (
+        f"from rlds_ecosystem.files import stores; stores.as_path('{root}/f/g').write_bytes(b'1')"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, env=environment())
     assert [e.name for e in stores.list_directory(root)] == ["d-1-of-2", "f", "text"]
     assert (root / "f/g").read_bytes() == b"1"
@@ -169,7 +171,7 @@ def run(*arguments):
 def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
     log, data = store.directory(), store.directory()
     folder = Path(__file__).parent
-    code = _RECORDER.format(url=log, folders=[str(folder), str(folder.parent / "support")])
+    code = _RECORDER.format(url=log, folders=[str(folder), str(folder.parents[1] / "support")])
     arguments = [sys.executable, "-c", textwrap.dedent(code)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment()) as recorder:
         assert recorder.stdout.readline() == b"recorded\n"

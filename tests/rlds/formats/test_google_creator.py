@@ -20,11 +20,9 @@ from rlds.formats.google_creator.pickles import NAMES
 from rlds.formats.google_creator.source import RldsCreatorSource
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
-from rlds.sources import reading
-from rlds.sources.source import DamagedEpisode, SourceError
+from rlds.sources import DamagedEpisode, SourceError, reading
 from rlds.tfds import load
-from tfds_builders.builder import convert
-from tfds_builders.formats import RldsCreator
+from tfds_builders import RldsCreator, convert
 
 tfds.disable_progress_bar()
 

@@ -130,7 +130,7 @@ _ENDED = """
 import os, sys
 import numpy as np
 sys.path.insert(0, {folder!r})
-from test_lerobot import play, recorder
+from test_recorder import play, recorder
 env = recorder({path!r})
 for number in range(3):
     play(env, number)
@@ -163,7 +163,7 @@ _NOT_CLOSED = """
 import sys
 import numpy as np
 sys.path.insert(0, {folder!r})
-from test_lerobot import play, recorder
+from test_recorder import play, recorder
 env = recorder({path!r})
 for number in range(3):
     play(env, number)
@@ -309,7 +309,7 @@ _SCRIPT = """
     import sys
     sys.path.insert(0, {support!r})
     sys.path.insert(0, {folder!r})
-    from test_lerobot import play, recorder
+    from test_recorder import play, recorder
     with recorder({path!r}) as env:
         for number in range(1000):
             play(env, number)

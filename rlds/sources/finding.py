@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from rlds.sources.registry import formats
+
 __all__ = [
     "find_datasets",
     "is_of_datasets",
@@ -13,13 +15,6 @@ __all__ = [
     "several_datasets",
 ]
 
-# Files by which the folder of a dataset is recognized, without asking every format.
-_MARKS = {
-    "dataset_info.json": "tfds",
-    "metadata.riegeli": "envlogger",
-    "data/metadata.json": "minari",
-    "meta/info.json": "lerobot",
-}
 _SHOWN = 4
 
 
@@ -27,7 +22,11 @@ def marked_formats(directory: str) -> list[str]:
     """Returns the formats of datasets of this machine that have a file of theirs in a folder."""
     if is_of_datasets(directory):
         return []
-    return [f for mark, f in _MARKS.items() if os.path.exists(os.path.join(directory, mark))]
+    return [
+        name
+        for name, format in formats().items()
+        if format.mark and os.path.exists(os.path.join(directory, format.mark))
+    ]
 
 
 def marked_format(directory: str) -> str | None:

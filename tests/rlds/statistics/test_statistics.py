@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds.statistics import Statistics, compute_statistics
+from rlds.statistics import compute_statistics
+from rlds.transformations import Statistics
 
 
 def episode(length: int, seed: int = 0, **fields: Any) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""Sidecars of earlier releases: a `tf.train.Example` for each episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import rlds
+import tfds_files
+from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED
+from rlds.sources.sidecar_columns import EPISODE, EPISODES, FILE, FINAL, KEY, STEPS, USUAL, Row
+from rlds.sources.stored_features import as_features
+from rlds_ecosystem.model.fields import Field
+from tfds_files.features import Dataset, Features, Image, images_as_bytes
+
+__all__ = ["OlderRows"]
+
+_KEY = rlds.metadata.EPISODE_ID
+_NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
+# How long an episode is, and its key.
+_OUTLINE = (_KEY, _NUM_STEPS, rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
+
+
+class OlderRows:
+    """Reads the examples of a sidecar as rows of its columns.
+
+    Args:
+      steps: The fields of steps that are in them.
+      final: The fields of which they have the row of the final observation.
+      episode: The fields of episodes that are in them.
+      usual: Returns what follows from how an episode ends, see `Sidecar.usual`.
+    """
+
+    def __init__(
+        self,
+        steps: Mapping[str, Field],
+        final: Mapping[str, Field],
+        episode: Mapping[str, Field],
+        usual: Callable[[int, bool, bool], Mapping[str, np.ndarray]],
+    ) -> None:
+        self._usual = usual
+        children: dict[str, Any] = {
+            **as_features(
+                {
+                    **EPISODE_FIELDS,
+                    _NUM_STEPS: Field(np.int64),
+                    rlds.IS_TERMINAL: Field(np.bool_),
+                    _FLAGS: dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,))),
+                }
+            ),
+            _METADATA: _stored(episode),
+            _FINAL: Dataset(feature=_stored(final)),
+            rlds.STEPS: Dataset(feature=_stored(steps)),
+        }
+        features = Features(features=children)
+        self._decoder = tfds_files.ExampleDecoder(images_as_bytes(features))
+        self._outlines = tfds_files.ExampleDecoder(features, _OUTLINE)
+
+    def outline(self, data: bytes) -> Row:
+        """Reads the key of an example, and how long it is; decodes nothing else.
+
+        Raises:
+          ValueError: It is damaged.
+        """
+        found = self._outlines.decode(data)
+        known, terminal = (bool(found[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL))
+        facts = int(found[_NUM_STEPS]), 0, 0, 0, known, terminal, False, False
+        return {EPISODES: facts, KEY: [found[_KEY]]}
+
+    def row(self, data: bytes) -> Row:
+        """Reads an example.
+
+        Raises:
+          ValueError: It is damaged.
+        """
+        found = self._decoder.decode(data)
+        origin, num_steps = found[ORIGIN], int(found[_NUM_STEPS])
+        known, terminal = (bool(found[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL))
+        steps, final = dict(found.get(rlds.STEPS, {})), found.get(_FINAL, {})
+        others = dict(found[_FLAGS])
+        usual = self._usual(num_steps, known, terminal)
+        if rlds.DISCOUNT in usual:
+            column = steps.pop(rlds.DISCOUNT)
+            is_usual = np.array_equal(column, usual[rlds.DISCOUNT])
+            others[rlds.DISCOUNT] = column[:0] if is_usual else column
+        num_final = next((len(column) for column in final.values()), 0)
+        facts = num_steps, num_final, int(origin["begin"]), int(origin["end"])
+        return {
+            EPISODES: (*facts, known, terminal, bool(found[TRUNCATED]), bool(found[COMPLETE])),
+            KEY: [found[_KEY]],
+            FILE: [origin["file"]],
+            **{USUAL + name: [column] for name, column in others.items()},
+            **{EPISODE + path: [value] for path, value in found.get(_METADATA, {}).items()},
+            **{FINAL + path: column for path, column in final.items()},
+            **{STEPS + path: column for path, column in steps.items()},
+        }
+
+
+def _stored(fields: Mapping[str, Field]) -> Features:
+    """How fields were kept: image files as they are, all else as plain values."""
+    images = {
+        path: Image(shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding)
+        for path, field in fields.items()
+        if field.encoding
+    }
+    others = {p: as_features({"": field})[""] for p, field in fields.items() if not field.encoding}
+    return Features(features={**images, **others})

@@ -1,0 +1,204 @@
+"""Checks for tests of sources and exports, also of your own.
+
+    source = ArmSource("runs")
+    rlds.sources.testing.check_source(source)
+    rlds.sources.testing.check_export("lerobot", Episodes(source), tmp_path / "exported")
+
+They read everything twice or more: give them a few short episodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pickle
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.sources.digests import difference, differences
+from rlds.sources.episode_fields import EPISODE_FIELDS, as_converted, fields_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.exporting import Exported, prepare, write_export
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.source import AnySource, Source, SourceEpisode
+from rlds.validation import validate
+from rlds_ecosystem.model.fields import match_columns
+from rlds_ecosystem.model.nests import at, leaves_at, nest, root_of
+
+__all__ = ["check_export", "check_source", "differences"]
+
+_INEXACT = ("changed", "lost", "renumbered")
+
+
+def check_source(source: AnySource) -> None:
+    """Checks that a source keeps its contract, by reading all its episodes in several ways.
+
+    * A pickled copy gives the same episodes, and so does reading again, out of order.
+    * Keys are unique in a split. Keys and lengths that it gives without reading are right.
+    * Episodes have the declared fields, of the declared dtypes and shapes, and no others.
+    * Some fields of some rows are those of the complete episode.
+    * The flags are at their places, and only an episode without a terminal state is truncated.
+    * Metadata and options are JSON. The counts of the episodes add up to the totals.
+
+    Args:
+      source: The source, with sound episodes.
+
+    Raises:
+      AssertionError: It does not; says where, what it gave, and what was expected.
+      SourceError: An episode is damaged, or does not fit its fields.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> directory = Path(tempfile.mkdtemp())
+    >>> arrays = {"observation": np.eye(3), "action": np.ones((2, 1)), "terminal": True}
+    >>> np.savez(directory / "0.npz", **arrays)
+    >>> episodes = open_episodes(directory)
+    >>> check_source(episodes.source)
+    """
+    for name, content in (("options", source.about.options), ("metadata", source.about.metadata)):
+        _equal(name, content, json.loads(json.dumps(content)), "what JSON gives back")
+    copy = pickle.loads(pickle.dumps(source))
+    files = [os.fspath(file) for file in source.inputs()]
+    found = [os.fspath(file) for file in copy.inputs()]
+    _equal("files of a pickled copy", found, files, "those of the source")
+    for split in source.splits:
+        episodes = list(Episodes(source, split))
+        where = f"split {split!r}"
+        keys = [episode.key for episode in episodes]
+        _equal(f"{where}, keys", sorted({*keys}), sorted(keys), "keys that are unique")
+        _check_facts(Episodes(source, split), episodes, where)
+        _check_again(Episodes(copy, split), episodes, where)
+        for number, episode in enumerate(episodes):
+            place = f"{where}, episode {number} ({episode.key})"
+            _check_episode(Episodes(source, split), episode, place)
+            _check_cuts(Episodes(source, split), number, episode, place)
+        totals = source.can.totals(split) if source.can.totals else {}
+        for name, total in totals.items():
+            counted = sum(episode.counts.get(name, 0) for episode in episodes)
+            _equal(f"{where}, counts of {name!r}", counted, total, "the total")
+
+
+def check_export(
+    format: str,
+    episodes: Episodes,
+    path: Path,
+    *,
+    changed: Collection[str] = (),
+    **options: Any,
+) -> Exported:
+    """Checks that an export keeps episodes, by reading back what it writes.
+
+    Its placements name each field once. Every field that is not among `changed` comes back bit by
+    bit, with the keys and the facts of its episode.
+
+    Args:
+      format: The format to write.
+      episodes: The episodes.
+      path: Where to write it.
+      changed: The fields that the format may change or lose, such as `steps/action`.
+      **options: Options of the export.
+
+    Returns:
+      What the export has made.
+
+    Raises:
+      AssertionError: It does not keep them; says where, and how they differ.
+      ValueError: The format cannot hold the episodes.
+    """
+    writer = prepare(episodes, format, **options)
+    placed = [placement.field for placement in writer.placements()]
+    given = {*episodes.source.fields.flags, *EPISODE_FIELDS}
+    fields = [
+        path
+        for path, _ in leaves_at(episodes.spec, None)
+        if root_of(path.removeprefix(f"{rlds.STEPS}/")) not in given
+    ]
+    _equal(f"{format}, placements", sorted(placed), sorted({*placed}), "each field once")
+    if missing := {*fields} - {*placed}:
+        raise AssertionError(f"{format}, placements: nothing about {sorted(missing)}")
+    made = write_export(writer, path, allow_loss=bool(changed))
+    inexact = [placement for placement in made.placements if placement.how in _INEXACT]
+    if surprising := [str(found) for found in inexact if found.field not in changed]:
+        raise AssertionError(f"{format}, placements: {surprising}, expected no such change")
+    back = open_episodes(path, "all", format=format, **writer.read_options())
+    _equal(f"{format}, read back", len(back), len(episodes), "the number of episodes written")
+    for number, (episode, other) in enumerate(zip(episodes, back)):
+        before, after = (writer.compared(as_converted(each)) for each in (episode, other))
+        _same(f"{format}, episode {number}", before, after, {*changed, *writer.unchecked})
+    return made
+
+
+def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
+    """Checks what a source gives without reading episodes."""
+    source = episodes.source
+    _equal(f"{where}, number of episodes", len(episodes), len(read), "as many as were read")
+    outlines = [episode.outline for episode in read]
+    _equal(f"{where}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
+    for name, column in (known._asdict() if (known := episodes.lengths()) else {}).items():
+        expected = [getattr(outline, name) for outline in outlines]
+        found = expected if column is None else column.tolist()
+        _equal(f"{where}, all of {name}", found, expected, "those of the episodes")
+    if isinstance(source, Source):
+        keys = [source.key(*episodes.place(number)) for number in range(len(read))]
+        _equal(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")
+
+
+def _check_again(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
+    """Checks that a copy gives the same, from the last episode to the first."""
+    for number in reversed(range(len(read))):
+        place = f"{where}, episode {number} of a pickled copy"
+        _same(place, read[number], episodes.episode(number))
+
+
+def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> None:
+    """Checks the fields of an episode, its flags and its facts."""
+    spec = episodes.spec
+    declared = sorted(path for path, _ in leaves_at(spec.pop(rlds.STEPS), None))
+    found = sorted(path for path, _ in leaves_at(episode.steps, None))
+    _equal(f"{where}, fields of steps", found, declared, "the declared ones")
+    values = {path: _in_a_row(value) for path, value in leaves_at(fields_of(episode), None)}
+    match_columns(nest(values), spec, rows=1, where=f"{where}, ")
+    flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
+    report = validate([{rlds.STEPS: flags}])
+    _equal(where, list(map(str, report.violations)), [], "no violations")
+    is_terminal = any(flags.get(rlds.IS_TERMINAL, ()))
+    if is_terminal and episode.truncated:
+        raise AssertionError(f"{where}: truncated, and yet its last step is terminal")
+
+
+def _check_cuts(episodes: Episodes, number: int, episode: SourceEpisode, where: str) -> None:
+    """Checks that reading some fields of some rows gives what the complete episode has."""
+    begin, end = len(episode) // 3, max(1, len(episode) - 1)
+    for path, column in leaves_at(episode.steps, None):
+        read = episodes.columns(number, [path], begin, end, decode_images=False)
+        wrong = difference(at(read, path), column[begin:end])
+        _equal(f"{where}, steps {begin} to {end} of {path!r}", wrong, None, "those of all steps")
+    glance = as_converted(episodes.peek(number))
+    _same(f"{where}, without steps", _bare(as_converted(episode)), _bare(glance))
+
+
+def _bare(episode: SourceEpisode) -> SourceEpisode:
+    return dataclasses.replace(episode, steps={})
+
+
+def _in_a_row(value: Any) -> Any:
+    """Returns a value of an episode as a column of one row."""
+    if isinstance(value, str | bytes):
+        return np.array([value, None], object)[:1]
+    return np.asarray(value)[np.newaxis]
+
+
+def _same(
+    where: str, episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
+) -> None:
+    _equal(where, list(differences(episode, other, but)), [], "no differences")
+
+
+def _equal(where: str, found: Any, expected: Any, what: str) -> None:
+    if found != expected:
+        raise AssertionError(f"{where}: got {found}, expected {what}: {expected}")

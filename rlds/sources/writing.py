@@ -1,0 +1,461 @@
+"""An export: writes episodes in a format, and says first what becomes of each field.
+
+It says for each field where its format has it, before anything is written. What the format has no
+place for is kept beside its data, see `rlds.sources.sidecar`.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import rlds
+from rlds.raw_files.input_files import natural_order
+from rlds.sources import lineage, reading
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.registry import formats
+from rlds.sources.restored import RestoredSource
+from rlds.sources.sidecar import Sidecar
+from rlds.sources.source import (
+    FACTS,
+    Origin,
+    Outline,
+    Place,
+    Source,
+    SourceEpisode,
+    SourceError,
+    check_flags,
+    is_derived,
+)
+from rlds.sources.view import stored_at
+from rlds.video.fields import DEPTHS_OF_CODES
+from rlds_ecosystem.model.fields import BGR, Field
+from rlds_ecosystem.model.nests import leaves_at, nest
+
+__all__ = [
+    "PNGS",
+    "Export",
+    "Placement",
+    "Watch",
+    "as_it_was",
+    "check_arrays",
+    "encoding_of",
+    "is_array",
+    "pngs_of",
+    "sidecar_placements",
+    "with_arrays",
+    "without_transitions",
+]
+
+_PNG = "png"
+# How files are called that no format has a folder for.
+_SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
+# Why a field whose images are files is none of files when it is read back.
+PNGS = "the pixels of PNG files; the files are not kept"
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """What becomes of a field.
+
+    Attributes:
+      field: The path of a field of an episode, such as `steps/action`.
+      place: Where the format has it; empty if nowhere.
+      how: "exact" if the format holds it; "decoded" if it holds what was decoded from codes of
+        depths; "sidecar" if it is kept beside the data, where only this library reads it; "encoded"
+        if it becomes video, as was asked for; "renumbered" if it counts the rows, episodes or tasks
+        that are written; "changed" if its values become others; "lost" if nothing is left of it.
+      why: What changes, or why it is lost.
+    """
+
+    field: str
+    place: str
+    how: Literal["exact", "decoded", "encoded", "sidecar", "renumbered", "changed", "lost"]
+    why: str = ""
+
+    def with_reason(self, why: str) -> Placement:
+        """Returns a placement that says something more of what changes."""
+        return dataclasses.replace(self, why="; ".join(filter(None, [self.why, why])))
+
+    def __str__(self) -> str:
+        where = f" -> {self.place}" if self.place else ""
+        why = f": {self.why}" if self.why else ""
+        return f"{self.field}{where} ({self.how}{why})"
+
+
+class Watch:
+    """What is told of the episodes that an export writes; of nothing more than damage, here."""
+
+    def begin(self) -> None:
+        """Notes that the first episode comes next."""
+
+    def note(self, index: int, episode: SourceEpisode | Place) -> None:
+        """Notes the next episode that is written, or the place from which it is copied.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+
+    def leave_out(self, error: SourceError) -> None:
+        """Leaves out an episode that cannot be read, or raises the error."""
+        raise error
+
+
+class Export(abc.ABC):
+    """Writes episodes in a format.
+
+    Derived classes are made from episodes and options, and check there what can be checked without
+    reading an episode. `docs/own_format.md` shows one.
+
+    Args:
+      episodes: The episodes.
+
+    Attributes:
+      format: The name of the format, which `rlds.sources.open` has it by.
+      suffixes: With which of them the name of the file ends that it makes; none for a folder.
+      keeps_splits: Whether what it writes has the splits that the episodes are in.
+      statistics: Patterns of the names of files that others keep in the folder of a dataset, and
+        that are wrong once it has other episodes.
+      needed_flags: The flags that the steps must have.
+      episodes: The episodes.
+      renumbers_copies: Whether episodes that are copied get the numbers of its tables of texts.
+      is_exact: Whether reading back what was written gives the same episodes, but for the fields
+        that change or are lost. If not, they are only counted.
+      unchecked: Paths of fields that reading back may give in another form: a video in another
+        container, say. Their values are not compared.
+      pngs: Fields of steps that are PNG files, of which the format gets the pixels.
+      order: In which order the episodes are written; None for that in which they are.
+      number: Which of the episodes `each` yielded last.
+      lineage: What is said of where they come from, see `rlds.sources.lineage`.
+      watch: What is told of the episodes as they are written.
+    """
+
+    format: ClassVar[str]
+    suffixes: tuple[str, ...] = ()
+    keeps_splits: ClassVar[bool] = False
+    renumbers_copies: ClassVar[bool] = False
+    statistics: ClassVar[Sequence[str]] = ()
+    needed_flags: ClassVar[Sequence[str]] = rlds.STEP_FLAGS
+    is_exact: bool = True
+    unchecked: Collection[str] = ()
+
+    def __init__(self, episodes: Episodes) -> None:
+        self.episodes = episodes
+        self.pngs: Mapping[str, Any] = {}
+        self.order: Sequence[int] | None = None
+        self.number = -1
+        self.lineage: Mapping[str, Any] | None = None
+        self.watch = Watch()
+
+    @classmethod
+    def part_name(cls, name: str) -> str:
+        """Returns what the file or the folder is called that has a part of the episodes."""
+        return name + next(iter(cls.suffixes), "")
+
+    @abc.abstractmethod
+    def placements(self) -> Sequence[Placement]:
+        """Returns what becomes of each field; reads no episode."""
+
+    @abc.abstractmethod
+    def write(self, path: Path) -> None:
+        """Writes all episodes, in their order.
+
+        Args:
+          path: The file or the folder, at which there is nothing yet.
+
+        Raises:
+          SourceError: An episode cannot be read.
+          ValueError: The format cannot hold an episode.
+        """
+
+    def check_target(self, path: str | os.PathLike[str]) -> None:
+        """Checks the place where it is to be, before anything is written.
+
+        Raises:
+          ValueError: The format cannot be there: it is a file, and not a folder, or vice versa.
+        """
+        name = os.fspath(path)
+        if self.suffixes and not name.endswith(self.suffixes):
+            ends = " or ".join(self.suffixes)
+            raise ValueError(
+                f"{name!r}: {self.format} writes a file; choose a name that ends with {ends}"
+            )
+        if not self.suffixes and name.endswith(_SUFFIXES_OF_FILES):
+            raise ValueError(
+                f"{name!r}: {self.format} writes a folder; choose a name without a file suffix"
+            )
+
+    def why_unsupported(self, outline: Outline) -> str:
+        """Returns why the format cannot hold such an episode, and what to do; or nothing."""
+        del outline
+        return ""
+
+    def check(self, path: str | os.PathLike[str]) -> None:
+        """Checks the target, the flags, the first episode, and those known to be very short.
+
+        Raises:
+          ValueError: The format cannot be there, or cannot hold one.
+        """
+        self.check_target(path)
+        source = self.episodes.source
+        check_flags(source, self.needed_flags, self.format)
+        says_nothing = type(self).why_unsupported is Export.why_unsupported
+        if says_nothing or not isinstance(source, Source):
+            return
+        places = [self.episodes.place(index) for index in range(len(self.episodes))]
+        lengths = {split: reading.lengths(source, split) for split, _ in places}
+        for index, (split, number) in enumerate(places):
+            known = lengths[split]
+            if index and (known is None or known.num_steps[number] > 1):
+                continue
+            with contextlib.suppress(SourceError):  # Reading it says so.
+                if what := self.why_unsupported(reading.outline(source, split, number)):
+                    key = as_converted(self.episodes.peek(index)).key
+                    raise ValueError(f"episode {key}: {what}")
+
+    def compared(self, episode: SourceEpisode) -> SourceEpisode:
+        """Returns an episode with the values that what was written is compared by."""
+        return episode
+
+    def is_stored(self, index: int) -> bool:
+        """Whether the values of an episode are in files as they are given here.
+
+        Some may be under other names, left out or added, see `stored_at` of its source.
+        """
+        source = self.episodes.source
+        if not isinstance(source, Source):
+            return True
+        return stored_at(source, *self.episodes.place(index), in_part=True) is not None
+
+    def recorded(self) -> Mapping[str, Any]:
+        """Returns what is said of the files of this format that the episodes came from.
+
+        Nothing if an edit has made others of them, or says something else of them: such files are
+        not all that there is then.
+        """
+        source = self.episodes.source
+        found = self.episodes.metadata.get(self.format)
+        if not isinstance(found, Mapping):
+            return {}
+        if isinstance(source, Source):
+            places = [
+                stored_at(source, *self.episodes.place(index))
+                for index in range(len(self.episodes))
+            ]
+            said = self._said_of(source)
+            for other in {place.source if place else None for place in places}:
+                if other is None or self._said_of(other) != said or self._is_own(other):
+                    return {}
+        return found
+
+    def _is_own(self, source: Source) -> bool:
+        """Whether an export in this format made the files, which have more than others have."""
+        kind = formats()[self.format].load()
+        return isinstance(source, RestoredSource) and isinstance(source.source, kind)
+
+    def _said_of(self, source: Source) -> dict[str, Any]:
+        """What is said of data as a whole, but for what files of this format say, and lineage."""
+        said = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
+        beside = (self.format, lineage.KEY)
+        return {name: value for name, value in said.items() if name not in beside}
+
+    def finish(self, path: str | os.PathLike[str]) -> None:
+        """Does what has to be done beside it, once it is at its place."""
+        del path
+
+    def read_options(self) -> Mapping[str, Any]:
+        """Returns the options with which the format reads it back."""
+        return {}
+
+    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
+        """Yields the episodes in their `order`, and tells the `watch` of each.
+
+        Args:
+          order: What becomes their `order`.
+
+        Raises:
+          SourceError: One cannot be read, unless the `watch` leaves those out.
+          ValueError: There are none, or the format cannot hold one.
+        """
+        if order is not None:
+            self.order = list(order)
+        for episode in self.each_or_stored(lambda place: False):
+            assert isinstance(episode, SourceEpisode)
+            yield episode
+
+    def each_or_stored(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
+        """Yields the episodes as `each` does; those to be copied as they are stored, as places.
+
+        Args:
+          copies: Whether an episode that is stored there is copied. Its `stored_digest` is
+            compared with that of the copy then.
+        """
+        damaged = None
+        self.watch.begin()
+        self.number = -1
+        for index in itertools.count() if self.order is None else self.order:
+            if not self.episodes.has(index):
+                break
+            try:
+                written = self._place_to_copy(index, copies) or self.prepared(index)
+                self.watch.note(index, written)
+            except SourceError as error:
+                self.watch.leave_out(error)
+                damaged = damaged or error
+            else:
+                self.number = index
+                yield written
+        if self.number < 0:
+            none = f"the split {self.episodes.split!r} has no episodes to write"
+            raise damaged or ValueError(none)
+
+    def _place_to_copy(self, index: int, copies: Callable[[Place], bool]) -> Place | None:
+        """Returns where an episode is stored that is copied."""
+        place = stored_at(self.episodes.source, *self.episodes.place(index))
+        return place if place is not None and copies(place) else None
+
+    def stored_digest(self, place: Place) -> int:
+        """Returns a digest of an episode as it is stored; a copy has the same.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        raise NotImplementedError
+
+    def prepared(self, index: int) -> SourceEpisode:
+        """Reads an episode, with pixels in place of PNG files that the format cannot have.
+
+        Raises:
+          SourceError: It is damaged.
+          ValueError: The format cannot hold it.
+        """
+        episode = with_arrays(as_converted(self.episodes.episode(index)), self.pngs)
+        if what := self.why_unsupported(episode.outline):
+            raise ValueError(f"episode {episode.key}: {what}")
+        return episode
+
+    def order_of_origin(self) -> list[int] | None:
+        """Returns the episodes of a TFDS dataset in the order that they had in their files.
+
+        Those of other sources are in the order that they are to have: None.
+        """
+        if self.episodes.source.can.examples is None:
+            return None
+        origins = []
+        for index in range(len(self.episodes)):
+            origin, key = Origin("", 0, 0), ""
+            with contextlib.suppress(SourceError):  # Reading it raises this error.
+                episode = as_converted(self.episodes.peek(index))
+                origin, key = episode.origin, episode.key
+            # Where each has a file or a group of its own, the names have the order.
+            names = natural_order(origin.file), origin.begin, natural_order(key)
+            origins.append((*names, index))
+        return [index for *_, index in sorted(origins)]
+
+
+def with_arrays(episode: SourceEpisode, fields: Mapping[str, Any]) -> SourceEpisode:
+    """Returns an episode with arrays in place of files of images, in these fields of its steps."""
+    if not fields:
+        return episode
+    columns = dict(leaves_at(episode.steps, None))
+    columns |= {path: as_values(columns[path], field) for path, field in fields.items()}
+    return dataclasses.replace(episode, steps=nest(columns))
+
+
+def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
+    """Returns the fields, of some of the steps, that are PNG files: these can become arrays."""
+    return {path: steps[path] for path in paths if encoding_of(steps[path]) == _PNG}
+
+
+def encoding_of(field: Any) -> str:
+    """Returns which files of images a field has; or nothing."""
+    return field.encoding if isinstance(field, Field) else ""
+
+
+def is_array(field: Any) -> bool:
+    """Whether what a field of a step holds is an array of numbers of one shape, or a number."""
+    if not isinstance(field, Field) or field.encoding or field.is_text:
+        return False
+    return None not in field.shape
+
+
+def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> None:
+    """Checks fields that a format has one array each for.
+
+    Args:
+      fields: The fields of a step, by path.
+      paths: The fields that were chosen.
+      what: Who needs what, for the error.
+
+    Raises:
+      ValueError: One is missing, or no array of numbers; says which there are.
+    """
+    paths = list(paths)
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ValueError(f"{path!r} is both the observation and the action; {what}")
+        if not is_array(fields.get(path)):
+            arrays = [
+                name for name in fields if is_array(fields[name]) and name not in rlds.STEP_FLAGS
+            ]
+            raise ValueError(
+                f"{path!r} is not an array of numbers; {what}. Name them with observation=..., "
+                f"action=... (--to-option on the command line); the steps have {arrays}"
+            )
+
+
+def without_transitions(number: int, format: str) -> str:
+    """Returns the `why_unsupported` to an episode with as many transitions."""
+    if number:
+        return ""
+    return (
+        f"{format} cannot hold an episode without a transition; leave it out with a split (--split "
+        "on the command line) such as 'train[:3]+train[4:]'"
+    )
+
+
+def as_it_was(episodes: Episodes) -> list[Placement]:
+    """Returns the placements of an export that makes the files again that episodes came from."""
+    spec = leaves_at(episodes.spec, None)
+    return [Placement(path, "unchanged", _held(field), _order_of(field)) for path, field in spec]
+
+
+def _held(field: Any) -> Literal["exact", "decoded"]:
+    """Returns how a format holds the values of a field."""
+    return "decoded" if getattr(field, "doc", "") == DEPTHS_OF_CODES else "exact"
+
+
+def _order_of(field: Any) -> str:
+    """Returns what to say of the channels of a field."""
+    is_bgr = isinstance(field, Field) and field.names == BGR
+    return f"its channels are {', '.join(BGR)}" if is_bgr else ""
+
+
+def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -> list[Placement]:
+    """Returns the placements of an export that changes nothing.
+
+    Args:
+      sidecar: What the format holds, and what is in the sidecar.
+      why: Why fields are in the sidecar, by path.
+    """
+    derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
+    why = {**(why or {}), **dict.fromkeys(derived, "it is derived from the flags")}
+    steps, episode = sidecar.steps.items(), sidecar.episode.items()
+    fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places, field) for path, field in steps]
+    fields += [(path, path, sidecar.episode_places, field) for path, field in episode]
+    return [
+        Placement(
+            field,
+            places.get(path, ""),
+            _held(declared) if path in places else "sidecar",
+            why.get(path, ""),
+        ).with_reason(_order_of(declared))
+        for path, field, places, declared in fields
+    ]

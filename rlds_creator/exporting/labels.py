@@ -1,0 +1,98 @@
+"""The labels of a download: what reviewers said, where `rlds.labels` finds it."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlds.labels import Label, Layer
+from rlds.sources import Episodes, label_rows, reading
+from rlds.sources import open as open_episodes
+from rlds.sources.digests import digest_of
+from rlds.sources.episode_fields import as_converted
+from rlds_creator.exporting.recipes import Recipe
+from rlds_creator.exporting.recordings import RecordedEpisode
+from rlds_creator.labelling import JUDGED, PLAY, SUCCESS, VERDICT, holding, layer_of
+from rlds_creator.model import LabelRow
+
+__all__ = ["write_labels"]
+
+_CHOICES = {VERDICT: tuple(state.value for state in JUDGED), SUCCESS: ("yes", "no")}
+
+
+def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int:
+    """Writes what reviewers said of episodes beside them, under pseudonyms; notes if they are kept.
+
+    What only the player said of an episode is in its metadata.
+
+    Args:
+      recipe: The recipe of the download.
+      data: The data, which was written.
+      format: Its format.
+      **options: Options to read it with.
+
+    Returns:
+      The number of labels.
+
+    Raises:
+      OSError: They cannot be written.
+    """
+    said = [_said(each, recipe.keep_internal) for each in recipe.recordings]
+    if not any(said):
+        return 0
+    made = open_episodes(data, "all", format=format, **options)
+    made = Episodes(reading.with_image_files(made.source), made.split)
+    labels: list[Label] = []
+    for number, rows in enumerate(said):
+        if rows:
+            episode = as_converted(made.episode(number))
+            where = {"episode": digest_of(episode.steps).hex(), "key": episode.key}
+            labels += _as_labels(rows, recipe.recordings[number], recipe.lengths[number], where)
+    if data.is_file():  # A folder beside it, or they would be in the cache of this machine.
+        (data.parent / ".rlds" / "labels").mkdir(parents=True, exist_ok=True)
+    folders = label_rows.folders_of(made.source)[:1]
+    layers = {layer_of(row): row for rows in said for row in rows}
+    label_rows.append(folders, labels)
+    label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])
+    return len(labels)
+
+
+def _layer(name: str, row: LabelRow) -> Layer:
+    choices = _CHOICES.get(name, ()) if row.type == "choice" else ()
+    title = row.layer if row.layer != name else ""
+    whole = row.type != "flag"
+    return Layer(name=name, type=row.type, choices=choices, whole=whole, title=title)
+
+
+def _said(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
+    rows = holding(recording.annotations.rows())
+    rows = [row for row in rows if row.type != "text" or keeps_notes]
+    return rows if any(row.tool != PLAY for row in rows) else []
+
+
+def _as_labels(
+    rows: list[LabelRow], recording: RecordedEpisode, num_steps: int, where: dict[str, str]
+) -> Iterator[Label]:
+    annotations = recording.annotations
+    for row in rows:
+        begin, end = row.begin, row.end
+        if begin is not None and end is not None and (end := min(end, num_steps)) <= begin:
+            continue
+        annotator = row.annotator
+        if not annotations.labels and annotator:  # Earlier releases wrote whom the server knows.
+            named = f"{annotations.study.id} {annotator}".encode()
+            annotator = hashlib.sha256(named).hexdigest()[:32]
+        yield Label(
+            layer=layer_of(row),
+            type=row.type,
+            value=row.value,
+            begin=begin,
+            end=end,
+            annotator=annotator or "unknown",
+            at=datetime.datetime.fromtimestamp(row.at, datetime.UTC).isoformat(),
+            tool=row.tool.partition(",")[0],
+            **where,
+        )

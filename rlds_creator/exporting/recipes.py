@@ -1,0 +1,238 @@
+"""The recipe of a download: recordings, in an order, with what changes of them.
+
+The rest is an edit: recordings are episodes, and the recipe is operations on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from rlds.editing import Drop, Operation
+from rlds.editing.drafts import Draft
+from rlds.formats.logs.source import EnvLoggerSource
+from rlds.sources import Episodes
+from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode
+from rlds.sources.view import View
+from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
+from rlds_creator.recorded import STEP_FIELDS
+from rlds_ecosystem.model.columns import known_field
+from rlds_ecosystem.model.fields import Field
+
+__all__ = ["Recipe", "tag_field"]
+
+_DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
+
+
+def tag_field(label: str) -> str:
+    """Returns the name of the field of a label. In names of fields, slashes have a meaning.
+
+    >>> tag_field("placed"), tag_field("left/right")
+    ('tag:placed', 'tag:left%2Fright')
+    """
+    return f"tag:{label.replace('/', '%2F')}"
+
+
+class Recipe:
+    """Recordings of one environment that become one dataset.
+
+    Args:
+      directories: The logs of the episodes, in the order in which they are written.
+      keep_internal: Whether to keep what only the tool needs: `STEP_FIELDS` of the steps, and
+        the notes of the episodes.
+      end_at: Labels. An episode ends at the first step that has one of them.
+
+    Attributes:
+      recordings: The episodes as they were recorded.
+      labels: The labels that steps have, sorted.
+      lengths: The number of steps that each episode keeps.
+
+    Raises:
+      ExportError: There are no episodes, one cannot be read, or their environments differ.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[str],
+        *,
+        keep_internal: bool = False,
+        end_at: Sequence[str] = (),
+    ) -> None:
+        if not directories:
+            raise ExportError("no episodes to export")
+        self.keep_internal = keep_internal
+        self.recordings = [RecordedEpisode.open(directory) for directory in directories]
+        _check_specs(self.recordings)
+        self.tagged = [recording.tagged_steps() for recording in self.recordings]
+        self.labels = sorted({label for columns in self.tagged for label in columns})
+        self.lengths = [
+            min(
+                (int(columns[label].argmax()) + 1 for label in end_at if label in columns),
+                default=recording.num_steps,
+            )
+            for recording, columns in zip(self.recordings, self.tagged, strict=True)
+        ]
+
+    @property
+    def num_cut(self) -> int:
+        """The number of episodes that end at a label before their last step."""
+        pairs = zip(self.lengths, self.recordings, strict=True)
+        return sum(length < recording.num_steps for length, recording in pairs)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what the metadata has beside what was recorded, as columns of all episodes."""
+        said = [recording.annotations for recording in self.recordings]
+        success = [one.success for one in said]
+        consents = [one.consent for one in said]
+        columns: dict[str, Any] = {
+            "episode_index": np.arange(len(said)),
+            "num_steps": np.array(self.lengths, np.int64),
+            "total_reward": np.array([*map(_total_reward, self.recordings, self.lengths)]),
+            "state": [str(one.state or "") for one in said],
+            "reason": [*map(_reason, self.recordings, self.lengths)],
+            "tags": [json.dumps(one.tags_of_episode(), ensure_ascii=False) for one in said],
+        }
+        if any(one is not None for one in success):
+            columns["success"] = np.array(success, np.bool_)
+        if None in success:
+            columns[known_field("success")] = np.array([one is not None for one in success])
+        if any(one.is_practice for one in said):
+            columns["is_practice"] = np.array([one.is_practice for one in said])
+        if any(consents):
+            columns["consent"] = [one.text if one else "" for one in consents]
+            columns["consent_time"] = np.array([one.created if one else np.nan for one in consents])
+        if self.keep_internal:
+            columns["notes"] = [one.notes for one in said]
+        return columns
+
+    def episodes(self, progress: Callable[[float], None]) -> Episodes:
+        """Returns the episodes of the download.
+
+        Args:
+          progress: Called when an episode is read, with the fraction that has been read by then.
+
+        Raises:
+          SourceError: A log has what a dataset has no place for; says which, and what.
+        """
+        source = _Annotated(self, progress)
+        draft = Draft(Episodes(source, "train", format="envlogger"), "recordings")
+        internal = [] if self.keep_internal else [*{*STEP_FIELDS} & {*source.fields.steps}]
+        for operation in (_EndAt(self.lengths), *(Drop(f"steps/{name}") for name in internal)):
+            operation.apply(draft)
+        return Episodes(draft.view(), "all", format="envlogger")
+
+
+def _reason(recording: RecordedEpisode, length: int) -> str:
+    """Why an episode ends."""
+    recorded = str(recording.metadata.get("reason") or "")
+    is_cut = length < recording.num_steps
+    return "tag" if is_cut else recording.annotations.reason or recorded
+
+
+def _total_reward(recording: RecordedEpisode, length: int) -> float:
+    """The sum of the rewards that an episode keeps."""
+    recorded = recording.metadata.get("total_reward")
+    is_whole = length == recording.num_steps and recorded is not None
+    return float(recorded) if is_whole else recording.total_reward(length)
+
+
+@dataclasses.dataclass(frozen=True)
+class _EndAt(Operation):
+    """Keeps some of the first steps of each episode.
+
+    Attributes:
+      lengths: The number of steps of each.
+    """
+
+    do = "end_at"
+    lengths: Sequence[int]
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        lengths = np.array(self.lengths)
+        draft.end = np.where(lengths < draft.num_steps(), lengths, draft.end)
+
+
+class _Annotated(View):
+    """Recordings with their tags and facts as fields; their keys are their identifiers."""
+
+    def __init__(self, recipe: Recipe, progress: Callable[[float], None]) -> None:
+        super().__init__(EnvLoggerSource([each.directory for each in recipe.recordings]))
+        self._recipe, self._progress, self._read = recipe, progress, 0
+        self._facts = recipe.facts()
+        # All facts are known now.
+        self._gone = {known_field(name) for name in self._facts}
+
+    @property
+    @override
+    def about(self) -> About:
+        return super().about.replace(description=_DESCRIPTION)
+
+    @property
+    @override
+    def fields(self) -> Fields:
+        fields, facts = super().fields, self._facts.items()
+        recorded = {name: it for name, it in fields.episode.items() if name not in self._gone}
+        tags = dict.fromkeys(map(tag_field, self._recipe.labels), Field(np.bool_))
+        made = {name: Field(getattr(column, "dtype", str)) for name, column in facts}
+        return fields.replace(steps={**fields.steps, **tags}, episode={**recorded, **made})
+
+    @override
+    def key(self, split: str, index: int) -> str:
+        return self._recipe.recordings[index].name
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = ALL_ROWS,
+    ) -> SourceEpisode:
+        self._read = max(self._read, index)
+        self._progress(self._read / len(self._recipe.recordings))
+        episode = super().read(split, index, fields)
+        tagged = self._recipe.tagged[index]
+        nowhere = np.zeros(episode.num_steps, np.bool_)
+        tags = {tag_field(one): tagged.get(one, nowhere) for one in self._recipe.labels}
+        recorded = {name: it for name, it in episode.metadata.items() if name not in self._gone}
+        return dataclasses.replace(
+            episode,
+            key=self.key(split, index),
+            steps={**episode.steps, **tags},
+            metadata={**recorded, **{name: c[index] for name, c in self._facts.items()}},
+            complete=True,  # What was left before its end is truncated.
+        )
+
+
+def _check_specs(recordings: Sequence[RecordedEpisode]) -> None:
+    """Checks that all episodes are of one environment, as far as the specs say.
+
+    Raises:
+      ExportError: They are not; names an episode of each environment, and what is different.
+    """
+    kinds: list[list[RecordedEpisode]] = []
+    for recording in recordings:
+        kind = next((kind for kind in kinds if kind[0].specs == recording.specs), None)
+        if kind is None:
+            kinds.append(kind := [])
+        kind.append(recording)
+    if len(kinds) == 1:
+        return
+    first, other = kinds[0][0].specs, kinds[1][0].specs
+    names = [name for name in first if first[name] != other[name]]
+    described = "; ".join(
+        f"{len(kind)} of {kind[0].environment or 'an unknown environment'!r:.200}, "
+        f"such as {kind[0].name}"
+        for kind in kinds[:5]
+    )
+    raise ExportError(
+        f"the episodes are of {len(kinds)} environments, whose {' and '.join(names)} differ: "
+        f"{described}. Export each environment separately.",
+        details="\n".join(f"{kind[0].name}: {kind[0].specs}" for kind in kinds[:5]),
+    )

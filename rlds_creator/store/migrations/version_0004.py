@@ -1,0 +1,73 @@
+"""Tags, verdicts and notes are rows of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from alembic import op
+
+from rlds_creator.labelling import JUDGED, NOTE, label_row, retraction_of, rows_of_verdicts
+
+__all__ = ["revision", "upgrade"]
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    """Moves what was said to the new table."""
+    needed: dict[str, Any] = {"id": sa.Text, "episode": sa.Text, "layer": sa.Text, "type": sa.Text}
+    needed |= {"annotator": sa.Text, "at": sa.Double, "tool": sa.Text, "holds": sa.Boolean}
+    others: dict[str, Any] = {
+        "value": sa.Text,
+        "begin": sa.BigInteger,
+        "end": sa.BigInteger,
+        "retracts": sa.Text,
+    }
+    table = op.create_table(
+        "labels",
+        *(sa.Column(name, kind, nullable=False) for name, kind in needed.items()),
+        *(sa.Column(name, kind) for name, kind in others.items()),
+        sa.PrimaryKeyConstraint("id", name="pk_labels"),
+        sa.ForeignKeyConstraint(
+            ["episode"], ["episodes.id"], name="fk_labels_episode_episodes", ondelete="CASCADE"
+        ),
+    )
+    op.create_index("ix_labels_episode_at", "labels", ["episode", "at"])
+    op.create_index("ix_labels_layer_holds", "labels", ["layer", "holds"])
+    connection = op.get_bind()
+    tags = _by_episode(connection, "SELECT * FROM tags ORDER BY created, id")
+    verdicts = _by_episode(connection, "SELECT * FROM verdicts ORDER BY created")
+    query = """SELECT id AS episode, person AS author, state, success, notes,
+                      started + seconds AS created FROM episodes"""
+    for (episode,) in _by_episode(connection, query).values():
+        said = verdicts.get(episode.episode) or [episode]
+        is_judged = said != [episode] or episode.state in JUDGED
+        rows = [*rows_of_verdicts(said, episode.author)] if is_judged else []
+        if episode.notes:
+            rows.append(label_row(NOTE, episode.notes, at=episode.created))
+        for tag in tags.get(episode.episode, ()):
+            end = None if tag.last is None else tag.last + 1
+            where = {"begin": tag.first, "end": end, "annotator": tag.author}
+            rows.append(label_row(tag.label, True, at=tag.created, id=tag.id, **where))
+            if tag.removed is not None:
+                rows.append(retraction_of(rows[-1], tag.removed_by or "", tag.removed))
+        last = {row.target: row for row in sorted(rows, key=lambda row: row.at)}
+        for row in rows:
+            holds = last[row.target] is row and row.retracts is None
+            values = {**msgspec.structs.asdict(row), "episode": episode.episode, "holds": holds}
+            values["value"] = "true" if row.value is True else row.value
+            connection.execute(sa.insert(table).values(values))
+    op.drop_table("tags")
+    op.drop_table("verdicts")
+
+
+def _by_episode(connection: sa.Connection, query: str) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    rows: Iterable[Any] = connection.execute(sa.text(query)).all()
+    for row in rows:
+        found.setdefault(row.episode, []).append(row)
+    return found

@@ -1,0 +1,24 @@
+"""Makes the golden sidecars, with the release 1.0 of this project: a protobuf for each episode.
+
+    python make_sidecars.py DIRECTORY
+
+The files in `sidecars_1_0/` came out of this and stay as they are: this project must read them for
+ever.
+"""
+
+import pathlib
+import sys
+import tempfile
+
+import sidecar_episodes
+
+import rlds.sources
+
+if __name__ == "__main__":
+    directory = pathlib.Path(sys.argv[1])
+    directory.mkdir()
+    with tempfile.TemporaryDirectory() as place:
+        raw = sidecar_episodes.write(pathlib.Path(place, "raw"))
+        for format, name in sidecar_episodes.FORMATS.items():
+            options = {"fps": 10} if format == "lerobot" else {}
+            rlds.sources.export(raw, format, directory / name, **options)

@@ -1,0 +1,35 @@
+"""Exports of release 1.0 come back as they were. Their sidecars have a protobuf per episode."""
+
+import importlib.util
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rlds.sources
+from rlds.sources.digests import differences
+
+HERE = Path(__file__).parent
+
+spec = importlib.util.spec_from_file_location("golden_sidecars", HERE / "sidecar_episodes.py")
+sidecar_episodes = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sidecar_episodes)
+
+
+@pytest.mark.parametrize("format", sidecar_episodes.FORMATS)
+def test_exports_come_back(format, tmp_path):
+    raw = [*rlds.sources.open(sidecar_episodes.write(tmp_path / "raw"))]
+    name = sidecar_episodes.FORMATS[format]
+    golden, copy = HERE / "sidecars_1_0" / name, tmp_path / name
+    (shutil.copytree if golden.is_dir() else shutil.copyfile)(golden, copy)
+    episodes = pickle.loads(pickle.dumps(rlds.sources.open(copy)))
+    assert episodes.format == format
+    assert [outline.num_steps for outline in episodes.outlines()] == [4, 3]
+    for one, two in zip(raw, episodes, strict=True):
+        assert not [*differences(one, two)]
+        assert two.origin == one.origin
+    # What is kept beside them now is the same.
+    again = rlds.sources.export(episodes, format, tmp_path / "again" / name)
+    for one, two in zip(raw, rlds.sources.open(again.path), strict=True):
+        assert not [*differences(one, two)]

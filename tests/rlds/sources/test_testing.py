@@ -1,0 +1,149 @@
+"""What authors of formats check theirs with: all formats pass it, and broken promises do not."""
+
+import dataclasses
+
+import hostile_sources
+import numpy as np
+import pytest
+from export_options import NAMES, options_for
+from toy_source import ToySource
+
+import rlds.sources
+from rlds.sources import Episodes
+from rlds.sources.testing import check_export, check_source, differences
+
+
+@pytest.mark.parametrize("name", hostile_sources.NAMES)
+def test_formats_keep_the_contract(name, tmp_path):
+    hostile_sources.FORMATS[name].write(tmp_path)
+    path = tmp_path / hostile_sources.OPENED.get(name, ("",))[0]
+    check_source(rlds.sources.open(path, "all", **hostile_sources.OPTIONS.get(name, {})).source)
+
+
+class Changed(ToySource):
+    """Episodes of which one attribute, or a column, is another."""
+
+    def __init__(self, path, **changes):
+        super().__init__(path, num_episodes=3)
+        self.changes = changes
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        episode = super().read(split, index)
+        if index != 1:
+            return episode
+        attributes = {field.name for field in dataclasses.fields(episode)}
+        columns = {k: v for k, v in self.changes.items() if k not in attributes}
+        others = {k: v for k, v in self.changes.items() if k in attributes}
+        return dataclasses.replace(episode, steps={**episode.steps, **columns}, **others)
+
+
+@pytest.fixture
+def broken(request, tmp_path):
+    return request.param(tmp_path / "toy")
+
+
+class Unpickled(ToySource):
+    def __init__(self, path):
+        super().__init__(path, num_episodes=3)
+        self.add = 0.0
+
+    def __reduce__(self):
+        return _with_more, (type(self), self.path)
+
+    def read(self, *arguments):
+        episode = super().read(*arguments)
+        episode.steps["observation"] += self.add
+        return episode
+
+
+def _with_more(kind, path):
+    source = kind(path)
+    source.add = 1.0
+    return source
+
+
+class Forgetful(ToySource):
+    def read(self, split, index, fields=None, rows=slice(None)):
+        episode = super().read(split, index)
+        if fields is not None and not any("reward" in field for field in fields):
+            episode.steps["action"] = episode.steps["action"] + 1
+        return episode
+
+
+class OffByOne(ToySource):
+    reads_rows = True
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        episode = super().read(split, index)
+        if rows != slice(None):
+            rows = slice(rows.start + 1, rows.stop + 1)
+        steps = {name: column[rows] for name, column in episode.steps.items()}
+        return dataclasses.replace(episode, steps=steps)
+
+
+class WrongLengths(ToySource):
+    def outline(self, split, index):
+        return super().outline(split, index)._replace(num_steps=9)
+
+
+class Uncounted(ToySource):
+    def totals(self, split):
+        return {"rows": 1}
+
+
+class NoJson(ToySource):
+    def options(self):
+        return {"sizes": (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        (lambda path: Changed(path, key="toy:0"), "keys: got .*, expected keys that are unique"),
+        (lambda path: Changed(path, key="toy:9"), "keys: got .*, expected those of the episodes"),
+        (lambda path: Changed(path, more=np.zeros(3)), "fields of steps: got .*'more'"),
+        (lambda path: Changed(path, reward=np.zeros((3, 2), "f4")), "'reward'"),
+        (lambda path: Changed(path, metadata={}), "seed: got nothing"),
+        (lambda path: Changed(path, metadata={"seed": "x"}), "seed: got"),
+        (lambda path: Changed(path, is_first=np.zeros(3, bool)), "'is_first'"),
+        (lambda path: Changed(path, is_terminal=np.array([0, 0, 1], bool)), "truncated, and yet"),
+        (lambda path: Changed(path, counts={"rows": 7}), "counts of 'rows': got 11, .* total: 6"),
+        (Unpickled, "of a pickled copy: got .*observation: values differ"),
+        (Forgetful, "steps 0 to 1 of 'observation'|of 'action': got values differ"),
+        (OffByOne, "of 'observation': got"),
+        (WrongLengths, "lengths: got"),
+        (Uncounted, "counts of 'rows'"),
+        (NoJson, "options: got .* expected what JSON gives back"),
+    ],
+    indirect=["broken"],
+)
+def test_broken_promises_are_seen(broken, what):
+    with pytest.raises((AssertionError, ValueError), match=what):
+        check_source(broken)
+
+
+@pytest.mark.parametrize("format", rlds.sources.exports())
+def test_exports_keep_episodes(format, tmp_path):
+    episodes = Episodes(ToySource(tmp_path, num_episodes=3))
+    options = options_for(format, episodes)
+    made = check_export(format, episodes, tmp_path / NAMES.get(format, "made"), **options)
+    assert made.num_episodes == 3
+
+
+def test_an_export_that_forgets_a_field_is_seen(tmp_path, monkeypatch):
+    kind = rlds.sources.formats()["zarr"].load_export()
+    placements = kind.placements
+    monkeypatch.setattr(kind, "placements", lambda self: placements(self)[1:])
+    with pytest.raises(AssertionError, match=r"zarr, placements: nothing about \['steps/"):
+        check_export("zarr", Episodes(ToySource(tmp_path, 3)), tmp_path / "made")
+
+
+def test_differences_name_facts_and_fields(tmp_path):
+    episodes = Episodes(ToySource(tmp_path, 3))
+    one, two = episodes[0], dataclasses.replace(episodes[2], key="b", metadata={})
+    steps = dict(two.steps, reward=two.steps["reward"].astype("f8"))
+    found = list(differences(one, dataclasses.replace(two, steps=steps), but=["steps/action"]))
+    assert f"key: {one.key!r} became 'b'" in found
+    assert "seed: missing" in found
+    assert "steps/reward: float32 of shape (2,) became float64 of shape (4,)" in found
+    assert not any("action" in what for what in found)

@@ -1,0 +1,52 @@
+"""What tests know of Riegeli files beyond the public package: if it moves, it moves here."""
+
+import io
+import os
+from collections.abc import Iterator
+
+from riegeli import _core, _pure
+from riegeli._files import RandomAccessSource
+from riegeli._format import (
+    blocks,
+    chunk,
+    compression,
+    options,
+    simple_chunk,
+    transposed_chunk,
+    transposed_encoder,
+)
+from riegeli.records import _chunk_reader, _field_projection
+
+core, pure, machine = _core, _pure, _pure.machine
+BLOCK_SIZE, BLOCK_HEADER_SIZE = blocks.BLOCK_SIZE, blocks.BLOCK_HEADER_SIZE
+encode_block_header, remaining_in_block = blocks.encode_block_header, blocks.remaining_in_block
+SIGNATURE, CHUNK_HEADER_SIZE = chunk.SIGNATURE, chunk.CHUNK_HEADER_SIZE
+Chunk, ChunkHeader, ChunkType = chunk.Chunk, chunk.ChunkHeader, chunk.ChunkType
+padding_chunk = chunk.padding_chunk
+Compressor, CompressionType = compression.Compressor, compression.CompressionType
+MAX_DECOMPRESSED_SIZE, decompress = compression.MAX_DECOMPRESSED_SIZE, compression.decompress
+parse_options = options.parse_options
+encode_simple_chunk = simple_chunk.encode_simple_chunk
+decode_simple_chunk, decode_joined = simple_chunk.decode_simple_chunk, simple_chunk.decode_joined
+encode_transposed_chunk = transposed_encoder.encode_transposed_chunk
+decode_transposed_chunk = transposed_chunk.decode_transposed_chunk
+MAX_NESTING, has_buffer, has_subtype = machine.MAX_NESTING, machine.has_buffer, machine.has_subtype
+highway_hash64, read_varint, read_varints = core.highway_hash64, pure.read_varint, pure.read_varints
+ChunkReader, scope_of = _chunk_reader.ChunkReader, _field_projection.scope_of
+UNCOMPRESSED = Compressor(CompressionType.NONE)
+
+
+def file_with(*chunks: Chunk) -> io.BytesIO:
+    """A file of some chunks."""
+    data = b""
+    for each in chunks:
+        data += each.encode(len(data))
+    return io.BytesIO(data)
+
+
+def chunks_in(path: str | os.PathLike[str]) -> Iterator[Chunk]:
+    """The chunks of a file."""
+    with open(path, "rb") as file:
+        reader = ChunkReader(RandomAccessSource(file), 0)
+        while (found := reader.read_chunk()) is not None:
+            yield found

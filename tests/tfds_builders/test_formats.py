@@ -1,0 +1,33 @@
+"""The builder of every format makes a dataset of its raw data that holds what the source reads."""
+
+import conversions
+import hostile_sources
+import pytest
+
+import rlds.sources
+import tfds_builders
+
+BUILDERS = {
+    kind.source_class: kind
+    for kind in (getattr(tfds_builders, name) for name in tfds_builders.__all__)
+    if hasattr(kind, "source_class")
+}
+# Those of TFDS are copied, and those of RL Unplugged have configs: they have tests of their own.
+NAMES = [name for name in hostile_sources.NAMES if not name.startswith(("folder_", "rlu_"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dataset_holds_what_its_source_reads(name, tmp_path):
+    raw, made = tmp_path / "raw", tmp_path / "made"
+    raw.mkdir()
+    made.mkdir()
+    hostile_sources.FORMATS[name].write(raw)
+    path = raw / hostile_sources.OPENED.get(name, ("",))[0]
+    format = rlds.sources.open(path, "all").format
+    conversions.check_conversion(
+        lambda: rlds.sources.open(path, "all").source,
+        made,
+        builder=BUILDERS.get(rlds.sources.formats()[format].load()),
+        path=path,
+    )
