@@ -276,7 +276,7 @@ FORMATS: dict[str, Raw] = {
     ),
     "maniskill": Raw(
         lambda path: raw_maniskill.write(path / "t.h5", {0: 2, 1: 3}, entries=[1, 0, 3]),
-        *("maniskill", "t.h5"),
+        "maniskill",
     ),
     "droid": Raw(lambda path: raw_droid.write_folder(path, (3, 2)), "droid"),
     "agibot": Raw(raw_agibot.write_sound, "agibot"),
