@@ -66,7 +66,7 @@ import tfds_builders
 from envlogger.testing.catch_env import Catch
 from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.spaces import box, merged, parse_space
-from rlds.formats.minari.storage import Column, RawEpisode
+from rlds.formats.minari.storage import RawEpisode, StoredColumn
 from rlds.formats.minari.tables import write_table
 from rlds.sources import reading
 from rlds.sources.registry import formats
@@ -156,7 +156,7 @@ def _minari(directory: Path, *, data_format: str) -> None:
             write(
                 index,
                 RawEpisode(
-                    {path: Column(fields[path], it) for path, it in columns.items()},
+                    {path: StoredColumn(fields[path], it) for path, it in columns.items()},
                     attributes,
                 ),
             )

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlds.formats.rlu.records import Contents
+from rlds.formats.rlu.records import RecordContents
 from rlds.formats.rlu.rows import STEP_TYPE, Alignment, check_piece
 from rlds.formats.rlu.source import RluSource
 
@@ -50,6 +50,6 @@ class RluWindowsSource(RluSource):
         """Returns what `RluSource` does, and that for `is_window`."""
         return {**super().episode_fields(), IS_WINDOW: np.bool_}
 
-    def episode_metadata(self, contents: Contents) -> dict[str, Any]:
+    def episode_metadata(self, contents: RecordContents) -> dict[str, Any]:
         """Returns what `RluSource` does, and that it is a window."""
         return {**super().episode_metadata(contents), IS_WINDOW: np.True_}
