@@ -76,7 +76,7 @@ def sync(file: BinaryIO) -> None:
     os.fsync(descriptor)
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Bytes that can be read by their position."""
 
     name: str
@@ -143,7 +143,7 @@ def _read_up_to(read: Callable[[int], Buffer], size: int) -> Buffer:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class RandomAccessSource:
+class SeekableSource:
     """A seekable file object."""
 
     supports_random_access = True
@@ -154,23 +154,23 @@ class RandomAccessSource:
         self.name = name_of(file)
 
     def read_at(self, pos: int, size: int) -> Buffer:
-        """See `Source`."""
+        """See `ByteSource`."""
         self._file.seek(pos)
         return _read_up_to(self._read, size)
 
     def reach(self, pos: int) -> int:
-        """See `Source`."""
+        """See `ByteSource`."""
         return min(pos, self.size())
 
     def skip(self, pos: int) -> int:
-        """See `Source`."""
+        """See `ByteSource`."""
         return self.reach(pos)
 
     def release(self, pos: int) -> None:
-        """See `Source`."""
+        """See `ByteSource`."""
 
     def size(self) -> int:
-        """See `Source`."""
+        """See `ByteSource`."""
         return self._file.seek(0, io.SEEK_END)
 
 
@@ -186,7 +186,7 @@ class SequentialSource:
         self.name = name_of(file)
 
     def read_at(self, pos: int, size: int) -> Buffer:
-        """See `Source`."""
+        """See `ByteSource`."""
         if pos > self._end() and self.skip(pos) < pos:
             return b""
         self.reach(pos + size)
@@ -194,12 +194,12 @@ class SequentialSource:
         return self._kept[begin : begin + size]
 
     def reach(self, pos: int) -> int:
-        """See `Source`."""
+        """See `ByteSource`."""
         self._kept += _read_up_to(self._read, pos - self._end())
         return min(pos, self._end())
 
     def skip(self, pos: int) -> int:
-        """See `Source`."""
+        """See `ByteSource`."""
         while pos > self._end():
             self.release(self._end())
             self._kept += self._read(min(pos - self._begin, _READ_STEP))
@@ -209,7 +209,7 @@ class SequentialSource:
         return pos
 
     def release(self, pos: int) -> None:
-        """See `Source`."""
+        """See `ByteSource`."""
         del self._kept[: pos - self._begin]
         self._begin = pos
 

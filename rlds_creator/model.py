@@ -18,9 +18,9 @@ __all__ = [
     "Assignment",
     "Consent",
     "Environment",
-    "Episode",
+    "EpisodeRecord",
     "EpisodeState",
-    "Export",
+    "ExportRecord",
     "ExportState",
     "LabelRow",
     "Mode",
@@ -198,7 +198,7 @@ class EpisodeState(enum.StrEnum):
     FAILED = "failed"
 
 
-class Episode(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An episode that was played; its steps are in a log of its own.
 
     Attributes:
@@ -298,7 +298,7 @@ class ExportState(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
-class Export(msgspec.Struct, frozen=True, kw_only=True):
+class ExportRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A download that is made, or was.
 
     Attributes:
@@ -332,4 +332,4 @@ def prepare(*classes: type[msgspec.Struct]) -> None:
         msgspec.json.Decoder(each)
 
 
-prepare(Person, Study, Episode, LabelRow, Consent, Export)
+prepare(Person, Study, EpisodeRecord, LabelRow, Consent, ExportRecord)

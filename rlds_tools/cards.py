@@ -20,7 +20,7 @@ from rlds_ecosystem.progress import show_progress
 from rlds_tools import markdown
 from rlds_tools.inspection import (
     FORMAT_NAMES,
-    Field,
+    InspectedField,
     InspectedSplit,
     Inspection,
     inspect,
@@ -458,7 +458,7 @@ def _scalar(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else markdown.yaml_text(value)
 
 
-def _field_table(fields: Sequence[Field]) -> str:
+def _field_table(fields: Sequence[InspectedField]) -> str:
     code, text = markdown.code, markdown.plain_text
     rows = [
         [code(field.name), text(field.dtype), code(shape_in_words(field.shape)), text(field.notes)]

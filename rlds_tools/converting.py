@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FILE_FORMATS",
     "Conversion",
-    "Export",
+    "ExportResult",
     "builder_of",
     "builders",
     "convert",
@@ -69,7 +69,7 @@ class Conversion(Result):
 
 
 @dataclasses.dataclass(frozen=True)
-class Export(Result):
+class ExportResult(Result):
     """What an export has made, or would make.
 
     Attributes:
@@ -135,7 +135,7 @@ def export(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = None,
-) -> Export:
+) -> ExportResult:
     """Writes data of any format in the format of others; see `rlds.sources.export`.
 
     Args:
@@ -173,7 +173,7 @@ def export(
     if plan:
         writer = exporting.prepare(opened, to, **chosen)
         writer.check(target)
-        return Export(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
+        return ExportResult(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
     made = exporting.export(
         opened,
         to,
@@ -184,7 +184,7 @@ def export(
         progress=progress,
         **chosen,
     )
-    return Export(
+    return ExportResult(
         made.path, to, True, made.num_episodes, made.num_steps or 0, made.placements, made.left_out
     )
 

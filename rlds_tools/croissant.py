@@ -13,7 +13,7 @@ from rlds_tools.editing import in_words
 if TYPE_CHECKING:
     from etils import epath
 
-    from rlds_tools.inspection import Field, InspectedSplit
+    from rlds_tools.inspection import InspectedField, InspectedSplit
 
 __all__ = ["File", "checksum", "describe", "provenance"]
 
@@ -103,8 +103,8 @@ def checksum(path: epath.Path, on_read: Callable[[int], None]) -> tuple[int, str
 def describe(
     facts: Mapping[str, Any],
     splits: Sequence[InspectedSplit],
-    episode_fields: Sequence[Field],
-    step_fields: Sequence[Field],
+    episode_fields: Sequence[InspectedField],
+    step_fields: Sequence[InspectedField],
     files: Sequence[File],
 ) -> dict[str, Any]:
     """Returns the document.
@@ -214,7 +214,7 @@ def _splits(splits: Sequence[InspectedSplit]) -> dict[str, Any]:
 
 
 def _record_set(
-    name: str, description: str, fields: Sequence[Field], prefix: str
+    name: str, description: str, fields: Sequence[InspectedField], prefix: str
 ) -> dict[str, Any]:
     return {
         "@type": "cr:RecordSet",
@@ -225,7 +225,7 @@ def _record_set(
     }
 
 
-def _field(record_set: str, field: Field, prefix: str) -> dict[str, Any]:
+def _field(record_set: str, field: InspectedField, prefix: str) -> dict[str, Any]:
     shape = ",".join("-1" if size is None else str(size) for size in field.shape)
     return {
         "@type": "cr:Field",

@@ -15,7 +15,7 @@ from rlds_ecosystem import import_extra
 from rlds_tools.results import Block, Result, count, next_commands
 
 __all__ = [
-    "Edit",
+    "EditResult",
     "Lineage",
     "described",
     "edit",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True)
-class Edit(Result):
+class EditResult(Result):
     """An edit that is made, or planned.
 
     Attributes:
@@ -127,16 +127,16 @@ def inspect_lineage(path: str, split: str | None = None, episode: int | None = N
 
 def edit(
     path: str, operations: Sequence[editing.Operation], *, plan: bool = False, **arguments: Any
-) -> Edit:
+) -> EditResult:
     """Edits a dataset, or plans it; see `rlds.edit`."""
     if plan:
         names = ("format", "to_format", "progress", "options", "target_options")
         known = {name: arguments[name] for name in names if name in arguments}
         made = editing.prepare_edit(path, operations, **known)
-        return Edit((), sum(made.num_episodes.values()), made.of, str(made))
+        return EditResult((), sum(made.num_episodes.values()), made.of, str(made))
     found = editing.edit(path, *operations, **arguments)
     paths = [each.path for each in found.datasets]
-    return Edit(paths, found.num_episodes, found.of, found.plan)
+    return EditResult(paths, found.num_episodes, found.of, found.plan)
 
 
 def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMAT_NAMES",
     "EpisodeView",
-    "Field",
+    "InspectedField",
     "InspectedSplit",
     "Inspection",
     "LayoutProposal",
@@ -60,7 +60,7 @@ _SHOWN_STEPS = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
+class InspectedField:
     """A field of a step, or of an episode.
 
     Attributes:
@@ -128,8 +128,8 @@ class Inspection(Result):
     num_files: int | None
     description: str
     splits: tuple[InspectedSplit, ...]
-    step_fields: tuple[Field, ...]
-    episode_fields: tuple[Field, ...]
+    step_fields: tuple[InspectedField, ...]
+    episode_fields: tuple[InspectedField, ...]
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     robotics: DatasetMeaning | None = None
     tasks: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -195,7 +195,7 @@ def _table_of_splits(splits: Iterable[InspectedSplit]) -> Table:
     return Table(columns, rows)
 
 
-def _table_of_fields(heading: str, fields: Sequence[Field]) -> Table:
+def _table_of_fields(heading: str, fields: Sequence[InspectedField]) -> Table:
     rows = [
         [f"  {field.name}", field.dtype, shape_in_words(field.shape), field.notes]
         for field in fields
@@ -635,17 +635,17 @@ def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _summarized(field: tfds_files.FieldSummary, skip: int) -> Field:
+def _summarized(field: tfds_files.FieldSummary, skip: int) -> InspectedField:
     notes = [
         field.kind,
         "stored as bytes" if field.encoding == "bytes" else field.encoding,
         _first_sentence(field.doc, 60),
     ]
     name = "/".join(field.path[skip:])
-    return Field(name, field.dtype, field.shape, "; ".join(filter(None, notes)))
+    return InspectedField(name, field.dtype, field.shape, "; ".join(filter(None, notes)))
 
 
-def _ordered(fields: Iterable[Field]) -> tuple[Field, ...]:
+def _ordered(fields: Iterable[InspectedField]) -> tuple[InspectedField, ...]:
     """The fields of a step, with the flags that all datasets have at the end."""
     fields = list(fields)
     flags = [field for field in fields if field.name in _FLAGS]
@@ -723,12 +723,12 @@ def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
     return int(np.min(lengths)), float(np.median(lengths)), int(np.max(lengths))
 
 
-def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
+def _fields_of(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
     from rlds_ecosystem.model import fields as declared
 
     for name, field in _leaves(fields):
         if not isinstance(field, declared.Field):
-            yield Field(name, "", (), declared.in_words(field))
+            yield InspectedField(name, "", (), declared.in_words(field))
             continue
         facts = [
             field.encoding.upper(),
@@ -736,7 +736,7 @@ def _fields_of(fields: Mapping[str, Any]) -> Iterator[Field]:
             _first_sentence(field.doc, 60),
         ]
         dtype = "string" if field.is_text else field.column_dtype.name
-        yield Field(name, dtype, field.shape, "; ".join(filter(None, facts)))
+        yield InspectedField(name, dtype, field.shape, "; ".join(filter(None, facts)))
 
 
 # --- Values.

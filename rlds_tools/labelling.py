@@ -17,7 +17,7 @@ from rlds_tools.results import Block, Result, Table, count, next_commands
 
 __all__ = [
     "Agreements",
-    "Layer",
+    "LayerSummary",
     "Layers",
     "Moved",
     "add",
@@ -32,7 +32,7 @@ _SHOWN = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class LayerSummary:
     """A layer of labels.
 
     Attributes:
@@ -68,7 +68,7 @@ class Layers(Result):
 
     path: str
     episodes: int
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSummary, ...]
 
     @override
     def blocks(self) -> Iterator[Block]:
@@ -157,7 +157,7 @@ def show(path: str, **options: Any) -> Layers:
     return Layers(path, len(labels.digests), layers)
 
 
-def _layer(rows: Sequence[Label], labels: Labels) -> Layer:
+def _layer(rows: Sequence[Label], labels: Labels) -> LayerSummary:
     number_of = Counter(labels.digests)  # Several episodes may have the same steps.
     whole: dict[str, set[Any]] = {row.episode: set() for row in rows}
     for row in rows:
@@ -167,7 +167,7 @@ def _layer(rows: Sequence[Label], labels: Labels) -> Layer:
     if rows[0].type == "number":
         numbers = [float(row.value or 0) for row in rows]
         values = {"min": min(numbers), "mean": sum(numbers) / len(rows), "max": max(numbers)}
-    return Layer(
+    return LayerSummary(
         rows[0].layer,
         rows[0].type,
         len(rows),

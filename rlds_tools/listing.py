@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EpisodeList",
     "Formats",
-    "Found",
+    "ListedDataset",
     "Listing",
     "find_datasets",
     "list_datasets",
@@ -34,7 +34,7 @@ _COLUMNS = ("index", "key", "steps", "duration", "return", "success", "instructi
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class ListedDataset:
     """A dataset below a folder.
 
     Attributes:
@@ -73,7 +73,7 @@ class Listing(Result):
     """
 
     path: str
-    datasets: tuple[Found, ...]
+    datasets: tuple[ListedDataset, ...]
     where: str | None = None
 
     @override
@@ -270,14 +270,14 @@ def _in_words(options: Mapping[str, Option]) -> list[str]:
     return [str(option) for option in options.values() if option.is_json]
 
 
-def _describe(path: str, format: str, where: str | None) -> Found:
+def _describe(path: str, format: str, where: str | None) -> ListedDataset:
     """Describes a dataset, and counts the episodes for which a condition holds."""
-    found = Found(path, format)
+    found = ListedDataset(path, format)
     try:
         dataset = inspect(path, format=format)
         assert isinstance(dataset, Inspection)
         sizes = *_totals(dataset), dataset.num_bytes
-        found = Found(path, format, dataset.name, dataset.version, *sizes)
+        found = ListedDataset(path, format, dataset.name, dataset.version, *sizes)
         if where is not None:
             episodes, steps = _totals(inspect(path, format=format, where=where))
             found = dataclasses.replace(found, matching=episodes, matching_steps=steps)

@@ -342,10 +342,10 @@ def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[
     if path is None:
         yield lambda: None
         return
-    from rlds.video.writing import VideoWriter
+    from rlds.video.writing import BrowserVideoWriter
 
     rate = getattr(env, "metadata", {}).get("render_fps")
     if not rate and hasattr(env, "control_timestep"):
         rate = 1 / env.control_timestep()
-    with VideoWriter(path, rate or 30) as video:
+    with BrowserVideoWriter(path, rate or 30) as video:
         yield lambda: video.add(env.frame)

@@ -46,6 +46,19 @@ KNOWS_RECORDINGS = (
     "rlds/formats/logs/",
     "rlds/formats/lerobot/recorder.py",
 )
+# Names of classes that stand in several modules, and why. All others name one class.
+SHARED_CLASS_NAMES = {
+    "EnvLoggerSource": "the class of `tfds_builders` derives from the other one",
+    "Features": "public: features of TFDS, and of policies in `rlds.evaluation`",
+    "LeRobotDatasetMetadata": "lerobot's name, in both adapters",
+    "RLDSDataset": "the name in openpi and in OpenVLA",
+    "RecordFile": "public: a file of records, and what `rlds inspect` shows of one",
+    "Report": "public: of `rlds validate`, and of `rlds report`",
+    "Rows": "rows that feeds and edits read",
+    "Split": "a split of TFDS, and the operation that makes one",
+    "StepData": "EnvLogger's and GR00T's name",
+    "Table": "public: of episodes in `rlds.feeds`, and of results in `rlds_tools`",
+}
 # The folders of `rlds` that have no TensorFlow.
 LIGHT = tuple(
     f"rlds/{name}/"
@@ -208,6 +221,18 @@ def test_public_names_of_a_package_are_listed(package):
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
     assert public <= set(loaded.__all__) | {"TYPE_CHECKING", "Any"}
+
+
+def test_a_class_name_stands_for_one_idea():
+    modules = {}
+    for package in FLOORS:
+        root = Path(importlib.import_module(package).__file__).parent
+        for file in sorted(root.rglob("*.py")):
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    modules.setdefault(node.name, []).append(str(file))
+    shared = {name: files for name, files in modules.items() if len(files) > 1}
+    assert {name: shared[name] for name in shared.keys() - SHARED_CLASS_NAMES} == {}
 
 
 def test_tensorflow_is_loaded_where_tensors_are_only():

@@ -36,7 +36,7 @@ from tfds_builders.conversion.staging import StagingArea, remove_leftovers, stag
 from tfds_builders.features import features_of
 
 if TYPE_CHECKING:
-    from tfds_builders.conversion.job import Job, SplitReport, Work
+    from tfds_builders.conversion.job import ConversionJob, SplitReport, Work
 
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
@@ -522,10 +522,12 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         if self._area is not None:
             self._area.remove()
 
-    def _job(self, source: AnySource, download_config: tfds.download.DownloadConfig) -> Job:
-        from tfds_builders.conversion.job import Job
+    def _job(
+        self, source: AnySource, download_config: tfds.download.DownloadConfig
+    ) -> ConversionJob:
+        from tfds_builders.conversion.job import ConversionJob
 
-        return Job(
+        return ConversionJob(
             source=source,
             directory=self._staging_directory(download_config),
             name=self.name,

@@ -26,7 +26,7 @@ from tfds_files.wire import encode_varint
 __all__ = [
     "NOT_DIRECT",
     "FieldLayout",
-    "Found",
+    "FieldOffsets",
     "Scanner",
     "direct_encoding",
     "head_sizes",
@@ -121,7 +121,7 @@ _LISTS = {"floats": FLOATS, "integers": INTS, "bytes": BYTES, "strings": BYTES}
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FieldOffsets:
     """Where the fields of some examples are; see `ShardIndex`."""
 
     num_elements: np.ndarray
@@ -151,7 +151,7 @@ class Scanner:
         self._path = path
         self._data = np.frombuffer(raw, np.uint8)
 
-    def scan(self, begins: np.ndarray, ends: np.ndarray, first: int) -> Found:
+    def scan(self, begins: np.ndarray, ends: np.ndarray, first: int) -> FieldOffsets:
         """Finds the fields of examples.
 
         Args:
@@ -208,7 +208,7 @@ class Scanner:
             elif layout.kind == "strings":
                 for row in np.flatnonzero(~is_direct[:, field]).tolist():
                     string_ends[layout.name][row] = []
-        return Found(
+        return FieldOffsets(
             num_elements.astype(np.uint32),
             starts.astype(np.uint32),
             sizes.astype(np.uint32),

@@ -29,14 +29,14 @@ from tfds_files.record_files import RecordFile, open_record_file
 from tfds_files.splits import ranges_of
 from tfds_files.summary import INFO_FILE, METADATA_FILE, find, read_json
 
-__all__ = ["DatasetFolder", "Piece", "Split", "find_folder", "open_folder", "shard_name"]
+__all__ = ["DatasetFolder", "RecordRange", "Split", "find_folder", "open_folder", "shard_name"]
 
 TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
 _MANY_SHARDS = 10_000
 
 
-class Piece(NamedTuple):
+class RecordRange(NamedTuple):
     """A run of records in a file.
 
     Attributes:
@@ -67,7 +67,7 @@ class Split:
       paths: The files.
     """
 
-    def __init__(self, name: str, pieces: Iterable[Piece], folder: DatasetFolder) -> None:
+    def __init__(self, name: str, pieces: Iterable[RecordRange], folder: DatasetFolder) -> None:
         self.name, self.folder = name, folder
         self._pieces = tuple(pieces)
         self.shard_lengths = tuple(piece.end - piece.begin for piece in self._pieces)
@@ -115,7 +115,7 @@ class Split:
         """
         return bytes(_read(*self._place_of(index)))
 
-    def cut(self, begin: int, end: int) -> Iterator[Piece]:
+    def cut(self, begin: int, end: int) -> Iterator[RecordRange]:
         """Yields where the examples of a range are."""
         for piece, after in zip(self._pieces, self._ends):
             first = after - (piece.end - piece.begin)
@@ -145,7 +145,7 @@ class Split:
         piece, record = self._place_of(index)
         return piece.path, record
 
-    def _place_of(self, index: int) -> tuple[Piece, int]:
+    def _place_of(self, index: int) -> tuple[RecordRange, int]:
         """Where an example is, and its record there."""
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
@@ -256,7 +256,7 @@ class DatasetFolder(Mapping[str, Split]):
             split.close()
 
 
-def _read(piece: Piece, record: int) -> bytes | bytearray:
+def _read(piece: RecordRange, record: int) -> bytes | bytearray:
     try:
         return piece.file.read(record)
     except IndexError:
@@ -310,7 +310,9 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
                 file = folder.directory / shard_name(
                     str(template), folder.name, name, folder.file_format, index, len(lengths)
                 )
-                pieces.append(Piece(file, open_record_file(file, folder.file_format), 0, length))
+                pieces.append(
+                    RecordRange(file, open_record_file(file, folder.file_format), 0, length)
+                )
             yield Split(name, pieces, folder)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         if isinstance(e, UnsupportedFileError):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 
-__all__ = ["HEADER_SIZE", "Header", "check_level", "decode_png", "encode_png", "read_header"]
+__all__ = ["HEADER_SIZE", "PngHeader", "check_level", "decode_png", "encode_png", "read_header"]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The signature, and the first chunk with its checksum.
@@ -28,7 +28,7 @@ _FAST, _GOOD, _SHRINKS_MUCH = 1, 6, 16
 _SAMPLED = slice(1, None, 7)
 
 
-class Header(NamedTuple):
+class PngHeader(NamedTuple):
     """What a PNG file says of its image.
 
     Attributes:
@@ -51,11 +51,11 @@ class Header(NamedTuple):
         return _CHANNELS.get(self.colour_type)
 
 
-def read_header(data: bytes | memoryview) -> Header | None:
+def read_header(data: bytes | memoryview) -> PngHeader | None:
     """Returns the header of a PNG file, None if this is no such file.
 
     >>> read_header(encode_png(np.zeros((2, 3, 1), np.uint8)))
-    Header(width=3, height=2, depth=8, colour_type=0, interlaced=False)
+    PngHeader(width=3, height=2, depth=8, colour_type=0, interlaced=False)
     """
     if len(data) < _HEADER.size:
         return None
@@ -63,7 +63,7 @@ def read_header(data: bytes | memoryview) -> Header | None:
     signature, length, kind, width, height, depth, colour_type, _, _, interlaced = fields
     if signature != _SIGNATURE or length != 13 or kind != b"IHDR":
         return None
-    return Header(width, height, depth, colour_type, bool(interlaced))
+    return PngHeader(width, height, depth, colour_type, bool(interlaced))
 
 
 def decode_png(data: bytes) -> np.ndarray:

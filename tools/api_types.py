@@ -23,13 +23,13 @@ TARGET = Path(__file__).parents[1] / "rlds_creator" / "static" / "api_types.d.ts
 ANSWERS: tuple[type, ...] = (
     model.Person,
     model.Study,
-    model.Episode,
+    model.EpisodeRecord,
     model.Consent,
-    model.Export,
+    model.ExportRecord,
     store.Invite,
     store.Counts,
     store.ConsentPage,
-    store.Statistics,
+    store.StudyStatistics,
     labels.ShownLayer,
     labels.ShownLabel,
 )
@@ -40,8 +40,8 @@ REQUESTS: tuple[type, ...] = (
     messages.Hello,
     messages.Input,
     messages.Ack,
-    messages.Control,
-    messages.Set,
+    messages.ControlPress,
+    messages.SettingsChange,
 )
 
 _HEAD = "/** The records that the server and the pages exchange. Written by tools/api_types.py. */"

@@ -20,7 +20,7 @@ from envlogger.backends.backend_reader import BackendReader, checked_index
 from envlogger.backends.directories import directory_to_read
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.assembler import StoredEpisode
+from envlogger.backends.riegeli_files.assembler import EpisodePositions
 from envlogger.backends.riegeli_files.random_access_file import RandomAccessFile
 from envlogger.backends.riegeli_files.shard_reader import (
     Shard,
@@ -230,7 +230,7 @@ class RiegeliBackendReader(BackendReader):
         records = self._stored_records(episodes, name)
         return self._with_frames(as_fields(recorded_columns(records, self._decoder)), name)
 
-    def stored_episode(self, i: int) -> StoredEpisode:
+    def stored_episode(self, i: int) -> EpisodePositions:
         """Returns where an episode is stored, for `LogAssembler.copy`.
 
         Raises:
@@ -245,7 +245,7 @@ class RiegeliBackendReader(BackendReader):
             name = layout.EPISODE_METADATA_FILE
             [metadata] = self._read(shard, name, position, 1, RandomAccessFile.read_run)
         file = os.fspath(shard.directory / layout.STEPS_FILE)
-        return StoredEpisode(file, begin, positions, metadata)
+        return EpisodePositions(file, begin, positions, metadata)
 
     def stored_steps(self, i: int) -> Iterator[list[bytes]]:
         """Yields the records of the steps of an episode, those of a chunk at a time."""

@@ -15,7 +15,7 @@ from etils import epath
 from envlogger.backends.backend_writer import QueueingBackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.background import BackgroundWriter, Job, WritingError
+from envlogger.backends.riegeli_files.background import BackgroundWriter, ShardTask, WritingError
 from envlogger.backends.riegeli_files.chunk_compression import FAST, ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_reader import read_metadata
@@ -40,7 +40,7 @@ _DEFAULT_MAX_PENDING_BYTES = 1 << 24
 _FLUSH_INTERVAL = 5.0
 _FLUSH_INTERVAL_IN_STORE = 300.0
 
-_FLUSH = Job(lambda shards: shards.flush())
+_FLUSH = ShardTask(lambda shards: shards.flush())
 
 
 class RiegeliBackendWriter(QueueingBackendWriter):
@@ -167,7 +167,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
             raise self._failure_of(e) from e.cause
 
     def _begin_episode(self, step: bytes) -> None:
-        job = Job(lambda shards: shards.begin_episode(step), len(step), num_steps=1)
+        job = ShardTask(lambda shards: shards.begin_episode(step), len(step), num_steps=1)
         self._background.put(job)
         if not self._has_shard:  # That is when most can go wrong, so it is reported at once.
             self._background.finish()
@@ -175,14 +175,14 @@ class RiegeliBackendWriter(QueueingBackendWriter):
 
     def _set_episode_metadata(self, data: Any) -> None:
         metadata = codec.encode_to_bytes(data, name="episode_metadata")
-        job = Job(lambda shards: shards.set_episode_metadata(metadata), len(metadata))
+        job = ShardTask(lambda shards: shards.set_episode_metadata(metadata), len(metadata))
         self._in_turn(self._background.put, job)
 
     def _discard_episode(self) -> None:
-        self._in_turn(self._background.put, Job(lambda shards: shards.discard_episode()))
+        self._in_turn(self._background.put, ShardTask(lambda shards: shards.discard_episode()))
         self._is_after_last = False
 
-    def _in_turn(self, method: Callable[..., None], *jobs: Job) -> None:
+    def _in_turn(self, method: Callable[..., None], *jobs: ShardTask) -> None:
         """Calls a method of the background writer, which needs its lock."""
         try:
             with self._background.lock:

@@ -26,7 +26,7 @@ from envlogger.errors import (
     UnsupportedValueError,
 )
 from envlogger.step_data import StepData
-from rlds.tfds.examples import ExampleEncoder
+from rlds.tfds.examples import TfdsExampleEncoder
 from rlds.tfds.features import (
     TensorStorage,
     check_readable,
@@ -167,7 +167,7 @@ class TFDSBackendWriter(BackendWriter):
         self._specs = {
             f"{name}_spec": _specs_of(step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
         }
-        self._encoder = ExampleEncoder(self._features, png_level=png_level)
+        self._encoder = TfdsExampleEncoder(self._features, png_level=png_level)
         self._steps: list[StepData] = []
         self._episode_metadata: dict[str, Any] = {}
         self._num_episodes = 0

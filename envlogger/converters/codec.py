@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import EncodeError
 
-from envlogger.converters.stored_types import ARRAYS, FIELDS, SCALAR_DIM_SIZE, StoredArray
+from envlogger.converters.stored_types import ARRAYS, FIELDS, SCALAR_DIM_SIZE, ArrayEncoding
 from envlogger.errors import DamagedDataError, UnsupportedTypeError, UnsupportedValueError
 from envlogger.proto.storage_pb2 import Data, Datum
 from riegeli.varints import encode_varints
@@ -267,7 +267,7 @@ def _name_of_empty(dtype: np.dtype[Any]) -> str:
     return "object" if dtype.kind in "OUS" else dtype.newbyteorder("=").name
 
 
-def _array_encoder(stored: StoredArray) -> Callable[[Datum.Values, np.ndarray], None]:
+def _array_encoder(stored: ArrayEncoding) -> Callable[[Datum.Values, np.ndarray], None]:
     field, tag, _, stored_dtype, is_blob = stored
 
     def encode_numbers(values: Datum.Values, array: np.ndarray) -> None:
@@ -476,7 +476,7 @@ def _decode_empty(datum: Datum, shape: list[int]) -> np.ndarray | None:
     return np.empty(shape, datum.empty_dtype)
 
 
-def _array_decoder(stored: StoredArray) -> Callable[[Any], np.ndarray]:
+def _array_decoder(stored: ArrayEncoding) -> Callable[[Any], np.ndarray]:
     if stored.is_blob:
         return lambda blob: np.frombuffer(blob, stored.stored_dtype).astype(stored.dtype)
     return lambda numbers: np.array(numbers, stored.dtype)
@@ -500,7 +500,7 @@ _ARRAY_DECODERS: dict[str, Callable[[Any], np.ndarray]] = {
 }
 
 
-def _scalar_decoder(stored: StoredArray) -> Callable[[Any], Any]:
+def _scalar_decoder(stored: ArrayEncoding) -> Callable[[Any], Any]:
     scalar_type = bool if stored.dtype.kind == "b" else stored.dtype.type
     if stored.is_blob:
         return lambda blob: scalar_type(np.frombuffer(blob, stored.stored_dtype)[0])

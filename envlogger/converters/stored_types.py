@@ -8,7 +8,7 @@ import numpy as np
 
 from envlogger.proto.storage_pb2 import Datum
 
-__all__ = ["ARRAYS", "FIELDS", "SCALAR_DIM_SIZE", "StoredArray", "field_tag", "tag"]
+__all__ = ["ARRAYS", "FIELDS", "SCALAR_DIM_SIZE", "ArrayEncoding", "field_tag", "tag"]
 
 SCALAR_DIM_SIZE = -438
 """The size of the only dimension of a scalar, see storage.proto."""
@@ -24,7 +24,7 @@ def field_tag(field: str) -> bytes:
     return tag(Datum.Values.DESCRIPTOR.fields_by_name[field].number)
 
 
-class StoredArray(NamedTuple):
+class ArrayEncoding(NamedTuple):
     """How the elements of an array are stored.
 
     Attributes:
@@ -42,8 +42,8 @@ class StoredArray(NamedTuple):
     is_blob: bool
 
 
-def _stored_array(field: str, dtype: str, stored_dtype: str | None) -> StoredArray:
-    return StoredArray(
+def _stored_array(field: str, dtype: str, stored_dtype: str | None) -> ArrayEncoding:
+    return ArrayEncoding(
         field,
         field_tag(field),
         np.dtype(dtype),

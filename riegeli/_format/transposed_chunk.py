@@ -87,7 +87,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class TransposedHeader:
     """What the header of a transposed chunk says."""
 
     bucket_sizes: list[int]
@@ -234,7 +234,7 @@ class _Numbers:
             raise InvalidArgumentError(f"{count} times {what}, in {self.remaining()} bytes")
 
 
-def decode_header(data: Buffer) -> Header:
+def decode_header(data: Buffer) -> TransposedHeader:
     """Reads the decompressed header of a transposed chunk.
 
     Raises:
@@ -254,7 +254,7 @@ def decode_header(data: Buffer) -> Header:
         raise InvalidArgumentError(f"header of a transposed chunk is damaged: {e}") from e
     if numbers.remaining():
         raise InvalidArgumentError(f"{numbers.remaining()} bytes follow the header")
-    return Header(bucket_sizes, buffer_sizes, machine)
+    return TransposedHeader(bucket_sizes, buffer_sizes, machine)
 
 
 def _decode_machine(numbers: _Numbers, num_buffers: int) -> Machine:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from riegeli._core import highway_hash64, join, take_out_block_headers
-from riegeli._files import Buffer, Source
+from riegeli._files import Buffer, ByteSource
 from riegeli._format import blocks
 from riegeli._format.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE
 from riegeli._format.chunk import CHUNK_HEADER_SIZE, Chunk, ChunkHeader
@@ -52,7 +52,7 @@ class ChunkReader:
         region is the part of the chunk that is there.
     """
 
-    def __init__(self, source: Source, pos: int) -> None:
+    def __init__(self, source: ByteSource, pos: int) -> None:
         self.pos = pos
         self.truncated: SkippedRegion | None = None
         self._source = source

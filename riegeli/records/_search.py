@@ -19,7 +19,7 @@ class ChunkOfRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """Where a search ended: at a record with this answer, or after all with it."""
 
     answer: Answer
@@ -43,16 +43,16 @@ class Searchable(Protocol):
         ...
 
 
-def search(file: Searchable, size: int) -> Found:
+def search(file: Searchable, size: int) -> SearchResult:
     """Searches a file of `size` bytes, asking about no record twice."""
     before: tuple[int, range] | None = None  # In a chunk: the records after one that is before.
-    after = Found(None, size, 0)
+    after = SearchResult(None, size, 0)
 
     def judge_chunk(begin: int) -> tuple[Answer, int]:
         nonlocal before, after
         chunk = file.read_chunk(begin)
         if chunk is None:
-            after = Found(1, begin, 0)
+            after = SearchResult(1, begin, 0)
             return 1, size
         for index in range(chunk.num_records):
             answer = file.compare(chunk.begin, index)
@@ -61,7 +61,7 @@ def search(file: Searchable, size: int) -> Found:
             if answer < 0:
                 before = chunk.begin, range(index + 1, chunk.num_records)
             else:
-                after = Found(answer, chunk.begin, index)
+                after = SearchResult(answer, chunk.begin, index)
             return answer, chunk.end
         return None, chunk.end
 
@@ -73,12 +73,12 @@ def search(file: Searchable, size: int) -> Found:
             nonlocal after
             answer = file.compare(begin, index)
             if answer is not None and answer >= 0:
-                after = Found(answer, begin, index)
+                after = SearchResult(answer, begin, index)
             return answer, index + 1
 
         _bisect(indices.start, indices.stop, lambda low, high: (low + high) // 2, judge_record)
     if before is not None and after.answer is None:
-        return Found(-1, size, 0)
+        return SearchResult(-1, size, 0)
     return after
 
 

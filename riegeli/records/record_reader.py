@@ -129,9 +129,9 @@ class RecordReader:
                 self._src.close()
             raise
 
-    def _make_source(self, assumed_pos: int | None) -> tuple[_files.Source, int]:
+    def _make_source(self, assumed_pos: int | None) -> tuple[_files.ByteSource, int]:
         if assumed_pos is None and _files.is_seekable(self._src):
-            return _files.RandomAccessSource(self._src), self._src.tell()
+            return _files.SeekableSource(self._src), self._src.tell()
         pos = assumed_pos or 0
         return _files.SequentialSource(self._src, pos), pos
 

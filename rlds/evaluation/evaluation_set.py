@@ -445,7 +445,7 @@ def _table_of(data: Any) -> Table | None:
     if isinstance(data, FilteredSamples | NormalizedSamples):
         _refuse_changes(type(data).__name__, "samples.table")
     if isinstance(data, rlds.feeds.Samples):
-        return data.table
+        data = data.table
     return data if isinstance(data, Table) else None
 
 

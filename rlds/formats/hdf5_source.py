@@ -123,7 +123,7 @@ class Hdf5Table:
         return field
 
 
-class Column(NamedTuple):
+class StepArray(NamedTuple):
     """An array with a row for each step.
 
     Attributes:
@@ -244,7 +244,7 @@ class Hdf5EpisodesSource(Source):
         if not number:
             raise group.error("no rows", next(iter(group.arrays)))
         self._cameras = list(self._videos(split, index))
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, StepArray] = {}
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
         of_steps: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
@@ -271,7 +271,7 @@ class Hdf5EpisodesSource(Source):
             if name not in of_episode and not conflicts(of_episode, name)
         }
 
-    def _column(self, path: str, group: EpisodeGroup, number: int) -> Column | None:
+    def _column(self, path: str, group: EpisodeGroup, number: int) -> StepArray | None:
         """Returns which field of a step an array is; None for one of the episode."""
         if not self._is_of_steps(path, group, number):
             return None
@@ -284,7 +284,7 @@ class Hdf5EpisodesSource(Source):
         is_image = field.encoding or (len(field.shape) == 3 and field.column_dtype == np.uint8)
         if is_image and field.shape[-1] == 3 and self.colour in _COLOURS:
             field = dataclasses.replace(field, names=_COLOURS[self.colour])
-        return Column(self.table.field_path(path), field, has_final)
+        return StepArray(self.table.field_path(path), field, has_final)
 
     @functools.cached_property
     @override

@@ -16,7 +16,7 @@ import html
 import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from etils import epath
@@ -445,8 +445,6 @@ class AnySource(abc.ABC):
 
     Attributes:
       splits: The names of the splits.
-      is_fallback: Whether data of other formats may look like its data: what another format
-        recognizes, is of that format.
       bases: The sources that it is made of; none if it reads files.
       opened: The files as they were when it was opened: `rlds.sources.reading` compares them after
         each read. None in a store. A source sets it whose path does not name the dataset's folder.
@@ -456,7 +454,6 @@ class AnySource(abc.ABC):
     """
 
     splits: Sequence[str] = ("train",)
-    is_fallback: ClassVar[bool] = False
     bases: Sequence[Source] = ()
     may_grow: bool = False
     opened: Files | None = None

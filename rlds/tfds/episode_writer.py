@@ -12,7 +12,7 @@ from tensorflow_datasets.rlds.rlds_base import DatasetConfig
 
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
-from rlds.tfds.examples import ExampleEncoder
+from rlds.tfds.examples import TfdsExampleEncoder
 from rlds.tfds.features import TensorStorage, check_readable, lossless_config
 from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem import install_command
@@ -133,7 +133,7 @@ class EpisodeWriter:
             ds_config = lossless_config(ds_config, storage, stacklevel=2)
             info = make_info(ds_config, directory)
         check_readable(info.features, "ds_config, ")
-        self._encoder = ExampleEncoder(info.features, png_level=png_level)
+        self._encoder = TfdsExampleEncoder(info.features, png_level=png_level)
         self._target = self._dataset = growing_dataset(info)
         self._replacement: Replacement | None = None
         if overwrite and self._target.has_to_be_replaced(self._splits):

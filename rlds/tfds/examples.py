@@ -27,7 +27,7 @@ from tfds_files.example_encoder import (
     feature_at,
 )
 
-__all__ = ["ExampleEncoder", "RaggedColumn"]
+__all__ = ["RaggedColumn", "TfdsExampleEncoder"]
 
 _KNOWN = (
     *(tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text),
@@ -35,7 +35,7 @@ _KNOWN = (
 )
 
 
-class ExampleEncoder(tfds_files.ExampleEncoder):
+class TfdsExampleEncoder(tfds_files.ExampleEncoder):
     """Makes the bytes of examples, see `tfds_files.ExampleEncoder`.
 
     Args:
@@ -49,7 +49,7 @@ class ExampleEncoder(tfds_files.ExampleEncoder):
     ...     "steps": tfds.features.Dataset({"action": np.float32}), "id": np.int64
     ... })
     >>> episode = {"steps": {"action": np.array([0.5, 1.5], np.float32)}, "id": 7}
-    >>> example = tf.train.Example.FromString(ExampleEncoder(features).encode(episode))
+    >>> example = tf.train.Example.FromString(TfdsExampleEncoder(features).encode(episode))
     >>> example == tf.train.Example.FromString(features.serialize_example(episode))
     True
     """

@@ -12,12 +12,12 @@ import numpy as np
 from rlds.video.encoding import StreamWriter
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
-__all__ = ["VideoWriter"]
+__all__ = ["BrowserVideoWriter"]
 
 _FASTEST, _GOP = 1000, 60
 
 
-class VideoWriter(contextlib.AbstractContextManager["VideoWriter"]):
+class BrowserVideoWriter(contextlib.AbstractContextManager["BrowserVideoWriter"]):
     """Writes an MP4 file that every browser plays: H.264, in even sizes.
 
     Args:

@@ -131,7 +131,7 @@ def command(
     if database.startswith("postgres"):
         import_extra("psycopg")
     from rlds_creator.server import running
-    from rlds_creator.server.app import Settings, creator
+    from rlds_creator.server.app import ServerSettings, creator
     from rlds_creator.server.directory import DataDirectory
     from rlds_creator.server.plays import Limits
     from rlds_creator.server.security import Hosts, is_loopback
@@ -144,7 +144,7 @@ def command(
             address = f"https://{name or 'localhost'}"
         elif name:
             address = f"http://{name}:{listener.getsockname()[1]}"
-        settings = Settings(
+        settings = ServerSettings(
             address=address,
             hosts=Hosts(host, allowed_hosts),
             is_single_user=is_loopback(host) and not behind_proxy and not login,

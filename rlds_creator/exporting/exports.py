@@ -15,7 +15,7 @@ from typing_extensions import override
 from rlds_creator.exporting.archives import write_archive
 from rlds_creator.exporting.recipes import Recipe, tag_field
 from rlds_creator.exporting.recordings import ExportError
-from rlds_creator.exporting.targets import FORMATS, Format
+from rlds_creator.exporting.targets import FORMATS, ExportFormat
 from rlds_ecosystem import version
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.names import what_there_is
@@ -159,7 +159,7 @@ def export(
     return dataclasses.replace(download, bytes=num_bytes)
 
 
-def _format(name: str) -> Format:
+def _format(name: str) -> ExportFormat:
     if name not in FORMATS:
         raise ExportError(f"no format {name!r:.100}; {what_there_is(name, FORMATS)}")
     chosen = FORMATS[name]
@@ -169,7 +169,7 @@ def _format(name: str) -> Format:
 
 
 def _as_export_error(
-    error: ValueError, chosen: Format, folder: Path, recipe: Recipe
+    error: ValueError, chosen: ExportFormat, folder: Path, recipe: Recipe
 ) -> ExportError:
     """Returns what went wrong, without paths."""
     from rlds.raw_files.untrusted import SourceError
@@ -187,7 +187,7 @@ def _as_export_error(
 
 def _describe(
     folder: Path,
-    chosen: Format,
+    chosen: ExportFormat,
     name: str,
     download: Download,
     recipe: Recipe,

@@ -19,7 +19,7 @@ from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.model import Identifier, Name
 from rlds_tools.converting import dataset_name
 
-__all__ = ["ExportRequest", "Job"]
+__all__ = ["ExportJob", "ExportRequest"]
 
 # How long a process has to clean up after itself, in seconds.
 _PATIENCE = 5.0
@@ -51,10 +51,10 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     practice: bool = False
 
 
-class Job:
+class ExportJob:
     """An export to a ZIP file, made by a process of low priority.
 
-        job = Job(request, directories, "exports/x1")
+        job = ExportJob(request, directories, "exports/x1")
         job.start(turn=turns)
         exported = await job.result()
 

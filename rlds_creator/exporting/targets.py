@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from rlds.sources import Placement
     from rlds_creator.exporting.recipes import Recipe
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS", "ExportFormat"]
 
 _OPENING = 'rlds.sources.open("{path}")'
 _VERSION = "1.0.0"
 
 
 @dataclasses.dataclass(frozen=True)
-class Format:
+class ExportFormat:
     """A format that recordings can be exported to.
 
     Attributes:
@@ -97,32 +97,34 @@ def _gzip(name: str) -> Mapping[str, Any]:
     return {"compression": "gzip"}
 
 
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, ExportFormat] = {
     format.name: format
     for format in (
-        Format(
+        ExportFormat(
             "log",
             "EnvLogger log",
             opening='envlogger.Reader("{path}")',
             source="envlogger",
         ),
-        Format(
+        ExportFormat(
             "tfds",
             "TFDS dataset",
             opening='tfds.builder_from_directory("{path}").as_dataset()',
             place=f"{{}}/{_VERSION}".format,
             defaults=lambda name: {"name": name, "version": _VERSION},
         ),
-        Format("minari", "Minari dataset", "h5py", "hdf5", place="{}-v0".format, defaults=_gzip),
-        Format("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
-        Format("robomimic", "robomimic (HDF5)", "h5py", "hdf5", defaults=_gzip),
-        Format("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),
-        Format("webdataset", "WebDataset"),
-        Format("mcap", "MCAP files", "mcap", "ros"),
-        Format("aloha", "ALOHA (HDF5)", "h5py", "hdf5"),
-        Format("maniskill", "ManiSkill (HDF5)", "h5py", "hdf5"),
-        Format("d4rl", "D4RL (HDF5)", "h5py", "hdf5"),
-        Format("d3rlpy", "d3rlpy (HDF5)", "h5py", "hdf5"),
+        ExportFormat(
+            "minari", "Minari dataset", "h5py", "hdf5", place="{}-v0".format, defaults=_gzip
+        ),
+        ExportFormat("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
+        ExportFormat("robomimic", "robomimic (HDF5)", "h5py", "hdf5", defaults=_gzip),
+        ExportFormat("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),
+        ExportFormat("webdataset", "WebDataset"),
+        ExportFormat("mcap", "MCAP files", "mcap", "ros"),
+        ExportFormat("aloha", "ALOHA (HDF5)", "h5py", "hdf5"),
+        ExportFormat("maniskill", "ManiSkill (HDF5)", "h5py", "hdf5"),
+        ExportFormat("d4rl", "D4RL (HDF5)", "h5py", "hdf5"),
+        ExportFormat("d3rlpy", "d3rlpy (HDF5)", "h5py", "hdf5"),
     )
 }
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any
 
-from rlds_creator.model import Episode, Person, Role
+from rlds_creator.model import EpisodeRecord, Person, Role
 from rlds_creator.server.api.episodes import EpisodeRoutes
 from rlds_creator.server.api.exports import ExportRoutes
 from rlds_creator.server.api.people import PeopleRoutes
@@ -21,14 +21,14 @@ from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.pages import Pages
 from rlds_creator.server.plays import Limits, Plays
 from rlds_creator.server.recordings import Recordings
-from rlds_creator.server.requests import People, in_thread
+from rlds_creator.server.requests import Authentication, in_thread
 from rlds_creator.server.security import Application, Hosts
 from rlds_creator.server.starters import starters
 from rlds_creator.server.workers import Interpreters, Patience, Worker
 from rlds_creator.store import EpisodeQuery, Store
 from rlds_tools.results import count
 
-__all__ = ["Creator", "Settings", "creator"]
+__all__ = ["Creator", "ServerSettings", "creator"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ YOU = "you"
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """How a server behaves.
 
     Attributes:
@@ -61,7 +61,7 @@ class Settings:
 
 @contextlib.contextmanager
 def creator(
-    data: DataDirectory, database: str = "", settings: Settings | None = None
+    data: DataDirectory, database: str = "", settings: ServerSettings | None = None
 ) -> Iterator[Creator]:
     """Opens a data directory to serve it.
 
@@ -79,7 +79,7 @@ def creator(
         data.worked_in() as lock,
         Store.open(database or data.database) as store,
     ):
-        yield Creator(data, store, settings or Settings(), lock)
+        yield Creator(data, store, settings or ServerSettings(), lock)
 
 
 class Creator:
@@ -92,7 +92,9 @@ class Creator:
       app: What answers requests.
     """
 
-    def __init__(self, data: DataDirectory, store: Store, settings: Settings, lock: int) -> None:
+    def __init__(
+        self, data: DataDirectory, store: Store, settings: ServerSettings, lock: int
+    ) -> None:
         self.store = store
         self._settings = settings
         if not store.people() and not store.studies():
@@ -102,7 +104,7 @@ class Creator:
         self.recovered = self.recordings.recover()
         everybody = self._everybody() if settings.is_single_user else None
         make_worker = functools.partial(Worker, patience=settings.patience, inherits=[lock])
-        people = People(
+        people = Authentication(
             store,
             everybody,
             cookie=f"rlds_creator_{data.name}",  # Of this server, not of one on another port.
@@ -152,7 +154,7 @@ class Creator:
         people = self.store.people()
         return not any(one.role is Role.OWNER and one.name != YOU for one in people)
 
-    def _save(self, episode: Episode, is_cut: bool) -> Awaitable[tuple[Episode, bool]]:
+    def _save(self, episode: EpisodeRecord, is_cut: bool) -> Awaitable[tuple[EpisodeRecord, bool]]:
         return in_thread(self.recordings.save, episode, is_cut=is_cut)
 
     @contextlib.asynccontextmanager

@@ -22,11 +22,11 @@ __all__ = [
     "ConflictError",
     "ForbiddenError",
     "LoginError",
-    "NotFoundError",
+    "MissingError",
     "ServerError",
+    "ServiceUnavailableError",
     "TooLargeError",
     "TooManyError",
-    "UnavailableError",
     "answer",
     "as_server_error",
     "without_folders",
@@ -79,7 +79,7 @@ class ForbiddenError(ServerError):
     code = "forbidden"
 
 
-class NotFoundError(ServerError):
+class MissingError(ServerError):
     """There is nothing at this address, or nothing that who asks may see."""
 
     status = 404
@@ -107,7 +107,7 @@ class TooManyError(ServerError):
     code = "too_many"
 
 
-class UnavailableError(ServerError):
+class ServiceUnavailableError(ServerError):
     """It could be done, but not here, or not now."""
 
     status = 503

@@ -13,7 +13,17 @@ import msgspec
 from rlds_creator.server.errors import BadRequestError
 from rlds_creator.type_errors import in_words
 
-__all__ = ["PROTOCOL", "Ack", "Control", "Event", "Hello", "Input", "Message", "Set", "decode"]
+__all__ = [
+    "PROTOCOL",
+    "Ack",
+    "ControlPress",
+    "Event",
+    "Hello",
+    "Input",
+    "Message",
+    "SettingsChange",
+    "decode",
+]
 
 PROTOCOL = 1
 
@@ -65,7 +75,7 @@ class Input(_Said, frozen=True, tag="input"):
     events: Annotated[tuple[Event, ...], msgspec.Meta(max_length=100)]
 
 
-class Control(_Said, frozen=True, tag="control"):
+class ControlPress(_Said, frozen=True, tag="control"):
     """A button of the page.
 
     Attributes:
@@ -77,7 +87,7 @@ class Control(_Said, frozen=True, tag="control"):
     value: Literal["completed", "cancelled", "rejected"] | bool | None = None
 
 
-class Set(_Said, frozen=True, tag="set", omit_defaults=True):
+class SettingsChange(_Said, frozen=True, tag="set", omit_defaults=True):
     """A setting that changes; those that are None stay."""
 
     fps: Annotated[float, msgspec.Meta(gt=0, le=120)] | None = None
@@ -96,7 +106,7 @@ class Ack(_Said, frozen=True, tag="ack"):
     frame: _Number
 
 
-Message = Hello | Input | Control | Set | Ack
+Message = Hello | Input | ControlPress | SettingsChange | Ack
 
 _decoder = msgspec.json.Decoder(Message)
 

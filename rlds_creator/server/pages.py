@@ -57,7 +57,7 @@ class Pages:
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
         if request.path_params["hash"] != self.hash or name not in self._files:
-            raise errors.NotFoundError("This file does not exist.")
+            raise errors.MissingError("This file does not exist.")
         headers = {
             "cache-control": "public, max-age=31536000, immutable",
             "vary": "accept-encoding",
@@ -72,7 +72,7 @@ class Pages:
     async def _any_page(self, request: Request) -> Response:
         address = request.path_params["address"]
         if address.partition("/")[0] in ("api", "static", "favicon.ico", "robots.txt"):
-            raise errors.NotFoundError("This address does not exist.")
+            raise errors.MissingError("This address does not exist.")
         # Browsers ask again each time: it is what says where the other files are.
         return Response(self._page, headers={"cache-control": "no-cache"}, media_type="text/html")
 

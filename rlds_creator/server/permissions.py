@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from rlds_creator.model import Episode, Person, Role, Study, StudyState
+from rlds_creator.model import EpisodeRecord, Person, Role, Study, StudyState
 from rlds_creator.server.errors import ForbiddenError
 
 __all__ = ["ROLES", "May", "check", "may", "of_episode", "sees_episode", "sees_study"]
@@ -55,12 +55,12 @@ def sees_study(person: Person, study: Study) -> bool:
     return is_open and may(person, May.PLAY)
 
 
-def sees_episode(person: Person, episode: Episode) -> bool:
+def sees_episode(person: Person, episode: EpisodeRecord) -> bool:
     """Whether a person may see an episode: all, or what they have played."""
     return may(person, May.SEE) or (may(person, May.PLAY) and episode.person == person.id)
 
 
-def of_episode(person: Person, episode: Episode) -> list[May]:
+def of_episode(person: Person, episode: EpisodeRecord) -> list[May]:
     """Returns what a person may do with an episode that they see, beside that."""
     own = may(person, May.PLAY) and episode.person == person.id
     allowed = [May.DELETE] if own or may(person, May.DELETE) else []

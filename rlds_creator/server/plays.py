@@ -14,13 +14,21 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from rlds_creator.identifiers import new_identifier
-from rlds_creator.model import Assignment, Environment, Episode, EpisodeState, Mode, Person, Study
+from rlds_creator.model import (
+    Assignment,
+    Environment,
+    EpisodeRecord,
+    EpisodeState,
+    Mode,
+    Person,
+    Study,
+)
 from rlds_creator.server import messages
 from rlds_creator.server.errors import (
     BadRequestError,
     ServerError,
+    ServiceUnavailableError,
     TooManyError,
-    UnavailableError,
     without_folders,
 )
 from rlds_creator.server.limits import Bucket, Buckets
@@ -66,7 +74,7 @@ class Limits:
     wrong_messages: int = 20
 
 
-Save = Callable[[Episode, bool], Awaitable[tuple[Episode, bool]]]
+Save = Callable[[EpisodeRecord, bool], Awaitable[tuple[EpisodeRecord, bool]]]
 """Stores an episode as it is now, see `Recordings.save`."""
 
 
@@ -147,9 +155,9 @@ class Play:
         self._state: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
         self._frame: bytes | None = None
-        self._episode: Episode | None = None
+        self._episode: EpisodeRecord | None = None
         self._is_paused_for_page = False
-        self._to_save: asyncio.Queue[tuple[Episode, bool] | None] = asyncio.Queue()
+        self._to_save: asyncio.Queue[tuple[EpisodeRecord, bool] | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, turn: Turn) -> None:
@@ -283,7 +291,7 @@ class Play:
             self._say(message)
 
     def _take_episode(self, said: Mapping[str, Any]) -> None:
-        known = {name: said[name] for name in Episode.__struct_fields__ if name in said}
+        known = {name: said[name] for name in EpisodeRecord.__struct_fields__ if name in said}
         episode = msgspec.convert(
             {
                 **known,
@@ -292,14 +300,14 @@ class Play:
                 "session": self.id,
                 "person": self.person.id,
             },
-            Episode,
+            EpisodeRecord,
         )
         self._episode = episode
         self._is_choosing = self._chooses_after(episode)
         # Its log may have a step more than it says, which could not be written at first.
         self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
 
-    def _chooses_after(self, episode: Episode) -> bool:
+    def _chooses_after(self, episode: EpisodeRecord) -> bool:
         return not self.is_chosen and episode.state in _KEPT
 
     def _gone(self, why: str) -> None:
@@ -332,7 +340,7 @@ class Play:
             self._over_since = self._loop.time()
             self._over.set()
 
-    async def _save_one(self, episode: Episode, is_cut: bool) -> None:
+    async def _save_one(self, episode: EpisodeRecord, is_cut: bool) -> None:
         try:
             stored, may_go_on = await self._save(episode, is_cut)
         except Exception as error:
@@ -443,12 +451,12 @@ class Plays:
         return self._turns.setdefault(person.id, asyncio.Lock())
 
     def check_room(self, person: Person) -> None:
-        """Raises `TooManyError` or `UnavailableError` if a person cannot begin a play now."""
+        """Raises `TooManyError` or `ServiceUnavailableError` if a person cannot play now."""
         if self._starts.take(person.id):
             raise TooManyError("Too many starts. Wait a few seconds, then try again.")
         others = [p for p in self._plays.values() if not p.is_over and p.person.id != person.id]
         if len(others) >= self.limits.players:
-            raise UnavailableError(
+            raise ServiceUnavailableError(
                 f"All {self.limits.players} places are taken. Try again later.", code="full"
             )
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing_extensions import override
 
 from rlds_creator.labelling import JUDGED, PLAY, SUCCESS, VERDICT
-from rlds_creator.model import Episode, LabelRow, Person
+from rlds_creator.model import EpisodeRecord, LabelRow, Person
 from rlds_creator.server.errors import BadRequestError
 from rlds_creator.server.permissions import May, may
 from rlds_creator.server.recordings import Recordings
@@ -43,7 +43,7 @@ class RecordedLabels(EpisodeLabels):
     adds = "tag"
 
     def __init__(
-        self, store: Store, recordings: Recordings, person: Person, episode: Episode
+        self, store: Store, recordings: Recordings, person: Person, episode: EpisodeRecord
     ) -> None:
         self._store, self._recordings = store, recordings
         self._person, self._episode = person, episode

@@ -28,11 +28,11 @@ from rlds_creator.exporting.recordings import (
 )
 from rlds_creator.identifiers import is_identifier
 from rlds_creator.labelling import PLAY
-from rlds_creator.model import Episode, EpisodeState, LabelRow
+from rlds_creator.model import EpisodeRecord, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT_ID
 from rlds_creator.server.directory import DataDirectory
-from rlds_creator.store import EpisodeQuery, NotFoundError, Store, StoreError
-from rlds_creator.viewing import EpisodeView
+from rlds_creator.store import EpisodeQuery, RecordNotFoundError, Store, StoreError
+from rlds_creator.viewing import ViewedEpisode
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps
 from rlds_creator.viewing.thumbnails import Thumbnails, state_of
@@ -58,11 +58,11 @@ class Recordings:
         self._writing = threading.Lock()
         self._opening = threading.Lock()
         self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
-        self._views: collections.OrderedDict[str, EpisodeView] = collections.OrderedDict()
+        self._views: collections.OrderedDict[str, ViewedEpisode] = collections.OrderedDict()
 
     # What is played.
 
-    def save(self, episode: Episode, *, is_cut: bool = False) -> tuple[Episode, bool]:
+    def save(self, episode: EpisodeRecord, *, is_cut: bool = False) -> tuple[EpisodeRecord, bool]:
         """Stores an episode as it is now.
 
         Args:
@@ -107,7 +107,7 @@ class Recordings:
 
     # What is looked at.
 
-    def view(self, episode_id: str) -> EpisodeView:
+    def view(self, episode_id: str) -> ViewedEpisode:
         """Returns the steps of an episode.
 
         Raises:
@@ -123,7 +123,7 @@ class Recordings:
                 reader = envlogger.Reader(directory)
                 if len(reader.episodes) != 1:
                     raise LookupError("The recording of this episode has no steps.")
-                view = EpisodeView(LogSteps(reader, 0, self._cache, episode_id), title=episode_id)
+                view = ViewedEpisode(LogSteps(reader, 0, self._cache, episode_id), title=episode_id)
                 self._views[episode_id] = view
                 if len(self._views) > _MOST_OPEN:
                     self._views.popitem(last=False)
@@ -166,7 +166,7 @@ class Recordings:
     def _finish_deletion(self, directory: Path) -> None:
         try:
             self._store.episode(directory.name)
-        except NotFoundError:
+        except RecordNotFoundError:
             with self._opening:
                 self._views.pop(directory.name, None)
             shutil.rmtree(directory, ignore_errors=True)
@@ -175,7 +175,7 @@ class Recordings:
 
     # After a restart.
 
-    def recover(self) -> list[Episode]:
+    def recover(self) -> list[EpisodeRecord]:
         """Brings the store and the logs to agree, after a server that may have been killed.
 
         No worker may be left.
@@ -210,7 +210,9 @@ class Recordings:
             for person in people
         }
 
-    def _unknown(self, directory: Path, agents: Mapping[str, tuple[str, str]]) -> Episode | None:
+    def _unknown(
+        self, directory: Path, agents: Mapping[str, tuple[str, str]]
+    ) -> EpisodeRecord | None:
         """The episode of a log that the store does not know; None if it belongs nowhere."""
         try:
             begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
@@ -226,7 +228,7 @@ class Recordings:
             logger.warning("skipping %s: its study or person is unknown", directory)
             return None
         said = _said(directory)
-        return Episode(
+        return EpisodeRecord(
             id=directory.name,
             study=study,
             environment=str(found.metadata.get(ENVIRONMENT_ID)),
@@ -244,8 +246,8 @@ class Recordings:
         )
 
     def _add(
-        self, episode: Episode, said: Annotations, agents: Mapping[str, tuple[str, str]]
-    ) -> Episode:
+        self, episode: EpisodeRecord, said: Annotations, agents: Mapping[str, tuple[str, str]]
+    ) -> EpisodeRecord:
         """Stores an episode that the store does not know, with what is said beside its log."""
         self._store.save_episode(episode)
         try:
@@ -263,7 +265,7 @@ class Recordings:
         self.annotate(episode.id)
         return self._store.episode(episode.id)
 
-    def _mended(self, episode: Episode) -> Episode:
+    def _mended(self, episode: EpisodeRecord) -> EpisodeRecord:
         """The episode with as many steps as its log has."""
         try:
             found = recover_episode(self._data.episode(episode.id))

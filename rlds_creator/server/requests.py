@@ -18,7 +18,7 @@ from rlds_creator.server import errors, permissions
 from rlds_creator.server.permissions import May
 from rlds_creator.store import Store
 
-__all__ = ["People", "in_thread", "refusals"]
+__all__ = ["Authentication", "in_thread", "refusals"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,8 +37,8 @@ def refusals() -> Iterator[None]:
     """What a store refuses in here becomes an answer."""
     try:
         yield
-    except store.NotFoundError as error:
-        raise errors.NotFoundError(_sentence(error)) from None
+    except store.RecordNotFoundError as error:
+        raise errors.MissingError(_sentence(error)) from None
     except store.StaleError as error:
         raise errors.ConflictError(_sentence(error), code="stale", current=error.current) from None
     except store.QuotaError as error:
@@ -54,7 +54,7 @@ def _sentence(error: Exception) -> str:
     return re.sub(r"(?<![.!?])$", ".", text[:1].upper() + text[1:])
 
 
-class People:
+class Authentication:
     """Who sends a request.
 
     Args:

@@ -21,7 +21,7 @@ from rlds.sources import SourceError
 from rlds_creator.server import errors
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import without_folders
-from rlds_creator.viewing import EpisodeView, Shelf
+from rlds_creator.viewing import Shelf, ViewedEpisode
 from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLayer
 from rlds_ecosystem.model.errors import EnvLoggerError
 
@@ -51,7 +51,7 @@ class DamagedError(errors.ServerError):
 
 def routes(
     base: str,
-    locate: Callable[[Request], Awaitable[EpisodeView]],
+    locate: Callable[[Request], Awaitable[ViewedEpisode]],
     small: Callable[[Request], Awaitable[tuple[bytes, str] | None]],
     labels_of: Callable[[Request], Awaitable[EpisodeLabels]],
     more: Callable[[Request], Awaitable[Mapping[str, Any]]],
@@ -88,7 +88,7 @@ def routes(
     async def thumbnail(request: Request) -> Response:
         try:
             found = await small(request)
-        except (DamagedError, errors.NotFoundError):  # The page of the episode says so.
+        except (DamagedError, errors.MissingError):  # The page of the episode says so.
             found = None
         if found is None:
             return Response(status_code=204)
@@ -178,7 +178,7 @@ def _done(found: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
     except ValueError as error:
         raise errors.BadRequestError(without_folders(str(error))) from error
     except OSError as error:
-        raise errors.UnavailableError(without_folders(str(error))) from error
+        raise errors.ServiceUnavailableError(without_folders(str(error))) from error
 
 
 def dataset_routes(shelf: Shelf) -> list[Route]:
@@ -203,7 +203,7 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     async def columns(request: Request) -> Response:
         return answer(await in_thread(shelf.columns, *_split(request)))
 
-    async def locate(request: Request) -> EpisodeView:
+    async def locate(request: Request) -> ViewedEpisode:
         return await in_thread(shelf.view, *_split(request), _number(request, "episode"))
 
     async def small(request: Request) -> tuple[bytes, str] | None:
@@ -255,9 +255,9 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
         raise DamagedError(_in_words(error)) from error
     except LookupError as error:
         text = error.args[0] if error.args else "This item does not exist."
-        raise errors.NotFoundError(without_folders(str(text))) from error
+        raise errors.MissingError(without_folders(str(text))) from error
     except ImportError as error:
-        raise errors.UnavailableError(without_folders(str(error))) from error
+        raise errors.ServiceUnavailableError(without_folders(str(error))) from error
     except ValueError as error:
         raise DamagedError(without_folders(str(error))) from error
 
@@ -286,7 +286,7 @@ def _number(request: Request, name: str) -> int:
     """A number of an address."""
     text = request.path_params[name]
     if not re.fullmatch(r"[0-9]{1,15}", text):
-        raise errors.NotFoundError(f"There is no {name} {text[:40]!r}.")
+        raise errors.MissingError(f"There is no {name} {text[:40]!r}.")
     return int(text)
 
 

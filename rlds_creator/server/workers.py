@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlds_creator.server.errors import BadRequestError, UnavailableError
+from rlds_creator.server.errors import BadRequestError, ServiceUnavailableError
 from rlds_creator.worker import link
 
 __all__ = ["Interpreters", "Patience", "Worker", "WorkerMaker"]
@@ -84,7 +84,7 @@ class Interpreters:
 
         Raises:
           BadRequestError: There is none of this name.
-          UnavailableError: It does not say.
+          ServiceUnavailableError: It does not say.
         """
         path = self.path(name)
         task = self._described.get(name)
@@ -120,7 +120,7 @@ def _describe(path: str, name: str) -> dict[str, Any]:
             printed.seek(0)
             said = printed.read()[-_MAX_OUTPUT:].decode("utf-8", "replace")
             logger.warning("the interpreter %s: %s\n%s", called, error, said)
-            raise UnavailableError(
+            raise ServiceUnavailableError(
                 f"The interpreter {called} cannot list its environments. Is `rlds-ecosystem` "
                 "installed there?"
             ) from None
@@ -163,7 +163,7 @@ class Worker:
           message: The first thing it is told.
 
         Raises:
-          UnavailableError: It cannot be started.
+          ServiceUnavailableError: It cannot be started.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -179,7 +179,9 @@ class Worker:
         except OSError as error:
             ours.close()
             logger.error("a worker cannot be started: %s", error)
-            raise UnavailableError("The process of the environment could not be started.") from None
+            raise ServiceUnavailableError(
+                "The process of the environment could not be started."
+            ) from None
         finally:
             theirs.close()
         self._reader, self._writer = await asyncio.open_connection(sock=ours)

@@ -4,15 +4,15 @@ import type {
   ConsentPage,
   Counts,
   Environment,
-  Episode,
-  Export,
+  EpisodeRecord,
+  ExportRecord,
   Invite,
   Person,
-  Set,
+  SettingsChange,
   ShownLabel,
   ShownLayer,
-  Statistics,
   Study,
+  StudyStatistics,
 } from "./api_types.js";
 
 export interface Me {
@@ -65,7 +65,7 @@ export interface Trial {
 export type ListedStudy = Study & Counts;
 
 /** An episode with the names of what it is of, and what who asks may do with it. */
-export interface ListedEpisode extends Episode {
+export interface ListedEpisode extends EpisodeRecord {
   study_name: string;
   environment_name: string;
   person_name: string;
@@ -185,7 +185,7 @@ export interface Offer {
   op: "ready";
   controls: Binding[];
   cameras: string[];
-  qualities: NonNullable<Set["quality"]>[];
+  qualities: NonNullable<SettingsChange["quality"]>[];
   fps: number;
   mode: "async" | "sync";
   size: [number, number];
@@ -194,7 +194,7 @@ export interface Offer {
 
 /** The episode that is played. */
 export interface Played
-  extends Pick<Episode, "id" | "number" | "reason" | "success" | "num_steps" | "total_reward" | "started" | "seconds"> {
+  extends Pick<EpisodeRecord, "id" | "number" | "reason" | "success" | "num_steps" | "total_reward" | "started" | "seconds"> {
   seed: number | null;
 }
 
@@ -204,7 +204,7 @@ export interface PlayState {
   why: string;
   episode: Played | null;
   fps: number;
-  quality: NonNullable<Set["quality"]>;
+  quality: NonNullable<SettingsChange["quality"]>;
   camera: number;
 }
 
@@ -213,7 +213,7 @@ export type Message =
   | Welcome
   | Offer
   | PlayState
-  | { op: "episode"; episode: Episode }
+  | { op: "episode"; episode: EpisodeRecord }
   | { op: "error"; code: string; message: string; fatal: boolean };
 
 /** Addresses and the answers to GET; the first one that matches counts. */
@@ -221,13 +221,13 @@ type Gets = [
   ["/api/me", Me],
   ["/api/families", { interpreters: string[]; families: Families }],
   ["/api/studies", { studies: ListedStudy[] }],
-  [`/api/studies/${string}/statistics`, Statistics],
+  [`/api/studies/${string}/statistics`, StudyStatistics],
   [`/api/studies/${string}/consents`, ConsentPage],
   [`/api/studies/${string}`, Study],
   ["/api/episodes", { episodes: ListedEpisode[]; total: number }],
   [`/api/episodes/${string}`, ListedEpisode],
   ["/api/formats", { formats: Format[] }],
-  ["/api/exports", { exports: Export[] }],
+  ["/api/exports", { exports: ExportRecord[] }],
   ["/api/people", { people: Person[]; invites: Invite[] }],
   ["/api/datasets", { datasets: Dataset[] }],
   [`/api/datasets/${string}/columns`, { columns: EpisodeColumn[]; layers: Record<string, string> }],
@@ -242,7 +242,7 @@ type Changes = [
   ["/api/plays", Play],
   ["/api/environments/test", Trial],
   ["/api/episodes/delete", { deleted: number }],
-  [`/api/episodes/${string}/notes`, Episode],
+  [`/api/episodes/${string}/notes`, EpisodeRecord],
   ["/api/enter", { person: Person | null }],
   ["/api/invites", { id: string; link: string }],
 ];

@@ -22,7 +22,7 @@ export interface ConsentPage {
 }
 
 /** A button of the page. */
-export interface Control {
+export interface ControlPress {
   op: "control";
   do: "confirm" | "end" | "pause" | "resume" | "retry" | "success";
   value?: "cancelled" | "completed" | "rejected" | boolean | null;
@@ -65,7 +65,7 @@ export interface EnvironmentStatistics {
 }
 
 /** An episode that was played; its steps are in a log of its own. */
-export interface Episode {
+export interface EpisodeRecord {
   id: string;
   study: string;
   environment: string;
@@ -98,7 +98,7 @@ export interface Event {
 }
 
 /** A download that is made, or was. */
-export interface Export {
+export interface ExportRecord {
   id: string;
   person: string;
   request: Record<string, any>;
@@ -193,7 +193,7 @@ export interface Said {
 }
 
 /** A setting that changes; those that are None stay. */
-export interface Set {
+export interface SettingsChange {
   op: "set";
   fps?: number | null;
   quality?: "draft" | "high" | "low" | "medium" | null;
@@ -227,12 +227,6 @@ export interface ShownLayer {
   title: string;
 }
 
-/** What was played of a study, by environment and by person. */
-export interface Statistics {
-  environments: EnvironmentStatistics[];
-  people: PersonStatistics[];
-}
-
 /** What people are asked to do. */
 export interface Study {
   id: string;
@@ -254,6 +248,12 @@ export interface Study {
 
 /** Whether participants can play: not before it is enabled, nor while it is disabled. */
 export type StudyState = "disabled" | "draft" | "enabled";
+
+/** What was played of a study, by environment and by person. */
+export interface StudyStatistics {
+  environments: EnvironmentStatistics[];
+  people: PersonStatistics[];
+}
 
 /** A tag that annotators of a study use. */
 export interface StudyTag {

@@ -8,8 +8,8 @@ The steps of episodes are not here but in logs, one for each episode.
 
 from rlds_creator.store.errors import (
     InUseError,
-    NotFoundError,
     QuotaError,
+    RecordNotFoundError,
     StaleError,
     StoreError,
 )
@@ -21,7 +21,7 @@ from rlds_creator.store.records import (
     Invite,
     PersonConsent,
     PersonStatistics,
-    Statistics,
+    StudyStatistics,
 )
 from rlds_creator.store.store import Store
 
@@ -32,12 +32,12 @@ __all__ = [
     "EpisodeQuery",
     "InUseError",
     "Invite",
-    "NotFoundError",
     "PersonConsent",
     "PersonStatistics",
     "QuotaError",
+    "RecordNotFoundError",
     "StaleError",
-    "Statistics",
     "Store",
     "StoreError",
+    "StudyStatistics",
 ]

@@ -19,7 +19,7 @@ from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 
 from rlds_creator.store import tables
-from rlds_creator.store.errors import NotFoundError, StoreError
+from rlds_creator.store.errors import RecordNotFoundError, StoreError
 
 __all__ = ["Database", "delete", "row_of"]
 
@@ -124,14 +124,14 @@ def row_of(
     query = sa.select(table).where(table.c.id == identifier)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise NotFoundError(missing)
+        raise RecordNotFoundError(missing)
     return row
 
 
 def delete(connection: sa.Connection, table: sa.Table, identifier: str, missing: str) -> None:
     """Deletes a row; see `row_of`."""
     if not connection.execute(sa.delete(table).where(table.c.id == identifier)).rowcount:
-        raise NotFoundError(missing)
+        raise RecordNotFoundError(missing)
 
 
 def _engine(where: str | os.PathLike[str]) -> sa.Engine:

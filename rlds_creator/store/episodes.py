@@ -20,14 +20,14 @@ from rlds_creator.labelling import (
     label_row,
     retraction_of,
 )
-from rlds_creator.model import Episode, EpisodeState, LabelRow
+from rlds_creator.model import EpisodeRecord, EpisodeState, LabelRow
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database, row_of
-from rlds_creator.store.errors import InUseError, NotFoundError, StaleError, StoreError
+from rlds_creator.store.errors import InUseError, RecordNotFoundError, StaleError, StoreError
 from rlds_creator.store.records import EpisodeQuery, check_names, from_row, to_row
 from rlds_creator.store.studies import LIVE, is_practice_next
 
-__all__ = ["Episodes"]
+__all__ = ["EpisodeDatabase"]
 
 # How many values a statement has; there is a limit in each database.
 _AT_ONCE = 5_000
@@ -40,10 +40,10 @@ _ANSWERS = {None: None, True: "yes", False: "no"}
 _KEPT = {"id", "study", "environment", "session", "person", "notes", "version", "is_practice"}
 
 
-class Episodes(Database):
+class EpisodeDatabase(Database):
     """Episodes and labels."""
 
-    def save_episode(self, episode: Episode) -> Episode:
+    def save_episode(self, episode: EpisodeRecord) -> EpisodeRecord:
         """Adds an episode, or changes it to what the worker says of it now.
 
         Its notes and labels stay as they are, and what it is an episode of. One that begins is
@@ -53,7 +53,7 @@ class Episodes(Database):
           What is stored.
 
         Raises:
-          NotFoundError: The study or the person is not there.
+          RecordNotFoundError: The study or the person is not there.
           StoreError: A field has a value that its type does not allow.
         """
         values = to_row(episode)
@@ -72,21 +72,21 @@ class Episodes(Database):
                 try:
                     connection.execute(sa.insert(table).values(new))
                 except sa.exc.IntegrityError:
-                    raise NotFoundError("the study or the person was deleted") from None
+                    raise RecordNotFoundError("the study or the person was deleted") from None
             if episode.state in JUDGED:
                 _add_words_of_player(connection, episode)
             return _episode(connection, episode.id)
 
-    def episode(self, episode_id: str) -> Episode:
+    def episode(self, episode_id: str) -> EpisodeRecord:
         """Returns an episode.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
         """
         with self._reading() as connection:
             return _episode(connection, episode_id)
 
-    def episodes(self, query: EpisodeQuery | None = None) -> tuple[list[Episode], int]:
+    def episodes(self, query: EpisodeQuery | None = None) -> tuple[list[EpisodeRecord], int]:
         """Returns a page of the episodes that a query asks for, and how many there are in all.
 
         Raises:
@@ -111,7 +111,7 @@ class Episodes(Database):
         with self._reading() as connection:
             return list(connection.scalars(ids.order_by(*_order(query.sort))))
 
-    def playing(self) -> list[Episode]:
+    def playing(self) -> list[EpisodeRecord]:
         """Returns the episodes that somebody plays or has yet to judge, the oldest first.
 
         After a restart of the server these are the ones that nobody can go on with.
@@ -145,7 +145,7 @@ class Episodes(Database):
                 found += [row.id for row in rows]
         return found
 
-    def set_notes(self, episode_id: str, notes: str, version: int, by: str = "") -> Episode:
+    def set_notes(self, episode_id: str, notes: str, version: int, by: str = "") -> EpisodeRecord:
         """Replaces the notes on an episode.
 
         Args:
@@ -155,7 +155,7 @@ class Episodes(Database):
           by: Who does it: the identifier of a person.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
           StaleError: Somebody else has edited them since that version.
           StoreError: They are too long.
         """
@@ -186,7 +186,7 @@ class Episodes(Database):
           history: Whether to return all rows.
 
         Raises:
-          NotFoundError: There is no episode of this identifier.
+          RecordNotFoundError: There is no episode of this identifier.
         """
         with self._reading() as connection:
             rows = _labels(connection, episode_id)
@@ -218,7 +218,7 @@ class Episodes(Database):
           The label; of a tag, the one that is there if the episode has the same already.
 
         Raises:
-          NotFoundError: There is no episode of this identifier.
+          RecordNotFoundError: There is no episode of this identifier.
           InUseError: It is to be judged, and its player has not judged it yet.
           StoreError: The episode has no such steps, the layer is blank or too long, or it has no
             such value.
@@ -247,7 +247,7 @@ class Episodes(Database):
           The identifier of the episode.
 
         Raises:
-          NotFoundError: There is none of this identifier, and was none.
+          RecordNotFoundError: There is none of this identifier, and was none.
         """
         with self._writing() as connection:
             episode, row = _label(connection, label_id)
@@ -263,7 +263,7 @@ class Episodes(Database):
           The identifier of the episode, and the label; the one that is there if there is one.
 
         Raises:
-          NotFoundError: There is none of this identifier, and was none.
+          RecordNotFoundError: There is none of this identifier, and was none.
         """
         with self._writing() as connection:
             episode, row = _label(connection, label_id)
@@ -337,7 +337,7 @@ def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
     return [first, table.c.id.desc() if falls else table.c.id.asc()]
 
 
-def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) -> Episode:
+def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) -> EpisodeRecord:
     row = row_of(connection, tables.episodes, episode_id, "this episode does not exist", lock=lock)
     return _with_labels(connection, [row])[0]
 
@@ -350,7 +350,7 @@ def _labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
 def _label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:
     row = row_of(connection, tables.labels, label_id, "this label does not exist")
     if row.retracts is not None:
-        raise NotFoundError("this label is the end of another")
+        raise RecordNotFoundError("this label is the end of another")
     return row.episode, _from_row(row)
 
 
@@ -359,7 +359,7 @@ def _from_row(row: Any) -> LabelRow:
     return from_row(LabelRow, row, **({"value": True} if is_flag else {}))
 
 
-def _check(label: LabelRow, episode: Episode) -> None:
+def _check(label: LabelRow, episode: EpisodeRecord) -> None:
     """Raises an error if a label says nothing of an episode."""
     if (label.begin is None) != (label.end is None):
         raise StoreError("a range of steps needs a first and a last step")
@@ -397,7 +397,7 @@ def _add(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
         connection.execute(change.values(state=word))
 
 
-def _add_words_of_player(connection: sa.Connection, episode: Episode) -> None:
+def _add_words_of_player(connection: sa.Connection, episode: EpisodeRecord) -> None:
     """Adds what a player says when the episode is over, if that is new."""
     rows = _labels(connection, episode.id)
     words = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
@@ -410,10 +410,10 @@ def _add_words_of_player(connection: sa.Connection, episode: Episode) -> None:
             at += _LATER
 
 
-def _with_labels(connection: sa.Connection, rows: list[Any] | Any) -> list[Episode]:
+def _with_labels(connection: sa.Connection, rows: list[Any] | Any) -> list[EpisodeRecord]:
     query = sa.select(_of.episode, _of.layer).distinct()
     query = query.where(_of.episode.in_([row.id for row in rows]), _is_tag)
     labels: dict[str, list[str]] = {}
     for episode, label in connection.execute(query):
         labels.setdefault(episode, []).append(label)
-    return [from_row(Episode, row, labels=sorted(labels.get(row.id, ()))) for row in rows]
+    return [from_row(EpisodeRecord, row, labels=sorted(labels.get(row.id, ()))) for row in rows]

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DontWrapMixin
 
 if TYPE_CHECKING:
-    from rlds_creator.model import Episode, Study
+    from rlds_creator.model import EpisodeRecord, Study
 
-__all__ = ["InUseError", "NotFoundError", "QuotaError", "StaleError", "StoreError"]
+__all__ = ["InUseError", "QuotaError", "RecordNotFoundError", "StaleError", "StoreError"]
 
 
 class StoreError(DontWrapMixin, Exception):
     """What was requested cannot be done; nothing has changed."""
 
 
-class NotFoundError(StoreError):
+class RecordNotFoundError(StoreError):
     """There is no such thing, or there is none any more."""
 
 
@@ -27,7 +27,7 @@ class StaleError(StoreError):
       current: What it is now.
     """
 
-    def __init__(self, message: str, current: Study | Episode) -> None:
+    def __init__(self, message: str, current: Study | EpisodeRecord) -> None:
         super().__init__(message)
         self.current = current
 

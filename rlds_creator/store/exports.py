@@ -8,10 +8,10 @@ import msgspec
 import sqlalchemy as sa
 
 from rlds_creator.identifiers import new_identifier
-from rlds_creator.model import Export
+from rlds_creator.model import ExportRecord
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database, delete, row_of
-from rlds_creator.store.errors import NotFoundError
+from rlds_creator.store.errors import RecordNotFoundError
 from rlds_creator.store.records import from_row, to_row
 
 __all__ = ["Exports"]
@@ -23,7 +23,7 @@ _CHANGES = {"state", "progress", "num_bytes", "error"}
 class Exports(Database):
     """Downloads."""
 
-    def add_export(self, person_id: str, request: dict[str, Any]) -> Export:
+    def add_export(self, person_id: str, request: dict[str, Any]) -> ExportRecord:
         """Adds a download, which is queued.
 
         Args:
@@ -31,35 +31,37 @@ class Exports(Database):
           request: What for, in the types of JSON.
 
         Raises:
-          NotFoundError: There is no such person.
+          RecordNotFoundError: There is no such person.
         """
-        new = Export(id=new_identifier(), person=person_id, request=request, created=self._clock())
+        new = ExportRecord(
+            id=new_identifier(), person=person_id, request=request, created=self._clock()
+        )
         with self._writing() as connection:
             try:
                 connection.execute(sa.insert(tables.exports).values(to_row(new)))
             except sa.exc.IntegrityError:
-                raise NotFoundError("this person does not exist") from None
+                raise RecordNotFoundError("this person does not exist") from None
         return new
 
-    def export(self, export_id: str) -> Export:
+    def export(self, export_id: str) -> ExportRecord:
         """Returns a download.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
         """
         with self._reading() as connection:
             return _export(connection, export_id)
 
-    def exports(self, person_id: str | None = None) -> list[Export]:
+    def exports(self, person_id: str | None = None) -> list[ExportRecord]:
         """Returns the downloads of a person, or of all; the newest first."""
         table = tables.exports
         query = sa.select(table).order_by(table.c.created.desc(), table.c.id)
         if person_id is not None:
             query = query.where(table.c.person == person_id)
         with self._reading() as connection:
-            return [from_row(Export, row) for row in connection.execute(query)]
+            return [from_row(ExportRecord, row) for row in connection.execute(query)]
 
-    def update_export(self, export_id: str, **changes: Any) -> Export:
+    def update_export(self, export_id: str, **changes: Any) -> ExportRecord:
         """Changes how far a download is.
 
         Args:
@@ -67,7 +69,7 @@ class Exports(Database):
           **changes: Any of `state`, `progress`, `num_bytes` and `error`.
 
         Raises:
-          NotFoundError: There is none of this identifier; it may have been deleted.
+          RecordNotFoundError: There is none of this identifier; it may have been deleted.
           StoreError: A field has a value that its type does not allow.
         """
         if others := changes.keys() - _CHANGES:
@@ -85,11 +87,13 @@ class Exports(Database):
         """Deletes a download.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
         """
         with self._writing() as connection:
             delete(connection, tables.exports, export_id, _MISSING)
 
 
-def _export(connection: sa.Connection, export_id: str, *, lock: bool = False) -> Export:
-    return from_row(Export, row_of(connection, tables.exports, export_id, _MISSING, lock=lock))
+def _export(connection: sa.Connection, export_id: str, *, lock: bool = False) -> ExportRecord:
+    return from_row(
+        ExportRecord, row_of(connection, tables.exports, export_id, _MISSING, lock=lock)
+    )

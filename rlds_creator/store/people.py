@@ -9,7 +9,7 @@ from rlds_creator.identifiers import hash_token, new_identifier, new_token
 from rlds_creator.model import Person, Role
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database, delete, row_of
-from rlds_creator.store.errors import InUseError, NotFoundError
+from rlds_creator.store.errors import InUseError, RecordNotFoundError
 from rlds_creator.store.records import Invite, from_row, to_row
 
 __all__ = ["People"]
@@ -38,7 +38,7 @@ class People(Database):
         """Returns a person.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
         """
         with self._reading() as connection:
             return _person(connection, person_id)
@@ -56,7 +56,7 @@ class People(Database):
         """Changes what a person may do; None leaves it as it is.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
           InUseError: There would be no owner left.
         """
         table = tables.people
@@ -129,7 +129,7 @@ class People(Database):
         """Takes an invite back; who came with it stays.
 
         Raises:
-          NotFoundError: There is none of this identifier; it may be used up.
+          RecordNotFoundError: There is none of this identifier; it may be used up.
         """
         with self._writing() as connection:
             delete(connection, tables.invites, invite_id, "this invite does not exist")
@@ -145,7 +145,7 @@ class People(Database):
           A new person, and the token of their login.
 
         Raises:
-          NotFoundError: The invite is used up, has expired or was taken back, or never was.
+          RecordNotFoundError: The invite is used up, has expired or was taken back, or never was.
         """
         table = tables.invites
         with self._writing() as connection:
@@ -154,7 +154,7 @@ class People(Database):
             )
             row = connection.execute(sa.select(table).where(usable).with_for_update()).first()
             if row is None:
-                raise NotFoundError("this link was used or has expired. Ask for a new one.")
+                raise RecordNotFoundError("this link was used or has expired. Ask for a new one.")
             this = table.c.id == row.id
             if row.uses_left > 1:
                 fewer = {"uses_left": table.c.uses_left - 1}

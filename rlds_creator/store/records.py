@@ -19,7 +19,7 @@ __all__ = [
     "Invite",
     "PersonConsent",
     "PersonStatistics",
-    "Statistics",
+    "StudyStatistics",
     "from_row",
     "to_row",
 ]
@@ -155,7 +155,7 @@ class PersonStatistics(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+class StudyStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What was played of a study, by environment and by person."""
 
     environments: tuple[EnvironmentStatistics, ...] = ()
@@ -183,7 +183,7 @@ class ConsentPage(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
-prepare(Invite, EpisodeQuery, Counts, Statistics, ConsentPage)
+prepare(Invite, EpisodeQuery, Counts, StudyStatistics, ConsentPage)
 
 
 def to_row(record: msgspec.Struct) -> dict[str, Any]:

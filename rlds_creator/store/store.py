@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlds_creator.store.episodes import Episodes
+from rlds_creator.store.episodes import EpisodeDatabase
 from rlds_creator.store.exports import Exports
 from rlds_creator.store.people import People
 from rlds_creator.store.studies import Studies
@@ -10,7 +10,7 @@ from rlds_creator.store.studies import Studies
 __all__ = ["Store"]
 
 
-class Store(People, Studies, Episodes, Exports):
+class Store(People, Studies, EpisodeDatabase, Exports):
     """What there is in a database, see `open`.
 
     Threads can share a store, and processes a database. Each method is one transaction: it does all

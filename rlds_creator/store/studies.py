@@ -16,8 +16,8 @@ from rlds_creator.store import tables
 from rlds_creator.store.database import Database, row_of
 from rlds_creator.store.errors import (
     InUseError,
-    NotFoundError,
     QuotaError,
+    RecordNotFoundError,
     StaleError,
     StoreError,
 )
@@ -27,7 +27,7 @@ from rlds_creator.store.records import (
     EnvironmentStatistics,
     PersonConsent,
     PersonStatistics,
-    Statistics,
+    StudyStatistics,
     check_names,
     from_row,
     to_row,
@@ -63,7 +63,7 @@ class Studies(Database):
 
         Raises:
           StaleError: Somebody else has edited it since that version.
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
           StoreError: Two environments have the same identifier, a name is blank, or a field has a
             value that its type does not allow.
         """
@@ -115,7 +115,7 @@ class Studies(Database):
         """Returns a study.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
         """
         with self._reading() as connection:
             return from_row(Study, _row(connection, study_id))
@@ -131,7 +131,7 @@ class Studies(Database):
         """Returns the environments of a study by their identifiers, and those that it once had.
 
         Raises:
-          NotFoundError: There is no study of this identifier.
+          RecordNotFoundError: There is no study of this identifier.
         """
         with self._reading() as connection:
             return _environments(_row(connection, study_id))
@@ -140,7 +140,7 @@ class Studies(Database):
         """Enables or disables a study. This is no edit: its version stays.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
         """
         table = tables.studies
         with self._writing() as connection:
@@ -155,7 +155,7 @@ class Studies(Database):
           The identifiers of the episodes, for their logs to be deleted.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
           InUseError: It is being played.
         """
         table = tables.episodes
@@ -181,7 +181,7 @@ class Studies(Database):
             elsewhere it takes the place of what the study would choose.
 
         Raises:
-          NotFoundError: The study is not there, or has no such environment.
+          RecordNotFoundError: The study is not there, or has no such environment.
           QuotaError: No more episodes are wanted, of the person or of the environments.
           StoreError: The player has to choose one, and has not.
         """
@@ -189,7 +189,7 @@ class Studies(Database):
         with self._reading() as connection:
             study = from_row(Study, _row(connection, study_id))
             if not study.environments:
-                raise NotFoundError("the study has no environments")
+                raise RecordNotFoundError("the study has no environments")
             full = _full(connection, study, person_id)
             choices = [one for one in study.environments if one.id not in full]
             if not choices:
@@ -224,7 +224,7 @@ class Studies(Database):
         """Keeps that a person agrees to the consent of a study.
 
         Raises:
-          NotFoundError: There is no study of this identifier.
+          RecordNotFoundError: There is no study of this identifier.
           StaleError: The study has another text.
         """
         with self._writing() as connection:
@@ -249,7 +249,7 @@ class Studies(Database):
         """Returns who agreed to which text of a study, the last ones first.
 
         Raises:
-          NotFoundError: There is no study of this identifier.
+          RecordNotFoundError: There is no study of this identifier.
         """
         table, people = tables.consents, tables.people
         of_study = table.c.study == study_id
@@ -288,11 +288,11 @@ class Studies(Database):
             for one in ids
         }
 
-    def statistics(self, study_id: str) -> Statistics:
+    def statistics(self, study_id: str) -> StudyStatistics:
         """Returns what was played of a study.
 
         Raises:
-          NotFoundError: There is none of this identifier.
+          RecordNotFoundError: There is none of this identifier.
         """
         table = tables.episodes
         with self._reading() as connection:
@@ -328,7 +328,7 @@ class Studies(Database):
                 .order_by(tables.people.c.name, table.c.person)
             )
             people = [from_row(PersonStatistics, of) for of in connection.execute(by_person)]
-        return Statistics(environments=tuple(environments), people=tuple(people))
+        return StudyStatistics(environments=tuple(environments), people=tuple(people))
 
 
 def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.Row[Any]:
@@ -383,4 +383,4 @@ def _chosen(study: Study, environment_id: str | None) -> Environment:
     for environment in study.environments:
         if environment.id == environment_id:
             return environment
-    raise NotFoundError("the study does not have this environment")
+    raise RecordNotFoundError("the study does not have this environment")

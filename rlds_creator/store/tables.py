@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import inspect
 
-from rlds_creator.model import Consent, Episode, Export, LabelRow, Person, Study
+from rlds_creator.model import Consent, EpisodeRecord, ExportRecord, LabelRow, Person, Study
 from rlds_creator.store.errors import StoreError
 from rlds_creator.store.records import Invite
 
@@ -135,7 +135,7 @@ consents = _table(
 
 episodes = _table(
     "episodes",
-    Episode,
+    EpisodeRecord,
     _of("studies"),
     _of("people", cascades=False),
     sa.Column("total_reward", _Number),
@@ -157,5 +157,5 @@ labels = _table(
 )
 
 exports = _table(
-    "exports", Export, _of("people", cascades=False), sa.Index(None, "person", "created")
+    "exports", ExportRecord, _of("people", cascades=False), sa.Index(None, "person", "created")
 )

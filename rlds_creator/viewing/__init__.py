@@ -8,7 +8,7 @@ steps           the steps of an episode: of a log (`log_steps`), of TFRecord fil
 shelf           the datasets that `rlds view` was given
 """
 
-from rlds_creator.viewing.episode_view import EpisodeView
+from rlds_creator.viewing.episode_view import ViewedEpisode
 from rlds_creator.viewing.shelf import Shelf
 
-__all__ = ["EpisodeView", "Shelf"]
+__all__ = ["Shelf", "ViewedEpisode"]

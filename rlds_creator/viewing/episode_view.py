@@ -14,17 +14,17 @@ import tfds_files
 from rlds.sources.cameras import evenly
 from rlds.sources.rates import rate_in
 from rlds.sources.texts import is_instruction
-from rlds.video.writing import VideoWriter
+from rlds.video.writing import BrowserVideoWriter
 from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale
-from rlds_creator.viewing.steps import Steps, num_curves
+from rlds_creator.viewing.steps import EpisodeSteps, num_curves
 from rlds_creator.viewing.values import as_json, number_or_none
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.json_values import parsed
 from rlds_ecosystem.model.nests import leaves_at
 
-__all__ = ["EpisodeView"]
+__all__ = ["ViewedEpisode"]
 
 # All curves of a vector together have no more points.
 _MOST_POINTS_OF_ALL = 500_000
@@ -48,7 +48,7 @@ _STAMP = "timestamp"
 _RATE = 15.0
 
 
-class EpisodeView:
+class ViewedEpisode:
     """An episode.
 
     Args:
@@ -61,7 +61,7 @@ class EpisodeView:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: EpisodeSteps,
         *,
         title: str = "",
         about: Mapping[str, Any] | None = None,
@@ -311,7 +311,7 @@ class EpisodeView:
             raise ValueError(f"{what}; see `rlds.video` for longer ones")
         sizes: list[tuple[int, int]] = []
         rate = rate or self._fps() or self._mean_rate() or _RATE
-        with VideoWriter(target, rate) as writer:
+        with BrowserVideoWriter(target, rate) as writer:
             for step in range(self.num_steps):
                 images = [self._image(step, path) for path in paths]
                 sizes = sizes or _sizes_side_by_side([image.size for image in images])

@@ -19,7 +19,7 @@ from rlds.sources.source import OF_TRANSITIONS
 from rlds_creator.recorded import TIME
 from rlds_creator.viewing import steps
 from rlds_creator.viewing.cache import Cache
-from rlds_creator.viewing.steps import Steps, num_curves
+from rlds_creator.viewing.steps import EpisodeSteps, num_curves
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_ecosystem.model.fields import Field, Opaque
 
@@ -42,7 +42,7 @@ class _Place(NamedTuple):
 _MOST_TRIED = 20
 
 
-class LogSteps(Steps):
+class LogSteps(EpisodeSteps):
     """The steps of an episode of a log of EnvLogger.
 
     Which fields there are is found in its first steps and its last one.

@@ -41,11 +41,11 @@ from rlds_creator.viewing.episode_columns import (
     order,
     ranges,
 )
-from rlds_creator.viewing.episode_view import EpisodeView
+from rlds_creator.viewing.episode_view import ViewedEpisode
 from rlds_creator.viewing.labels import DatasetLabels
 from rlds_creator.viewing.log_steps import LogSteps
 from rlds_creator.viewing.source_steps import SourceSteps
-from rlds_creator.viewing.steps import Steps
+from rlds_creator.viewing.steps import EpisodeSteps
 from rlds_creator.viewing.table_steps import Tables, TableSteps
 from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.viewing.values import as_json
@@ -198,7 +198,7 @@ class Shelf:
         }
         return {**pages, "place": place}
 
-    def view(self, dataset: str, split: str, index: int) -> EpisodeView:
+    def view(self, dataset: str, split: str, index: int) -> ViewedEpisode:
         """Returns an episode.
 
         Raises:
@@ -211,7 +211,7 @@ class Shelf:
     def thumbnail(
         self, dataset: str, split: str, index: int, frames: int = 1
     ) -> tuple[bytes, str] | None:
-        """Returns a thumbnail, see `EpisodeView.thumbnail`; the errors are those of `view`."""
+        """Returns a thumbnail, see `ViewedEpisode.thumbnail`; the errors are those of `view`."""
         found, state = self._dataset(dataset, split), ""
         with contextlib.suppress(OSError):  # Whoever makes it says what is wrong.
             state = found.state(split, index)
@@ -341,7 +341,7 @@ class _Dataset:
         self._is_open = False
         self._lock = threading.RLock()
         self._makings: dict[str, _Making] = {}
-        self._views: dict[tuple[str, int], EpisodeView] = {}
+        self._views: dict[tuple[str, int], ViewedEpisode] = {}
         self._labels: dict[str, Labels] = {}
         self._columns: dict[tuple[str, Any], dict[str, Column]] = {}
         self._read: dict[tuple[str, int], dict[str, Any]] = {}
@@ -374,11 +374,11 @@ class _Dataset:
         splits = [{"name": split, "episodes": self.count(split)} for split in self.splits]
         return {**described, "description": as_json(self.description), "splits": splits}
 
-    def view(self, split: str, index: int) -> EpisodeView:
+    def view(self, split: str, index: int) -> ViewedEpisode:
         with self._lock:
             if (split, index) not in self._views:
                 self._check(split, index)
-                self._views[split, index] = EpisodeView(
+                self._views[split, index] = ViewedEpisode(
                     self.steps(split, index),
                     title=f"{self.name}, {split} {index}",
                     about=self.metadata,
@@ -562,7 +562,7 @@ class _Dataset:
         """The episodes of a split, of which there is a table."""
         raise NotImplementedError
 
-    def steps(self, split: str, index: int) -> Steps:
+    def steps(self, split: str, index: int) -> EpisodeSteps:
         """The steps of an episode."""
         raise NotImplementedError
 
@@ -618,7 +618,7 @@ class _Logs(_Dataset):
             raise ValueError("Some logs cannot be read: these episodes cannot be filtered.")
         return found
 
-    def steps(self, split: str, index: int) -> Steps:
+    def steps(self, split: str, index: int) -> EpisodeSteps:
         path, number = self._place(index)
         # It is closed when nobody looks at the episode any more.
         return LogSteps(envlogger.Reader(path), number, self.cache, f"{self.opened}/{index}")
@@ -664,7 +664,7 @@ class _Source(_Dataset):
     def episodes(self, split: str) -> sources.Episodes:
         return self._episodes[split]
 
-    def steps(self, split: str, index: int) -> Steps:
+    def steps(self, split: str, index: int) -> EpisodeSteps:
         episodes = sources.Episodes(self._with_pictures, split, format=self.format)
         name = f"{self.opened}/{split}"
         if self._tables is not None:

@@ -13,7 +13,7 @@ import rlds
 from rlds.sources import Source
 from rlds.sources.episodes import Episodes
 from rlds_creator.viewing.cache import Cache, size_of
-from rlds_creator.viewing.steps import Steps
+from rlds_creator.viewing.steps import EpisodeSteps
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field, is_mark
 from rlds_ecosystem.model.nests import at, leaves_at
@@ -24,7 +24,7 @@ __all__ = ["SourceSteps"]
 _SMALL, _BLOCK = 4096, 4 << 20
 
 
-class SourceSteps(Steps):
+class SourceSteps(EpisodeSteps):
     """The steps of an episode of any source.
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 from rlds.sources.cameras import evenly
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["MOST_POINTS", "Steps", "num_curves"]
+__all__ = ["MOST_POINTS", "EpisodeSteps", "num_curves"]
 
 MOST_POINTS = 5_000
 """How many points a curve has at most."""
@@ -34,7 +34,7 @@ def num_curves(field: Any) -> int:
     return size if len(field.shape) <= 1 and size <= _MOST_CURVES else 0
 
 
-class Steps(abc.ABC):
+class EpisodeSteps(abc.ABC):
     """The steps of an episode, in RLDS order.
 
     Attributes:

@@ -26,8 +26,8 @@ from rlds_creator.frames import Frame
 from rlds_creator.worker.inputs import InputError, InputQueue
 from rlds_creator.worker.link import Link
 from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rgb
-from rlds_creator.worker.recording import Recording, as_json, finite, total, versions
-from rlds_creator.worker.states import Expiry, Play, State, WrongStateError
+from rlds_creator.worker.recording import EpisodeLog, as_json, finite, total, versions
+from rlds_creator.worker.states import Expiry, PlayStates, State, WrongStateError
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
@@ -91,7 +91,7 @@ class _Episode:
     number: int
     seed: int | None
     first: tuple[dm_env.TimeStep, dict[str, Any]]
-    recording: Recording | None = None
+    recording: EpisodeLog | None = None
     started: float = 0.0
     reason: str = ""
     success: bool | None = None
@@ -180,7 +180,7 @@ class Player:
         self._is_settled = True  # Whether the server knows what became of the episode.
 
         expiry = Expiry(**(start.get("expiry") or {}))
-        self._play = Play(is_async=self._is_async, expiry=expiry, now=clock())
+        self._play = PlayStates(is_async=self._is_async, expiry=expiry, now=clock())
         self._playable = self._make()
         with _environment_code():
             self._specs = spec_codec.encode_environment_specs(self._playable.environment)
@@ -475,12 +475,12 @@ class Player:
 
     def _record(
         self, timestep: dm_env.TimeStep, action: Any, custom_data: dict[str, Any], now: float
-    ) -> Recording:
+    ) -> EpisodeLog:
         episode = self._episode
         with _recording():
             if episode.recording is None:
                 episode.started = now
-                episode.recording = Recording(
+                episode.recording = EpisodeLog(
                     self._directory,
                     self._specs,
                     self._metadata_of(episode),

@@ -20,7 +20,7 @@ from envlogger.step_data import StepData
 from rlds_creator.identifiers import new_identifier
 from rlds_ecosystem.video_codec import Video
 
-__all__ = ["Recording", "as_json", "finite", "total", "versions"]
+__all__ = ["EpisodeLog", "as_json", "finite", "total", "versions"]
 
 # What may wait to be written: the worker waits for each step anyway.
 _MAX_PENDING_BYTES = 1 << 20
@@ -40,7 +40,7 @@ def versions(*distributions: str) -> dict[str, str]:
     return found
 
 
-class Recording:
+class EpisodeLog:
     """An EnvLogger log of one episode.
 
     Each step is with the system when `add` returns: it survives the death of the process. A thread

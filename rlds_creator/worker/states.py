@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import math
 
-__all__ = ["Expiry", "Play", "State", "WrongStateError"]
+__all__ = ["Expiry", "PlayStates", "State", "WrongStateError"]
 
 
 class State(enum.StrEnum):
@@ -42,7 +42,7 @@ class Expiry:
     paused: float = 900.0
 
 
-class Play:
+class PlayStates:
     """The states of a play, episode after episode.
 
     What asks for a change says at what time, on a clock that never goes back.
@@ -58,7 +58,7 @@ class Play:
         "failed", "expired", or "".
       played_seconds: How long the episode was running, up to the last change of the state.
 
-    >>> play = Play(is_async=True, expiry=Expiry(idle=30), now=0)
+    >>> play = PlayStates(is_async=True, expiry=Expiry(idle=30), now=0)
     >>> play.start(0)
     >>> play.resume(1), play.tick(40)
     (True, True)

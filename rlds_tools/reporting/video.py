@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rlds.sources.cameras import Frames, VideoFrames, evenly
-from rlds.video.writing import VideoWriter
+from rlds.video.writing import BrowserVideoWriter
 from rlds_tools.reporting.markup import Markup, tag
 
 __all__ = ["Quality", "can_seek", "clip", "still"]
@@ -121,7 +121,7 @@ def _enlarged(image: np.ndarray) -> np.ndarray:
 
 def _as_mp4(images: Sequence[np.ndarray], crf: int) -> bytes:
     file = io.BytesIO()
-    with VideoWriter(file, FRAMES_PER_SECOND, crf) as writer:
+    with BrowserVideoWriter(file, FRAMES_PER_SECOND, crf) as writer:
         for image in images:
             if image.shape == images[0].shape:
                 writer.add(image)

@@ -31,13 +31,6 @@ SPOILT = {
 }
 
 
-def write(name, raw):
-    """Writes raw data; returns what to open."""
-    raw.mkdir()
-    hostile_sources.FORMATS[name].write(raw)
-    return raw / hostile_sources.OPENED.get(name, ("",))[0]
-
-
 def spoil(raw, what):
     file, _, inner = what.partition(":")
     if inner:
@@ -62,7 +55,7 @@ def run(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPOILT)
 def test_damaged_data(name, run, tmp_path):
-    path = write(name, tmp_path / "raw")
+    path = hostile_sources.written(name, tmp_path / "raw")
     number = len(rlds.sources.open(path))
     spoil(tmp_path / "raw", SPOILT[name])
     (folder := tmp_path / "made").mkdir()

@@ -10,7 +10,7 @@ import raw_lerobot
 import rlds_tools
 import tfds_files
 from rlds_tools.command_line.commands import run
-from rlds_tools.inspection import Field, InspectedSplit
+from rlds_tools.inspection import InspectedField, InspectedSplit
 
 
 def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
@@ -21,14 +21,14 @@ def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
     assert rlds_tools.inspect(dataset, split="train").splits == found.splits
     assert run(["inspect", dataset, "--split", "test"]) == 1
     assert "no split 'test'; there are: train" in capsys.readouterr().err
-    assert Field("observation/camera", "uint8", (8, 8, 3), "PNG") in found.step_fields
-    assert Field("action", "int64", (), "Which way to go.") in found.step_fields
+    assert InspectedField("observation/camera", "uint8", (8, 8, 3), "PNG") in found.step_fields
+    assert InspectedField("action", "int64", (), "Which way to go.") in found.step_fields
     assert [field.name for field in found.step_fields[-3:]] == [
         "is_first",
         "is_last",
         "is_terminal",
     ]
-    assert found.episode_fields == (Field("episode_id", "string", ()),)
+    assert found.episode_fields == (InspectedField("episode_id", "string", ()),)
     # From a folder above, too, and the same for what reads all of it.
     assert rlds_tools.inspect(Path(dataset).parent).step_fields == found.step_fields
     decoded = {
@@ -44,7 +44,7 @@ def test_a_log_is_described_with_the_lengths_of_its_episodes(log):
     found = rlds_tools.inspect(log)
     assert (found.format, found.name) == ("envlogger", "catch")
     assert found.splits == (InspectedSplit("train", 3, 30, lengths=(10, 10.0, 10)),)
-    assert Field("observation", "float32", (10, 5)) in found.step_fields
+    assert InspectedField("observation", "float32", (10, 5)) in found.step_fields
     assert "10  10  10" in str(found)
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from rlds_creator.model import Environment, Episode, EpisodeState, Role, Study
+from rlds_creator.model import Environment, EpisodeRecord, EpisodeState, Role, Study
 from rlds_creator.store import EpisodeQuery, StaleError, Store
 
 NUM_THREADS = 3
@@ -21,7 +21,7 @@ def fill(store: Store) -> str:
     """Adds a study and an episode with a tag; returns the token of an invite."""
     owner = store.add_person("Olga", Role.OWNER)
     study = store.save_study(Study(name="Walk", environments=(Environment(name="a", family="b"),)))
-    episode = Episode(
+    episode = EpisodeRecord(
         id="episode",
         study=study.id,
         environment=study.environments[0].id,

@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 
 from rlds_creator.frames import Frame
 from rlds_creator.server import running
-from rlds_creator.server.app import Settings, creator
+from rlds_creator.server.app import ServerSettings, creator
 from rlds_creator.server.directory import DataDirectory
 
 
@@ -97,7 +97,7 @@ class Served:
     def __enter__(self):
         self._stack = contextlib.ExitStack()
         data = DataDirectory(self.directory)
-        opened = creator(data, self._database, Settings(**self._settings))
+        opened = creator(data, self._database, ServerSettings(**self._settings))
         self.creator = self._stack.enter_context(opened)
         self._there = self._stack.enter_context(serving(self.creator.app, **self._uvicorn))
         self.address = self._there.address

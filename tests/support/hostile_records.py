@@ -24,23 +24,10 @@ import tensorflow as tf
 from etils import epath
 
 import envlogger
-import tfds_builders
 from envlogger.testing.catch_env import Catch
-from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
 from rlds.formats.google_creator import pickles
-from rlds.formats.google_creator.source import RldsCreatorSource
-from rlds.formats.rlu.atari import RluAtariSource
-from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
-from rlds.formats.rlu.bsuite import RluBsuiteSource
-from rlds.formats.rlu.control_suite import RluControlSuiteSource
-from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
-from rlds.formats.rlu.dmlab import RluDmlabSource
-from rlds.formats.rlu.locomotion import RluLocomotionSource
-from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
-from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.raw_files import restricted_pickle
 from rlds.raw_files.archives import extracted
-from rlds.sources.source import AnySource
 
 # Changes bytes without looking at them.
 Change = Callable[[bytes, random.Random], bytes]
@@ -53,31 +40,16 @@ _EPISODES = [
     raw_rlds_creator.make_episode(1, 2, end="truncation"),
     raw_rlds_creator.make_episode(2, 2, end="nothing", old_metadata=True),
 ]
-_PRODUCTS: dict[str, tuple[Callable[[], list[Any]], Callable[[Path], AnySource]]] = {
-    "atari": (
-        lambda: raw_rlu.atari_episodes((3, 2), _SHAPE),
-        RluAtariSource,
-    ),
-    "atari_transitions": (
-        lambda: raw_rlu.atari_transitions((3, 2), _SHAPE),
-        RluAtariTransitionsSource,
-    ),
-    "bsuite": (raw_rlu.bsuite_windows, RluBsuiteSource),
-    "control_suite": (raw_rlu.control_suite_episodes, RluControlSuiteSource),
-    "control_suite_windows": (
-        raw_rlu.control_suite_windows,
-        RluControlSuiteWindowsSource,
-    ),
-    "dmlab": (lambda: raw_rlu.dmlab_episodes(2, 3, shape=_SHAPE), RluDmlabSource),
-    "locomotion": (
-        lambda: raw_rlu.locomotion_episodes(camera=(2, 3, 3)),
-        lambda path: RluLocomotionSource(path, camera_shape=(2, 3, 3)),
-    ),
-    "locomotion_windows": (
-        lambda: raw_rlu.locomotion_windows(camera=(2, 3, 3)),
-        lambda path: RluLocomotionWindowsSource(path, camera_shape=(2, 3, 3)),
-    ),
-    "rwrl": (raw_rlu.rwrl_episodes, RluRwrlSource),
+_PRODUCTS: dict[str, Callable[[], list[Any]]] = {
+    "atari": lambda: raw_rlu.atari_episodes((3, 2), _SHAPE),
+    "atari_transitions": lambda: raw_rlu.atari_transitions((3, 2), _SHAPE),
+    "bsuite": raw_rlu.bsuite_windows,
+    "control_suite": raw_rlu.control_suite_episodes,
+    "control_suite_windows": raw_rlu.control_suite_windows,
+    "dmlab": lambda: raw_rlu.dmlab_episodes(2, 3, shape=_SHAPE),
+    "locomotion": lambda: raw_rlu.locomotion_episodes(camera=(2, 3, 3)),
+    "locomotion_windows": lambda: raw_rlu.locomotion_windows(camera=(2, 3, 3)),
+    "rwrl": raw_rlu.rwrl_episodes,
 }
 
 
@@ -114,32 +86,34 @@ def _zip_of_log(directory: Path) -> None:
             file.unlink()
 
 
-def _logs_in(directory: Path, name: str) -> AnySource:
-    archive = epath.Path(directory / name)
+def extracted_log(path: Path) -> epath.Path:
+    """Takes a log out of its archive; returns where it is."""
+    archive = epath.Path(path)
     if not archive.exists():
-        raise FileNotFoundError(name)
-    return tfds_builders.EnvLoggerSource(extracted(archive, epath.Path(directory / "extracted")))
+        raise FileNotFoundError(path)
+    return extracted(archive, archive.parent / "extracted")
 
 
-# For each format: what writes it to a directory, and what makes its source.
-FORMATS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], AnySource]]] = {
+# For each format: what writes it to a directory, its name, what to open, and with which options.
+_CAMERAS = {name: {"camera_shape": (2, 3, 3)} for name in ("locomotion", "locomotion_windows")}
+FORMATS: dict[str, tuple[Any, ...]] = {
     "creator": (
         lambda path: raw_rlds_creator.write_directory(path, _EPISODES),
-        lambda path: RldsCreatorSource(path, truncate_at_tag="placed"),
+        *("rlds_creator", "", {"truncate_at_tag": "placed"}),
     ),
     "creator_zip": (
         lambda path: raw_rlds_creator.write_zip(path / "download.zip", _EPISODES),
-        lambda path: RldsCreatorSource(path / "download.zip"),
+        *("rlds_creator", "download.zip"),
     ),
-    "dqn_replay": (_replay, AtariDqnReplaySource),
-    "logs_tar": (_tar_of_log, lambda path: _logs_in(path, "log.tar.gz")),
-    "logs_zip": (_zip_of_log, lambda path: _logs_in(path, "log.zip")),
+    "dqn_replay": (_replay, "atari_dqn_replay"),
+    "logs_tar": (_tar_of_log, "envlogger", "log.tar.gz"),
+    "logs_zip": (_zip_of_log, "envlogger", "log.zip"),
     **{
         f"rlu_{name}": (
             lambda path, make=make: raw_rlu.write_files(path, "run_1", make(), compression=""),
-            source,
+            *(f"rlu_{name}", "", _CAMERAS.get(name, {})),
         )
-        for name, (make, source) in _PRODUCTS.items()
+        for name, make in _PRODUCTS.items()
     },
 }
 

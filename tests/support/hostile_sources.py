@@ -31,6 +31,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -63,31 +64,10 @@ import riegeli
 import rlds.sources
 import tfds_builders
 from envlogger.testing.catch_env import Catch
-from rlds.formats.agibot.source import AgiBotSource
-from rlds.formats.aloha.source import AlohaSource
-from rlds.formats.bags.source import McapSource, RosbagSource
-from rlds.formats.calvin.source import CalvinSource
-from rlds.formats.d3rlpy.source import D3rlpySource
-from rlds.formats.d4rl.pybullet import D4rlPybulletSource
-from rlds.formats.d4rl.source import D4rlSource
-from rlds.formats.droid.source import DroidSource
-from rlds.formats.imitation.source import ImitationSource
-from rlds.formats.layout.source import LayoutSource
-from rlds.formats.lerobot.source import LeRobotSource
-from rlds.formats.maniskill.source import ManiSkillSource
 from rlds.formats.minari.hdf5_files import hdf5_writer
-from rlds.formats.minari.source import MinariSource
 from rlds.formats.minari.spaces import box, merged, parse_space
-from rlds.formats.minari.storage import Column, RawEpisode
+from rlds.formats.minari.storage import RawEpisode, StoredColumn
 from rlds.formats.minari.tables import write_table
-from rlds.formats.npz.source import NpzSource
-from rlds.formats.ogbench.source import OGBenchSource
-from rlds.formats.robomimic.source import RobomimicSource
-from rlds.formats.robomind.source import RoboMindSource
-from rlds.formats.sb3.source import Sb3Source
-from rlds.formats.tfds.source import FolderSource
-from rlds.formats.webdataset.source import WebdatasetSource
-from rlds.formats.zarr_buffers.source import ZarrSource
 from rlds.sources import reading
 from rlds.sources.registry import formats
 from rlds.sources.source import AnySource, DamagedEpisode, SourceError, StoredEpisode
@@ -107,11 +87,22 @@ class Raw(NamedTuple):
 
     Attributes:
       write: Writes a little of it to an empty directory.
-      source: Makes the source for that directory.
+      format: Its name.
+      path: Where the data is in the directory.
+      options: Those of the source; of what is only opened, see `OPTIONS`.
     """
 
     write: Callable[[Path], Any]
-    source: Callable[[Path], AnySource]
+    format: str
+    path: str = ""
+    options: Mapping[str, Any] = MappingProxyType({})
+
+    def source(self, directory: Path) -> AnySource:
+        """Makes the source for a directory in which it was written."""
+        path = directory / self.path
+        if self.format == "envlogger" and self.path:
+            path = hostile_records.extracted_log(path)
+        return formats()[self.format].source(path, **self.options)
 
 
 # --- The formats ---------------------------------------------------------------------------------
@@ -165,7 +156,7 @@ def _minari(directory: Path, *, data_format: str) -> None:
             write(
                 index,
                 RawEpisode(
-                    {path: Column(fields[path], it) for path, it in columns.items()},
+                    {path: StoredColumn(fields[path], it) for path, it in columns.items()},
                     attributes,
                 ),
             )
@@ -189,7 +180,7 @@ def _logs(directory: Path) -> None:
 
 
 def _folder(directory: Path, *, file_format: str) -> None:
-    source = D4rlSource(directory / "hopper.hdf5")
+    source = rlds.sources.open(directory / "hopper.hdf5").source
     with contextlib.redirect_stdout(io.StringIO()):
         made = tfds_builders.convert(
             source, name="toy", data_dir=directory / "made", file_format=file_format, progress=False
@@ -232,126 +223,108 @@ EXPORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mcap": ("data", {}),
 }
 FORMATS: dict[str, Raw] = {
-    "d4rl": Raw(_d4rl, lambda path: D4rlSource(path / "hopper.hdf5")),
+    "d4rl": Raw(_d4rl, "d4rl", "hopper.hdf5"),
     "d4rl_plain": Raw(
-        lambda path: _d4rl(path, compression=None),
-        lambda path: D4rlSource(path / "hopper.hdf5", ["flags", "length"], length=3),
+        functools.partial(_d4rl, compression=None),
+        *("d4rl", "hopper.hdf5", {"boundary": ["flags", "length"], "length": 3}),
     ),
     "d4rl_pybullet": Raw(
         lambda path: raw_d4rl_pybullet.write_pybullet(path / "a.hdf5", (3, 4), cut=True),
-        lambda path: D4rlPybulletSource(path / "a.hdf5"),
+        *("d4rl_pybullet", "a.hdf5"),
     ),
     **{
         f"minari_{data_format}": Raw(
-            functools.partial(_minari, data_format=data_format),
-            lambda path: MinariSource(path / "toy-v0"),
+            functools.partial(_minari, data_format=data_format), "minari", "toy-v0"
         )
         for data_format in ("hdf5", "arrow", "parquet")
     },
     "aloha": Raw(
         lambda path: raw_aloha.write_folder(path, {0: 3, 1: 2}, images="padded", mobile=True),
-        AlohaSource,
+        "aloha",
     ),
     "mcap": Raw(
         lambda path: raw_bags.write_mcap(path / "a.mcap", raw_bags.sample()),
-        lambda path: McapSource(path, bag_config=raw_bags.CONFIG),
+        *("mcap", "", {"bag_config": raw_bags.CONFIG}),
     ),
     "rosbag_ros1": Raw(
         lambda path: raw_bags.write_ros1(path / "a.bag", raw_bags.sample(ros1=True), "lz4"),
-        lambda path: RosbagSource(path, bag_config=raw_bags.CONFIG),
+        *("rosbag", "", {"bag_config": raw_bags.CONFIG}),
     ),
     "rosbag_sqlite": Raw(
         lambda path: raw_bags.write_ros2(path / "bag", raw_bags.sample()),
-        lambda path: RosbagSource(path / "bag", bag_config=raw_bags.CONFIG),
+        *("rosbag", "bag", {"bag_config": raw_bags.CONFIG}),
     ),
-    "calvin": Raw(lambda path: raw_calvin.write(path, splits=("training",)), CalvinSource),
+    "calvin": Raw(lambda path: raw_calvin.write(path, splits=("training",)), "calvin"),
     "lerobot": Raw(
-        lambda path: raw_lerobot.write_v3(path, codecs={raw_lerobot.TOP: "h264"}),
-        LeRobotSource,
+        lambda path: raw_lerobot.write_v3(path, codecs={raw_lerobot.TOP: "h264"}), "lerobot"
     ),
-    "lerobot_2": Raw(raw_lerobot.write_v2, LeRobotSource),
-    "webdataset": Raw(raw_webdataset.write_episodes, WebdatasetSource),
-    "zarr": Raw(_zarr, ZarrSource),
+    "lerobot_2": Raw(raw_lerobot.write_v2, "lerobot"),
+    "webdataset": Raw(raw_webdataset.write_episodes, "webdataset"),
+    "zarr": Raw(_zarr, "zarr"),
     **{
         f"robomimic_{name}": Raw(
-            lambda path, write=write: write(path / "demos.hdf5"),
-            lambda path: RobomimicSource(path / "demos.hdf5"),
+            lambda path, write=write: write(path / "demos.hdf5"), "robomimic", opened
         )
-        for name, write in (
-            ("all", raw_robomimic.robomimic),
-            ("isaac_lab", raw_robomimic.isaac_lab),
+        for name, write, opened in (
+            ("all", raw_robomimic.robomimic, "demos.hdf5"),
+            ("isaac_lab", raw_robomimic.isaac_lab, ""),
         )
     },
     "ogbench": Raw(
         lambda path: np.savez_compressed(path / "cube-play-v0.npz", **raw_ogbench.arrays()),
-        OGBenchSource,
+        "ogbench",
     ),
     "maniskill": Raw(
         lambda path: raw_maniskill.write(path / "t.h5", {0: 2, 1: 3}, entries=[1, 0, 3]),
-        lambda path: ManiSkillSource(path / "t.h5"),
+        "maniskill",
     ),
-    "droid": Raw(lambda path: raw_droid.write_folder(path, (3, 2)), DroidSource),
-    "agibot": Raw(raw_agibot.write_sound, AgiBotSource),
+    "droid": Raw(lambda path: raw_droid.write_folder(path, (3, 2)), "droid"),
+    "agibot": Raw(raw_agibot.write_sound, "agibot"),
     "robomind": Raw(
         lambda path: raw_robomind.write_folder(path, {"train/1": 3, "train/2": 2}, text="ü"),
-        RoboMindSource,
+        "robomind",
     ),
-    "d3rlpy": Raw(
-        lambda path: raw_d3rlpy.write(path / "a.h5"),
-        lambda path: D3rlpySource(path / "a.h5"),
-    ),
-    "imitation": Raw(raw_imitation.write, ImitationSource),
-    "sb3": Raw(
-        lambda path: raw_sb3.write(path / "a.pkl"),
-        lambda path: Sb3Source(path / "a.pkl"),
-    ),
-    "layout": Raw(raw_layout.write, LayoutSource),
-    "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), NpzSource),
-    "logs": Raw(_logs, tfds_builders.EnvLoggerSource),
+    "d3rlpy": Raw(lambda path: raw_d3rlpy.write(path / "a.h5"), "d3rlpy", "a.h5"),
+    "imitation": Raw(raw_imitation.write, "imitation"),
+    "sb3": Raw(lambda path: raw_sb3.write(path / "a.pkl"), "sb3", "a.pkl"),
+    "layout": Raw(raw_layout.write, "layout"),
+    "npz": Raw(lambda path: raw_npz.write_folder(path, raw_npz.sample()), "npz"),
+    "logs": Raw(_logs, "envlogger"),
     **{
         f"exported_{format}": Raw(
-            functools.partial(_exported, format=format, name=name, **options),
-            lambda path, format=format, name=name: formats()[format].source(path / name),
+            functools.partial(_exported, format=format, name=name, **options), format, name
         )
         for format, (name, options) in EXPORTS.items()
     },
     **{
         f"folder_{file_format}": Raw(
-            functools.partial(_write_folder, file_format=file_format), FolderSource
+            functools.partial(_write_folder, file_format=file_format), "tfds"
         )
         for file_format in ("tfrecord", "array_record", "parquet")
     },
-    **{name: Raw(*functions) for name, functions in hostile_records.FORMATS.items()},
+    **{name: Raw(*about) for name, about in hostile_records.FORMATS.items()},
 }
 
 
-# What to open of it, and as which format; it is the directory, and recognized, otherwise.
-OPENED = {
-    "creator_zip": ("download.zip", "rlds_creator"),
-    "d3rlpy": ("a.h5", "d3rlpy"),
-    "sb3": ("a.pkl", "sb3"),
-    "d4rl": ("hopper.hdf5", "d4rl"),
-    "d4rl_plain": ("hopper.hdf5", "d4rl"),
-    "d4rl_pybullet": ("a.hdf5", "d4rl_pybullet"),
-    "mcap": ("", "mcap"),
-    "rosbag_ros1": ("", "rosbag"),
-    "rosbag_sqlite": ("bag", "rosbag"),
-    "minari_hdf5": ("toy-v0", "minari"),
-    "minari_arrow": ("toy-v0", "minari"),
-    "minari_parquet": ("toy-v0", "minari"),
-    "robomimic_all": ("demos.hdf5", "robomimic"),
-    "robomimic_isaac_lab": ("", "robomimic"),
-    "lerobot_2": ("", "lerobot"),
-    "logs": ("", "envlogger"),
-    "folder_tfrecord": ("", "tfds"),
-    "folder_array_record": ("", "tfds"),
-    "folder_parquet": ("", "tfds"),
-}
+# What to open of it, and as which format.
+OPENED = {name: (raw.path, raw.format) for name, raw in FORMATS.items()}
 # What can be opened, and how.
 NAMES = [name for name in FORMATS if not name.startswith(("logs_", "exported_"))]
 OPTIONS = {
     name: {"camera_shape": (2, 3, 3)} for name in ("rlu_locomotion", "rlu_locomotion_windows")
 }
+
+
+def written(name: str, directory: Path) -> Path:
+    """Writes raw data of a format; returns what to open."""
+    directory.mkdir(exist_ok=True)
+    FORMATS[name].write(directory)
+    return directory / FORMATS[name].path
+
+
+def opened(name: str, directory: Path) -> rlds.sources.Episodes:
+    """Writes raw data of a format, and opens it."""
+    return rlds.sources.open(written(name, directory), "all", **OPTIONS.get(name, {}))
 
 
 def write_all(root: Path) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from riegeli import _core, _pure
-from riegeli._files import RandomAccessSource
+from riegeli._files import SeekableSource
 from riegeli._format import (
     blocks,
     chunk,
@@ -47,6 +47,6 @@ def file_with(*chunks: Chunk) -> io.BytesIO:
 def chunks_in(path: str | os.PathLike[str]) -> Iterator[Chunk]:
     """The chunks of a file."""
     with open(path, "rb") as file:
-        reader = ChunkReader(RandomAccessSource(file), 0)
+        reader = ChunkReader(SeekableSource(file), 0)
         while (found := reader.read_chunk()) is not None:
             yield found

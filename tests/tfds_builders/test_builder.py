@@ -9,9 +9,9 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
-from rlds.sources import reading
-from rlds.sources.source import Can, SourceError
-from rlds.tfds.examples import ExampleEncoder
+from rlds.sources import SourceError, reading
+from rlds.sources.source import Can
+from rlds.tfds.examples import TfdsExampleEncoder
 from rlds.validation import InvalidDatasetError
 from tfds_builders import SourceBuilder, convert
 from tfds_builders.conversion import sharding
@@ -294,14 +294,14 @@ def test_what_was_encoded_has_to_keep_the_rules(
     raw, tmp_path, monkeypatch, can_be_joined, change, match
 ):
     """The bytes are those that were staged, but not those of the episodes."""
-    encode_all = ExampleEncoder.encode_all
+    encode_all = TfdsExampleEncoder.encode_all
 
     def encode_wrong(self, columns, lengths):
         columns = {**columns, "steps": dict(columns["steps"])}
         change(columns)
         return encode_all(self, columns, lengths)
 
-    monkeypatch.setattr(ExampleEncoder, "encode_all", encode_wrong)
+    monkeypatch.setattr(TfdsExampleEncoder, "encode_all", encode_wrong)
     if not can_be_joined:
         monkeypatch.setattr(checks, "can_be_joined", lambda features: False)
     with pytest.raises(InvalidDatasetError, match=match):

@@ -19,12 +19,9 @@ NAMES = [name for name in hostile_sources.NAMES if not name.startswith(("folder_
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dataset_holds_what_its_source_reads(name, tmp_path):
-    raw, made = tmp_path / "raw", tmp_path / "made"
-    raw.mkdir()
-    made.mkdir()
-    hostile_sources.FORMATS[name].write(raw)
-    path = raw / hostile_sources.OPENED.get(name, ("",))[0]
-    format = rlds.sources.open(path, "all").format
+    (made := tmp_path / "made").mkdir()
+    path = hostile_sources.written(name, tmp_path / "raw")
+    format = hostile_sources.FORMATS[name].format
     conversions.check_conversion(
         lambda: rlds.sources.open(path, "all").source,
         made,

@@ -507,7 +507,7 @@ def test_files_that_have_no_index(folder):
     (folder / "dataset_info.json").write_text(json.dumps({**info, "fileFormat": "array_record"}))
     with pytest.raises(UnsupportedFileError, match="have the format 'array_record'"):
         tfds_files.open_indexes(tfds_files.open_folder(folder)["train"])
-    remote = tfds_files.folder.Piece("gs://bucket/it/it-train", None, 0, 1)
+    remote = tfds_files.folder.RecordRange("gs://bucket/it/it-train", None, 0, 1)
     with pytest.raises(UnsupportedFileError, match=r"gs://bucket.* is not on this machine"):
         tfds_files.open_indexes(tfds_files.Split("train", [remote], None))
 

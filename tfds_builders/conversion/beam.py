@@ -24,7 +24,14 @@ from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.model.errors import StorageError
-from tfds_builders.conversion.job import Job, Part, Work, serially, stage_part, write_staged_shard
+from tfds_builders.conversion.job import (
+    ConversionJob,
+    SourcePart,
+    Work,
+    serially,
+    stage_part,
+    write_staged_shard,
+)
 from tfds_builders.conversion.sharding import ShardPlan
 
 __all__ = ["in_pipeline", "run_in_pipeline"]
@@ -49,7 +56,7 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
     """
     import_extra("apache_beam")
 
-    def work(job: Job, progress: bool | None) -> Mapping[str, ShardPlan]:
+    def work(job: ConversionJob, progress: bool | None) -> Mapping[str, ShardPlan]:
         if is_local(job.directory):  # Workers may run in other folders.
             absolute = epath.Path(os.path.abspath(job.directory))
             job = dataclasses.replace(job, directory=absolute)
@@ -99,14 +106,14 @@ def run_in_pipeline(
         )
 
 
-def _folder_of_relative_paths(job: Job) -> str | None:
+def _folder_of_relative_paths(job: ConversionJob) -> str | None:
     """The folder from which the raw data is named; None if its paths are absolute."""
     paths = [os.fspath(path) for path in job.source.inputs()]
     is_relative = any(is_local(path) and not os.path.isabs(path) for path in paths)
     return os.getcwd() if is_relative else None
 
 
-def _stage(job: Job, folder: str | None, split: str, number: int, name: str) -> None:
+def _stage(job: ConversionJob, folder: str | None, split: str, number: int, name: str) -> None:
     if folder is not None and os.getcwd() != folder:
         raise ValueError(
             f"the raw data has relative paths, as from {folder}, but a Beam worker runs in "
@@ -114,10 +121,10 @@ def _stage(job: Job, folder: str | None, split: str, number: int, name: str) -> 
         )
     # The process that called meets what fails again.
     with contextlib.suppress(SourceError, StorageError):
-        stage_part(job, Part(split, number, name))
+        stage_part(job, SourcePart(split, number, name))
 
 
-def _write(job: Job, split: str, begin: int) -> None:
+def _write(job: ConversionJob, split: str, begin: int) -> None:
     plan = job.plan(split)
     with contextlib.suppress(StorageError):
         for index in range(begin, plan.num_shards, _MAX_WRITERS):

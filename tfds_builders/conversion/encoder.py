@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 import rlds
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.source import Columns, SourceEpisode, SourceError
-from rlds.tfds.examples import ExampleEncoder
+from rlds.tfds.examples import TfdsExampleEncoder
 from rlds.tfds.features import EXACT, TensorStorage, fields_of_features
 from rlds.validation import Validator, Violation
 from rlds_ecosystem.model.columns import stack_values
@@ -43,7 +43,7 @@ class EpisodeEncoder:
         self._steps = fields_of_features(features[rlds.STEPS].feature)
         self._others = fields_of_features(features)
         del self._others[rlds.STEPS]
-        self._encoder = ExampleEncoder(features, png_level=storage.png_level)
+        self._encoder = TfdsExampleEncoder(features, png_level=storage.png_level)
         shapes = {
             path: field.shape
             for path, field in leaves_at(self._steps, None)

@@ -44,9 +44,9 @@ from tfds_files import index_files, parse_features
 from tfds_files.indexing import save_index
 
 __all__ = [
+    "ConversionJob",
     "ConvertedSplit",
-    "Job",
-    "Part",
+    "SourcePart",
     "SplitReport",
     "Work",
     "convert_job",
@@ -59,7 +59,7 @@ __all__ = [
 _RAW = "raw/"
 
 
-class Part(NamedTuple):
+class SourcePart(NamedTuple):
     """A part of a source.
 
     Attributes:
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class ConversionJob:
     """What all steps of a conversion have to know. It can be pickled.
 
     Attributes:
@@ -104,10 +104,10 @@ class Job:
         """Where finished files are kept until all are."""
         return self.directory / "shards"
 
-    def parts(self, split: str) -> list[Part]:
+    def parts(self, split: str) -> list[SourcePart]:
         """Returns the parts of a split."""
         return [
-            Part(split, number, name)
+            SourcePart(split, number, name)
             for number, name in enumerate(reading.parts(self.source, split))
         ]
 
@@ -133,7 +133,7 @@ class Job:
 
 # Stages all parts and writes all shards of a job, with or without a progress bar (None: on a
 # terminal); returns the plan of each split.
-Work: TypeAlias = Callable[[Job, bool | None], Mapping[str, ShardPlan]]
+Work: TypeAlias = Callable[[ConversionJob, bool | None], Mapping[str, ShardPlan]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +174,7 @@ class ConvertedSplit(NamedTuple):
     plan: ShardPlan
 
 
-def describe(job: Job) -> dict[str, Any]:
+def describe(job: ConversionJob) -> dict[str, Any]:
     """Returns what the result of a conversion depends on, in the types of JSON.
 
     A conversion that was interrupted goes on only if all of this is the same.
@@ -200,7 +200,7 @@ OnEpisodes: TypeAlias = Callable[[int, float | None], None]
 
 
 def stage_part(
-    job: Job, part: Part, on_episodes: OnEpisodes = lambda number, fraction: None
+    job: ConversionJob, part: SourcePart, on_episodes: OnEpisodes = lambda number, fraction: None
 ) -> None:
     """Stages what is missing of a part.
 
@@ -216,7 +216,9 @@ def stage_part(
         writer.publish()
 
 
-def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpisodes) -> None:
+def _stage_episodes(
+    job: ConversionJob, part: SourcePart, writer: PartWriter, on_episodes: OnEpisodes
+) -> None:
     features = features_of(job.source, job.storage)
     encoder = EpisodeEncoder(features, tuple(job.source.about.finite), job.storage)
     files = files_of(job.source)
@@ -232,7 +234,7 @@ def _stage_episodes(job: Job, part: Part, writer: PartWriter, on_episodes: OnEpi
 
 
 def _stage_group(
-    job: Job,
+    job: ConversionJob,
     writer: PartWriter,
     encoder: EpisodeEncoder,
     group: Sequence[Any],
@@ -290,14 +292,14 @@ def _add(
 
 
 def _leave_out(
-    job: Job, writer: PartWriter, key: str, error: SourceError, *, ends_part: bool = False
+    job: ConversionJob, writer: PartWriter, key: str, error: SourceError, *, ends_part: bool = False
 ) -> None:
     if not job.skip_damaged:
         raise error
     writer.leave_out(key, error, ends_part=ends_part)
 
 
-def serially(job: Job, progress: bool | None) -> Mapping[str, ShardPlan]:
+def serially(job: ConversionJob, progress: bool | None) -> Mapping[str, ShardPlan]:
     """Does all steps of a conversion, one after the other, in this process."""
     plans = {}
     with show_progress(progress) as bars:
@@ -310,7 +312,7 @@ def serially(job: Job, progress: bool | None) -> Mapping[str, ShardPlan]:
     return plans
 
 
-def _stage_split(job: Job, split: str, bars: rich.progress.Progress) -> None:
+def _stage_split(job: ConversionJob, split: str, bars: rich.progress.Progress) -> None:
     """Stages all parts of a split; the bar counts its episodes, or its parts if that is unknown."""
     parts, num_episodes = job.parts(split), reading.count(job.source, split)
     what = "parts" if num_episodes is None else "episodes"
@@ -328,7 +330,7 @@ def _stage_split(job: Job, split: str, bars: rich.progress.Progress) -> None:
     bars.update(bar, completed=num_episodes or len(parts))
 
 
-def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epath.Path:
+def write_staged_shard(job: ConversionJob, plan: ShardPlan, split: str, index: int) -> epath.Path:
     """Writes a file of the dataset to the staging directory, unless it is there."""
     template = job.template(split, job.shards)
     path = write_shard(plan, index, template, job.file_format)
@@ -338,7 +340,7 @@ def write_staged_shard(job: Job, plan: ShardPlan, split: str, index: int) -> epa
 
 
 def convert_job(
-    job: Job, work: Work, target: epath.Path, progress: bool | None
+    job: ConversionJob, work: Work, target: epath.Path, progress: bool | None
 ) -> dict[str, ConvertedSplit]:
     """Converts a source, from wherever an earlier run stopped.
 
@@ -369,7 +371,9 @@ def convert_job(
     return converted
 
 
-def _publish(job: Job, plan: ShardPlan, split: str, target: epath.Path) -> tfds.core.SplitInfo:
+def _publish(
+    job: ConversionJob, plan: ShardPlan, split: str, target: epath.Path
+) -> tfds.core.SplitInfo:
     """Moves the files of a split to where they belong."""
     template = job.template(split, target)
     for index in range(plan.num_shards):

@@ -22,13 +22,13 @@ from envlogger.converters import codec
 from envlogger.errors import DamagedDataError
 from envlogger.proto.storage_pb2 import Data
 
-__all__ = ["LogAssembler", "StoredEpisode"]
+__all__ = ["EpisodePositions", "LogAssembler"]
 
 # Any time will do: the same episodes make the same bytes.
 _SHARD = "20000101T000000000000"
 
 
-class StoredEpisode(NamedTuple):
+class EpisodePositions(NamedTuple):
     """Where an episode is stored.
 
     Attributes:
@@ -67,7 +67,7 @@ class LogAssembler:
         self._positions: list[np.ndarray] = []
         self._num_steps = 0
         self._episodes: list[tuple[int, riegeli.RecordPosition | None]] = []
-        self._waiting: list[StoredEpisode] = []
+        self._waiting: list[EpisodePositions] = []
 
     def _open(self, path: Path) -> riegeli.RecordWriter:
         return riegeli.RecordWriter(path, options=self._options)
@@ -78,7 +78,7 @@ class LogAssembler:
         self._begin(len(steps), metadata)
         self._write([_beginning(steps[0]), *steps[1:]])
 
-    def copy(self, episode: StoredEpisode) -> None:
+    def copy(self, episode: EpisodePositions) -> None:
         """Adds an episode of another log; those of one file, in its order, are copied at once."""
         last = self._waiting[-1] if self._waiting else episode
         if episode.file != last.file or episode.positions[0] < last.positions[-1]:
@@ -182,7 +182,7 @@ class LogAssembler:
         self._positions.append(np.arange(begin, begin + chunk.num_records))
 
 
-def _seams(episodes: Sequence[StoredEpisode]) -> np.ndarray:
+def _seams(episodes: Sequence[EpisodePositions]) -> np.ndarray:
     """Which of the steps of all episodes are the first one of an episode that followed another."""
     found, number, end = [], 0, -1
     for episode in episodes:

@@ -11,7 +11,7 @@ from envlogger.backends.riegeli_files.pacing import Pacing
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 from envlogger.errors import UsageError
 
-__all__ = ["BackgroundWriter", "Job", "WritingError"]
+__all__ = ["BackgroundWriter", "ShardTask", "WritingError"]
 
 
 class WritingError(Exception):
@@ -27,7 +27,7 @@ class WritingError(Exception):
         self.num_lost_steps = num_lost_steps
 
 
-class Job(NamedTuple):
+class ShardTask(NamedTuple):
     """Something to do with the shards.
 
     Attributes:
@@ -41,7 +41,7 @@ class Job(NamedTuple):
     num_steps: int = 0
 
 
-_PUSH = Job(lambda shards: shards.push())
+_PUSH = ShardTask(lambda shards: shards.push())
 
 
 class _Batch:
@@ -57,7 +57,7 @@ class _Batch:
     """
 
     def __init__(self) -> None:
-        self.jobs: list[bytes | Job] = []
+        self.jobs: list[bytes | ShardTask] = []
         self.num_bytes = 0
         self.num_done = 0
         self.is_awaited = False
@@ -70,7 +70,7 @@ class _Batch:
                 shards.add_steps(steps)
                 self.num_done += len(steps)
             else:
-                for job in cast(Iterator[Job], jobs):
+                for job in cast(Iterator[ShardTask], jobs):
                     job.do(shards)
                     self.num_done += 1
 
@@ -130,7 +130,7 @@ class BackgroundWriter:
         """
         self._put(step, len(step))
 
-    def put(self, job: Job) -> None:
+    def put(self, job: ShardTask) -> None:
         """Has a job done, after all that was handed over before; waits while too much is pending.
 
         Raises:
@@ -138,7 +138,7 @@ class BackgroundWriter:
         """
         self._put(job, job.num_bytes)
 
-    def _put(self, job: bytes | Job, num_bytes: int) -> None:
+    def _put(self, job: bytes | ShardTask, num_bytes: int) -> None:
         if self._ending:
             self._raise_failure()
         new, pacing = self._new, self._pacing
@@ -152,7 +152,7 @@ class BackgroundWriter:
             ):
                 self._progress.wait()
 
-    def finish(self, *last: Job) -> None:
+    def finish(self, *last: ShardTask) -> None:
         """Waits until all jobs are done.
 
         Args:

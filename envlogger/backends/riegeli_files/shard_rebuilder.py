@@ -18,13 +18,13 @@ from envlogger.damage import Damage
 from envlogger.errors import StorageError
 from envlogger.proto.storage_pb2 import Data
 
-__all__ = ["Episode", "RebuiltShard", "damage_of", "rebuild"]
+__all__ = ["RebuiltShard", "ShardEpisode", "damage_of", "rebuild"]
 
 _RECOVER = "envlogger.recover makes episodes from them"
 
 
 @dataclasses.dataclass
-class Episode:
+class ShardEpisode:
     """An episode of a shard.
 
     Attributes:
@@ -55,7 +55,7 @@ class RebuiltShard:
 
     def __init__(self, shard: Shard, first_number: int = 0) -> None:
         self.positions = array.array("q")
-        self.episodes: list[Episode] = []
+        self.episodes: list[ShardEpisode] = []
         self.regions: list[riegeli.SkippedRegion] = []
         self.num_lost_steps = 0
         self._offsets = shard.step_offsets
@@ -146,7 +146,7 @@ class RebuiltShard:
         self._take(position, kind)
 
     def _begin(self, metadata: int, *, is_from_index: bool = False) -> None:
-        self.episodes.append(Episode(len(self.positions), metadata, is_from_index))
+        self.episodes.append(ShardEpisode(len(self.positions), metadata, is_from_index))
         self._in_episode = True
 
     def _take(self, position: int, kind: StepKind) -> None:

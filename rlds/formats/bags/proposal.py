@@ -15,7 +15,7 @@ import rlds
 from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
 from rlds.formats.bags.definitions import decoder, plain_type
 from rlds.formats.bags.messages import Channel, Flaws
-from rlds.formats.bags.recordings import Recording
+from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import BYTES, NotThereError, Picked, pick
 from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import is_damage
@@ -62,7 +62,7 @@ class Overview:
         self.topics: dict[str, _Topic] = {}
         self.firsts: dict[str, tuple[Channel, bytes]] = {}
 
-    def look(self, recording: Recording, config: BagConfig | None) -> None:
+    def look(self, recording: BagRecording, config: BagConfig | None) -> None:
         """Looks at a recording until all fields were seen; without a configuration, at its start.
 
         Raises:
@@ -93,7 +93,7 @@ class Overview:
             if config and not left and config.clock.topic in ("", *self.topics):
                 return
 
-    def check(self, config: BagConfig, recording: Recording) -> None:
+    def check(self, config: BagConfig, recording: BagRecording) -> None:
         """Checks that all was seen that a configuration asks for.
 
         Raises:
@@ -107,7 +107,7 @@ class Overview:
             what = f"clock: the recording has no messages of {config.clock.topic!r}"
             raise self.missing(what, recording)
 
-    def missing(self, what: str, recording: Recording) -> SourceError:
+    def missing(self, what: str, recording: BagRecording) -> SourceError:
         """Returns the error that something was not seen."""
         topics = ", ".join(
             f"{topic} ({plain_type(seen.channel.type) or seen.channel.encoding}"
@@ -144,7 +144,7 @@ def picked_of(
     return picked
 
 
-def propose(overview: Overview, recording: Recording) -> BagConfig:
+def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     """Returns a configuration that has what is usual, and fills in `Overview.firsts`.
 
     Its clock is the fastest topic of joint states, else the fastest of numbers, else of images. All

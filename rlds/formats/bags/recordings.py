@@ -23,7 +23,7 @@ from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 
-__all__ = ["Recording", "find_recordings", "is_mcap", "is_rosbag"]
+__all__ = ["BagRecording", "find_recordings", "is_mcap", "is_rosbag"]
 
 Family = Literal["mcap", "rosbag"]
 
@@ -39,7 +39,7 @@ _METADATA_FILE, _METADATA_KEY = "metadata.yaml", "rosbag2_bagfile_information"
 
 
 @dataclasses.dataclass(frozen=True)
-class Recording:
+class BagRecording:
     """What was recorded at a time: a file, or several that follow one another.
 
     Attributes:
@@ -120,7 +120,7 @@ class Recording:
             return int(content.get("message_count", 0))
 
 
-def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Recording]:
+def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRecording]:
     """Returns the recordings at a path, in the natural order of their names.
 
     Args:
@@ -131,7 +131,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Record
     if not place.is_dir():
         if _suffix(place.name) not in _SUFFIXES[family]:
             return []
-        return [Recording(_stem(place.name), tuple(require_files(place)))]
+        return [BagRecording(_stem(place.name), tuple(require_files(place)))]
     if (bag := _rosbag2(place, place.name)) is not None:
         return [bag] if family == "rosbag" else []
     found = []
@@ -143,7 +143,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[Record
         elif entry.name.startswith("."):
             continue
         elif _suffix(entry.name) in _SUFFIXES[family]:
-            found.append(Recording(_stem(entry.name), tuple(require_files(inner))))
+            found.append(BagRecording(_stem(entry.name), tuple(require_files(inner))))
         else:
             check_link(inner)
     return found
@@ -166,7 +166,7 @@ is_mcap = functools.partial(_looks_like, family="mcap")
 is_rosbag = functools.partial(_looks_like, family="rosbag")
 
 
-def _rosbag2(folder: epath.Path, name: str) -> Recording | None:
+def _rosbag2(folder: epath.Path, name: str) -> BagRecording | None:
     described = folder / _METADATA_FILE
     if not described.exists() or described.is_dir():
         return None
@@ -181,7 +181,7 @@ def _rosbag2(folder: epath.Path, name: str) -> Recording | None:
     if not names:
         return None
     files = require_files(*(folder / name for name in sorted(names, key=natural_order)))
-    return Recording(name, tuple(files), described)
+    return BagRecording(name, tuple(files), described)
 
 
 def _stem(name: str) -> str:

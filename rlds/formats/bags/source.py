@@ -15,9 +15,9 @@ from typing_extensions import override
 import rlds
 from rlds.formats.bags.config import BagConfig, Clock, FieldOf
 from rlds.formats.bags.proposal import Overview, picked_of, propose
-from rlds.formats.bags.recordings import Family, Recording, find_recordings
+from rlds.formats.bags.recordings import BagRecording, Family, find_recordings
 from rlds.formats.bags.steps import (
-    Span,
+    EpisodeSpan,
     ages_of,
     next_values,
     rows_of,
@@ -88,7 +88,7 @@ class BagSource(Source):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
         self._leaves_out = damaged_chunks == "leave_out"
         self._stored: StoredEpisodes | None = None
-        self._spans: list[tuple[int, Span]] | None = None
+        self._spans: list[tuple[int, EpisodeSpan]] | None = None
         self._indexed: tuple[int, Index] | None = None
         self._digests: dict[int, str] = {}
         self._picked: dict[str, Picked] = {}
@@ -110,7 +110,7 @@ class BagSource(Source):
         fields = [known.get(field.field, field) for field in self.config.fields]
         self.config = dataclasses.replace(self.config, fields=tuple(fields))
         if self.config.episodes.by == "bag":
-            self._spans = [(number, Span()) for number in range(len(self._recordings))]
+            self._spans = [(number, EpisodeSpan()) for number in range(len(self._recordings))]
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {**vars(self), "_indexed": None, "_picked": {}}
@@ -250,10 +250,10 @@ class BagSource(Source):
     def num_episodes(self, split: str) -> int:
         return len(self._recordings) if self._stored else len(self._all_spans())
 
-    def _all_spans(self) -> list[tuple[int, Span]]:
+    def _all_spans(self) -> list[tuple[int, EpisodeSpan]]:
         """Returns the episodes, with the numbers of their recordings; may read all of them."""
         if self._spans is None:
-            spans: list[tuple[int, Span]] = []
+            spans: list[tuple[int, EpisodeSpan]] = []
             for number, recording in enumerate(self._recordings):
                 with source_errors(recording.files[0]):
                     index = make_index(recording, self.config, {})
@@ -328,7 +328,7 @@ class BagSource(Source):
         )
 
     def _steps_in(
-        self, number: int, span: Span
+        self, number: int, span: EpisodeSpan
     ) -> tuple[dict[str, Track], dict[str, Any], Any, Any]:
         """Returns tracks, which messages of them steps have, times of steps, and which are kept."""
         recording, found = self._recordings[number], self._index_of(number)
@@ -348,7 +348,7 @@ class BagSource(Source):
                 self._indexed = number, make_index(recording, self.config, self._picked)
         return self._indexed[1]
 
-    def _is_complete(self, recording: Recording, found: Index, span: Span) -> bool:
+    def _is_complete(self, recording: BagRecording, found: Index, span: EpisodeSpan) -> bool:
         """Whether all of an episode is there."""
         flaws = found.flaws
         damages = [
@@ -360,7 +360,7 @@ class BagSource(Source):
         is_cut = bool(flaws.cut) and span.end > found.last
         return not is_cut and not damages and span.has_end
 
-    def _kept_steps(self, recording: Recording, times: Any, messages: Mapping[str, Any]) -> Any:
+    def _kept_steps(self, recording: BagRecording, times: Any, messages: Mapping[str, Any]) -> Any:
         """Returns the steps that have the values that they need.
 
         Raises:
@@ -402,7 +402,7 @@ class BagSource(Source):
 
     def _fetched(
         self,
-        recording: Recording,
+        recording: BagRecording,
         found: Index,
         tracks: Mapping[str, Track],
         messages: Mapping[str, Any],
@@ -425,7 +425,7 @@ class BagSource(Source):
 
     def _clip(
         self,
-        recording: Recording,
+        recording: BagRecording,
         found: Index,
         tracks: Mapping[str, Track],
         path: str,
@@ -448,7 +448,9 @@ class BagSource(Source):
         what = "no keyframe comes before the first step"
         raise SourceError(what, file=recording.files[0], field=path)
 
-    def _about(self, number: int, span: Span, found: Index, dropped: int) -> Mapping[str, Any]:
+    def _about(
+        self, number: int, span: EpisodeSpan, found: Index, dropped: int
+    ) -> Mapping[str, Any]:
         """Returns what an episode says of its recording."""
         recording = self._recordings[number]
         if number not in self._digests:

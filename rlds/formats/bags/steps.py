@@ -17,7 +17,7 @@ from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
 __all__ = [
-    "Span",
+    "EpisodeSpan",
     "ages_of",
     "next_values",
     "rows_of",
@@ -34,7 +34,7 @@ _MAX_STEPS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Span:
+class EpisodeSpan:
     """An episode: the log times between which it is, and what its record says."""
 
     begin: int = 0
@@ -45,7 +45,7 @@ class Span:
 
 def spans_of(
     index: Index, config: EpisodesBy, records: Sequence[tuple[str, Mapping[str, str]]]
-) -> list[Span]:
+) -> list[EpisodeSpan]:
     """Returns the episodes of a recording, in order.
 
     Args:
@@ -57,19 +57,19 @@ def spans_of(
       KeyError: A record says no times.
     """
     if config.by == "bag":
-        return [Span()]
+        return [EpisodeSpan()]
     if config.by == "marker":
         edges = [*index.markers, (LAST_TIME, False)]
         # Where some ends are marked, one that is not is missing.
         begins_end = all(begins for _, begins in index.markers)
         return [
-            Span(begin, end, has_end=end < LAST_TIME and (begins_end or not next_begins))
+            EpisodeSpan(begin, end, has_end=end < LAST_TIME and (begins_end or not next_begins))
             for (begin, begins), (end, next_begins) in itertools.pairwise(edges)
             if begins
         ]
     if config.by == "metadata":
         spans = [
-            Span(int(content[config.begin_key]), int(content[config.end_key]), content)
+            EpisodeSpan(int(content[config.begin_key]), int(content[config.end_key]), content)
             for name, content in records
             if name == config.name
         ]
@@ -77,10 +77,12 @@ def spans_of(
     logged, pauses = index.clock.logged, np.diff(index.clock.stamps)
     cuts = np.flatnonzero((pauses > config.seconds * 1e9) | (pauses < -_MAX_BACK)) + 1
     times = [0, *logged[cuts].tolist(), LAST_TIME]
-    return [Span(*times) for times in itertools.pairwise(times)] if len(logged) else []
+    return [EpisodeSpan(*times) for times in itertools.pairwise(times)] if len(logged) else []
 
 
-def step_times(index: Index, span: Span, config: BagConfig, tracks: Mapping[str, Track]) -> Any:
+def step_times(
+    index: Index, span: EpisodeSpan, config: BagConfig, tracks: Mapping[str, Track]
+) -> Any:
     """Returns the times of the steps of an episode.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 from rlds.formats.bags.config import FieldOf
 from rlds.formats.bags.definitions import decoder
 from rlds.formats.bags.messages import Channel, Flaws
-from rlds.formats.bags.recordings import Recording
+from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import pick
 from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import source_errors
@@ -26,7 +26,7 @@ RLDS_RECORD, EPISODE_ATTACHMENT = "rlds", "rlds/episode"
 RATE = "rate"  # How many frames of video a second has.
 
 
-def sidecar_in(recording: Recording) -> Sidecar | None:
+def sidecar_in(recording: BagRecording) -> Sidecar | None:
     """Returns the sidecar in a recording; None if it is no episode that was exported.
 
     Raises:
@@ -45,7 +45,7 @@ class StoredEpisodes:
       sidecar: That of the first one.
     """
 
-    def __init__(self, recordings: Sequence[Recording], sidecar: Sidecar) -> None:
+    def __init__(self, recordings: Sequence[BagRecording], sidecar: Sidecar) -> None:
         self._recordings, self.sidecar = recordings, sidecar
 
     def key(self, index: int) -> str:
@@ -83,7 +83,7 @@ class StoredEpisodes:
             return self.sidecar.unpack(packed, columns, fields, values)
 
     def _columns(
-        self, recording: Recording, fields: Collection[str], videos: Mapping[str, str]
+        self, recording: BagRecording, fields: Collection[str], videos: Mapping[str, str]
     ) -> dict[str, Any]:
         paths = {topic: path for path, topic in self.sidecar.places.items() if path in fields}
         paths |= videos

@@ -16,7 +16,7 @@ import numpy as np
 from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
 from rlds.formats.bags.definitions import Decoder, decoder
 from rlds.formats.bags.messages import LAST_TIME, Channel, Flaws, Message
-from rlds.formats.bags.recordings import Recording
+from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import BYTES, NotThereError, Picked, at_path, header_stamp
 from rlds.raw_files.untrusted import SourceError, source_errors
 
@@ -119,7 +119,7 @@ class _Rows:
         return Track(logged, stamps, numbers, values).at(np.argsort(logged, kind="stable"))
 
 
-def make_index(recording: Recording, config: BagConfig, picked: Mapping[str, Picked]) -> Index:
+def make_index(recording: BagRecording, config: BagConfig, picked: Mapping[str, Picked]) -> Index:
     """Reads a recording once.
 
     Args:
@@ -184,7 +184,7 @@ def _begins(value: Any, config: EpisodesBy) -> bool | None:
 
 
 def read_values(
-    recording: Recording,
+    recording: BagRecording,
     config: BagConfig,
     picked: Mapping[str, Picked],
     tracks: Mapping[str, Track],

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from rlds.formats.lerobot.layout import Feature
+from rlds.formats.lerobot.layout import LeRobotFeature
 from rlds.formats.lerobot.parquet_rows import as_numpy
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.png_images import is_png, png_shape
@@ -22,7 +22,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.fields import Field
 
 __all__ = [
-    "Column",
+    "DataColumn",
     "column_of",
     "contradiction",
     "flat_numbers",
@@ -39,7 +39,7 @@ _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class DataColumn:
     """A column of data files.
 
     Attributes:
@@ -53,7 +53,7 @@ class Column:
     field: Field
 
 
-def column_of(arrow_field: Any, feature: Feature | None) -> Column:
+def column_of(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
     """Returns what a column is, of images without their shape.
 
     Args:
@@ -73,19 +73,19 @@ def column_of(arrow_field: Any, feature: Feature | None) -> Column:
         if feature is not None and shape and len(shape) in (1, len(feature.shape)):
             shape = list(feature.shape)
         if -1 not in shape:
-            return Column(name, "numbers", Field(dtype, tuple(shape), names=names, doc=doc))
+            return DataColumn(name, "numbers", Field(dtype, tuple(shape), names=names, doc=doc))
     elif not shape and (types.is_string(kind) or types.is_large_string(kind)):
-        return Column(name, "text", Field(str, doc=doc))
+        return DataColumn(name, "text", Field(str, doc=doc))
     elif not shape and (types.is_binary(kind) or types.is_large_binary(kind)):
-        return Column(name, "bytes", Field(bytes, doc=doc))
+        return DataColumn(name, "bytes", Field(bytes, doc=doc))
     elif not shape and types.is_struct(kind):
         members = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
         if members == {"bytes": arrow.binary(), "path": arrow.string()}:
-            return Column(name, "image", Field(bytes, doc=doc))
-    return Column(name, "json", Field(str, doc=doc or "JSON"))
+            return DataColumn(name, "image", Field(bytes, doc=doc))
+    return DataColumn(name, "json", Field(str, doc=doc or "JSON"))
 
 
-def contradiction(column: Column, feature: Feature) -> str:
+def contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
     """Returns how a column is not what `info.json` says of it; empty if it is."""
     shape: Any = feature.shape
     dtype, found = feature.dtype, column.field.shape
@@ -127,7 +127,7 @@ def image_field(data: bytes, unit: str | None = None) -> Field:
     return Field(bytes)  # A file of another kind.
 
 
-def values_of(column: Column, array: Any, damage: Damage) -> np.ndarray:
+def values_of(column: DataColumn, array: Any, damage: Damage) -> np.ndarray:
     """Returns the values of a column, in an array with a leading axis for time.
 
     Args:

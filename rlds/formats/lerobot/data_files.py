@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.formats.lerobot.columns import Column, column_of, image_field, objects, values_of
-from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
-from rlds.formats.lerobot.layout import INFO, Feature
+from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, objects, values_of
+from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
+from rlds.formats.lerobot.layout import INFO, LeRobotFeature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import encoded_schema
 from rlds.raw_files.untrusted import SourceError, source_errors
@@ -47,7 +47,7 @@ class DataFiles:
     """
 
     def __init__(
-        self, root: epath.Path, features: Mapping[str, Feature], table: EpisodeTable
+        self, root: epath.Path, features: Mapping[str, LeRobotFeature], table: EpisodeMetadata
     ) -> None:
         self._root, self._features = root, features
         self._opened: dict[tuple[str, ...], ParquetRows] = {}
@@ -58,7 +58,7 @@ class DataFiles:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": {}, "_known": None}
 
-    def _first_columns(self, table: EpisodeTable) -> tuple[dict[str, Column], str]:
+    def _first_columns(self, table: EpisodeMetadata) -> tuple[dict[str, DataColumn], str]:
         damage: SourceError | None = None
         tried: set[str] = set()
         for place in range(len(table.indices)):
@@ -73,7 +73,7 @@ class DataFiles:
                 damage = damage or error
         raise damage or SourceError("there is no episode", file=self._root / INFO)
 
-    def _columns_of(self, rows: ParquetRows) -> dict[str, Column]:
+    def _columns_of(self, rows: ParquetRows) -> dict[str, DataColumn]:
         columns = {}
         for field in rows.schema:
             if field.name in columns:
@@ -85,7 +85,7 @@ class DataFiles:
                 data = first.combine_chunks().field("bytes")[0].as_py()
                 with source_errors(rows.path, row=0, field=field.name):
                     image = image_field(data or b"", feature.unit if feature else None)
-                column = Column(field.name, "image", image)
+                column = DataColumn(field.name, "image", image)
             columns[field.name] = column
         for name in (_EPISODE_INDEX, _FRAME_INDEX):
             if name not in columns:

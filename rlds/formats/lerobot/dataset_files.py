@@ -27,7 +27,7 @@ __all__ = [
     "Before",
     "DatasetFiles",
     "Frames",
-    "Rows",
+    "NewEpisode",
     "Settings",
     "Version",
     "dataset_files",
@@ -121,7 +121,7 @@ class Before:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class NewEpisode:
     """An episode to be written.
 
     Attributes:
@@ -174,7 +174,7 @@ class DatasetFiles(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: NewEpisode) -> None:
         """Writes an episode."""
         arrow = import_extra("pyarrow")
         num_rows = len(rows.tasks)
@@ -212,7 +212,7 @@ class DatasetFiles(abc.ABC):
             self._texts.append(text)
         return self._tasks[text]
 
-    def _renumbered(self, rows: Rows) -> dict[str, np.ndarray]:
+    def _renumbered(self, rows: NewEpisode) -> dict[str, np.ndarray]:
         """The columns of numbers of tasks that are others here."""
         found = {}
         for name, numbers in rows.numbers.items():
@@ -271,7 +271,7 @@ class DatasetFiles(abc.ABC):
         """The version of the format."""
 
     @abc.abstractmethod
-    def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
+    def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
         """Writes the table of the next episode, its row in the table of episodes, and its clips."""
 
     @abc.abstractmethod
@@ -307,7 +307,7 @@ class _Files30(DatasetFiles):
         self._rows: list[dict[str, Any]] = []
         self._statistics: list[Mapping[str, Statistics]] = []
 
-    def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
+    def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
         names = rows.statistics.keys() & {*table.column_names}
         found = {
             name: rows.values[name] if name in rows.values else flat_numbers(table[name])
@@ -414,7 +414,7 @@ class _Files21(DatasetFiles):
 
     version: Version = "v2.1"
 
-    def _write(self, table: Any, said: dict[str, Any], rows: Rows) -> None:
+    def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(table, self._path(_DATA_21), compression="snappy")
         for name in self._settings.videos:

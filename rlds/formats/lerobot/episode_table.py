@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.formats.lerobot.columns import Column, values_of
+from rlds.formats.lerobot.columns import DataColumn, values_of
 from rlds.formats.lerobot.layout import (
     EPISODES_FOLDER,
     EPISODES_JSONL,
@@ -32,7 +32,7 @@ from rlds.sources.source import SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["EpisodeRow", "EpisodeTable", "VideoSpan", "episodes_of_tasks"]
+__all__ = ["EpisodeMetadata", "EpisodeRow", "VideoSpan", "episodes_of_tasks"]
 
 _INDEX, _LENGTH, _TASKS = "episode_index", "length", "tasks"
 _DATA_FILE = ("data/chunk_index", "data/file_index")
@@ -112,7 +112,7 @@ class EpisodeRow:
         return episode_key(self.index)
 
 
-class EpisodeTable:
+class EpisodeMetadata:
     """What is said of each episode: in lines of JSON (2.x), or in Parquet files (3.0).
 
     Args:
@@ -403,7 +403,7 @@ def _values_in(table: Any) -> dict[str, Any]:
         if name.startswith("stats/"):
             with contextlib.suppress(ValueError):  # Shapes differ, or a value is missing.
                 first = np.asarray(table[name][0].as_py())
-                column = Column(name, "numbers", Field(first.dtype, first.shape))
+                column = DataColumn(name, "numbers", Field(first.dtype, first.shape))
                 found[name] = values_of(column, table[name], partial(SourceError, file=name))
         if name not in found:
             found[name] = table[name].to_pylist()

@@ -17,7 +17,7 @@ __all__ = [
     "DONE",
     "REWARD",
     "TRUNCATED",
-    "Column",
+    "PlannedFeature",
     "columns_of",
     "free_name",
     "instruction_of",
@@ -48,7 +48,7 @@ _DTYPES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class PlannedFeature:
     """A feature of LeRobot that holds a field of a step.
 
     Attributes:
@@ -90,7 +90,7 @@ class Column:
 
 def columns_of(
     fields: Mapping[str, Field], sidecar: Collection[str] = (), taken: Collection[str] = ()
-) -> list[Column]:
+) -> list[PlannedFeature]:
     """Returns the features that hold fields of a step.
 
     Args:
@@ -104,7 +104,7 @@ def columns_of(
         if path not in sidecar and not why_not(field):
             name = free_name(_name(path, field), names)
             names.add(name)
-            columns.append(Column(path, name, field))
+            columns.append(PlannedFeature(path, name, field))
     return columns
 
 

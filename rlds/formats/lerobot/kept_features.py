@@ -13,7 +13,7 @@ from typing import Any
 
 import rlds
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.feature_plan import REWARD, Column, columns_of
+from rlds.formats.lerobot.feature_plan import REWARD, PlannedFeature, columns_of
 from rlds.formats.lerobot.language import FEATURE, LANGUAGE, PERSISTENT, labels_in, styles_of
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW
 from rlds.formats.lerobot.tables import data_schema
@@ -46,7 +46,7 @@ class KeptFeatures:
 
     paths: Mapping[str, str]
     before: Mapping[str, str]
-    added: Sequence[Column]
+    added: Sequence[PlannedFeature]
     texts: Mapping[str, str]
     names: Mapping[str, str | None]
 

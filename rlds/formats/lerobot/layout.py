@@ -52,8 +52,8 @@ __all__ = [
     "TASK",
     "TASKS",
     "TASKS_JSONL",
-    "Feature",
     "Info",
+    "LeRobotFeature",
     "depth_info",
     "episode_key",
     "others_of",
@@ -113,7 +113,7 @@ _MAX_DIMS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Feature:
+class LeRobotFeature:
     """What `info.json` says of a feature.
 
     Attributes:
@@ -133,7 +133,7 @@ class Feature:
     codes: DepthCodes | None = None
 
     @classmethod
-    def from_json(cls, name: str, raw: Any) -> Feature:
+    def from_json(cls, name: str, raw: Any) -> LeRobotFeature:
         """Reads an entry of `features`.
 
         Raises:
@@ -202,7 +202,7 @@ class Info:
 
     raw: Mapping[str, Any]
     is_v3: bool
-    features: Mapping[str, Feature]
+    features: Mapping[str, LeRobotFeature]
     fps: float
     data_path: str
     video_path: str | None
@@ -230,7 +230,7 @@ class Info:
             raise SourceError(f"{entries!r:.100}, expected an object", file=file, field="features")
         for name, entry in entries.items():
             try:
-                features[name] = Feature.from_json(name, entry)
+                features[name] = LeRobotFeature.from_json(name, entry)
             except ValueError as error:
                 raise SourceError(str(error), file=file, field=f"features/{name}") from error
         fps: Any = raw.get("fps")

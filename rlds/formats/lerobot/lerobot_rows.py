@@ -19,7 +19,7 @@ from rlds.formats.lerobot.cameras import clip_statistics
 from rlds.formats.lerobot.columns import column_of
 from rlds.formats.lerobot.dataset_files import (
     OF_VERSIONS,
-    Rows,
+    NewEpisode,
     Settings,
     Version,
     dataset_files,
@@ -259,7 +259,7 @@ class LeRobotRows:
         known &= source.subtasks.items() <= self._subtasks.items()
         return known and source.can_be_copied(self._schema, self.paths)
 
-    def _copied(self, place: Place) -> tuple[Rows, Mapping[str, Any]]:
+    def _copied(self, place: Place) -> tuple[NewEpisode, Mapping[str, Any]]:
         """An episode as it is stored: its rows, and its further files."""
         assert isinstance(place.source, LeRobotSource)
         found = place.source.stored_episode(place.split, place.index)
@@ -268,7 +268,7 @@ class LeRobotRows:
         if statistics and found.table.schema.equals(self._schema):
             columns = dict(zip(found.table.column_names, found.table.columns))
             others, values = layout.others_of(said), found.numbers
-            rows = Rows(columns, found.tasks, statistics, found.frames, others, values=values)
+            rows = NewEpisode(columns, found.tasks, statistics, found.frames, others, values=values)
         else:
             episode = reading.read(place.source, place.split, place.index)
             rows = self._rows(episode, is_stored=True)
@@ -301,7 +301,7 @@ class LeRobotRows:
             clips[name] = Clip(data, first, episode.num_steps)
         return clips
 
-    def _rows(self, episode: SourceEpisode, *, is_stored: bool) -> Rows:
+    def _rows(self, episode: SourceEpisode, *, is_stored: bool) -> NewEpisode:
         steps = dict(leaves_at(episode.steps, None))
         about = dict(leaves_at(episode.metadata, None))
         tasks = [""] * episode.num_steps
@@ -326,7 +326,7 @@ class LeRobotRows:
             statistics[name] = of_column_like(steps[self.paths[name]], statistics[name])
         numbers = {name: np.asarray(steps[self.paths[name]]) for name in self._task_columns}
         others = layout.others_of(said)
-        return Rows(arrays, tasks, statistics, clips, others, numbers, self._tasks)
+        return NewEpisode(arrays, tasks, statistics, clips, others, numbers, self._tasks)
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
         """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""

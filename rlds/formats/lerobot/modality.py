@@ -10,9 +10,9 @@ from typing import Any
 from etils import epath
 
 import rlds
-from rlds.formats.lerobot.columns import Column
+from rlds.formats.lerobot.columns import DataColumn
 from rlds.formats.lerobot.language import OF_SUBTASKS, SUBTASK_INDEX
-from rlds.formats.lerobot.layout import TABLE, Feature
+from rlds.formats.lerobot.layout import TABLE, LeRobotFeature
 from rlds.formats.lerobot.small_files import read_bytes
 from rlds.sources.text_tables import TASKS
 
@@ -36,11 +36,11 @@ _ARM, _SIDES = "arm", ("left", "right")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def modality_of(features: Iterable[Feature]) -> dict[str, Any]:
+def modality_of(features: Iterable[LeRobotFeature]) -> dict[str, Any]:
     """Returns what `modality.json` says of features.
 
     >>> names = ["elbow.pos", "wrist.pos", "gripper.pos"]
-    >>> action = Feature("action", "float32", (3,), {"names": names})
+    >>> action = LeRobotFeature("action", "float32", (3,), {"names": names})
     >>> modality_of([action])["action"]
     {'arm': {'start': 0, 'end': 2}, 'gripper': {'start': 2, 'end': 3}}
     """
@@ -66,7 +66,7 @@ def read_modality(root: epath.Path) -> str:
 
 
 def tables_of(
-    text: str, columns: Iterable[Column], features: Mapping[str, Mapping[str, Any]]
+    text: str, columns: Iterable[DataColumn], features: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
     """Returns the tables of texts whose numbers columns hold, by the names of the columns.
 
@@ -120,7 +120,7 @@ def _origin(kind: str, key: str, said: Mapping[str, Any]) -> Any:
     return said.get(_ORIGINAL, _DEFAULTS.get(kind, default.get(kind)))
 
 
-def _parts(feature: Feature) -> Iterator[tuple[str, int, int]]:
+def _parts(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:
     """The parts of a feature: names, each with its first element and the one after its last."""
     groups = [_part(name) for name in feature.element_names or ()]
     if {*groups} <= {_ARM}:

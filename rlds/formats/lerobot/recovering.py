@@ -23,11 +23,11 @@ from etils import epath
 
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
-from rlds.formats.lerobot.columns import Column, column_of, image_field, values_of
+from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, values_of
 from rlds.formats.lerobot.dataset_files import (
     OF_VERSIONS,
     Frames,
-    Rows,
+    NewEpisode,
     Settings,
     dataset_files,
 )
@@ -609,7 +609,7 @@ class _Remains:
             return statistics_in(said)
         return {}
 
-    def _rows(self, episode: _Episode, info: Info, like: Mapping[str, Statistics]) -> Rows:
+    def _rows(self, episode: _Episode, info: Info, like: Mapping[str, Statistics]) -> NewEpisode:
         end = episode.begin + episode.length
         table = self._read(os.fspath(episode.file), episode.begin, end).cast(self._schema)
         tasks = [""] * episode.length
@@ -624,10 +624,10 @@ class _Remains:
         columns = dict(zip(table.schema.names, table.columns))
         others = layout.others_of(episode.row)
         numbers = self._numbers(table)
-        return Rows(columns, tasks, statistics, frames, others, numbers, self._tasks)
+        return NewEpisode(columns, tasks, statistics, frames, others, numbers, self._tasks)
 
     @functools.cached_property
-    def _number_columns(self) -> list[Column]:
+    def _number_columns(self) -> list[DataColumn]:
         """The columns of numbers of tasks, beside `task_index`."""
         assert self._info is not None
         features = self._info.features

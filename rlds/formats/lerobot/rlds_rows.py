@@ -16,7 +16,7 @@ from rlds.formats.lerobot.cameras import Cameras, clip_statistics
 from rlds.formats.lerobot.dataset_files import (
     Before,
     DatasetFiles,
-    Rows,
+    NewEpisode,
     Settings,
     Version,
     dataset_files,
@@ -24,7 +24,7 @@ from rlds.formats.lerobot.dataset_files import (
 from rlds.formats.lerobot.feature_plan import (
     DONE,
     TRUNCATED,
-    Column,
+    PlannedFeature,
     columns_of,
     instruction_of,
     why_not,
@@ -240,7 +240,7 @@ class RldsRows:
         self._shapes |= {name: tuple(features[name]["shape"]) for name in images}
         for name in self._cameras.names.values():
             self._cameras.described.setdefault(name, {**features[name]})
-        rows = Rows(
+        rows = NewEpisode(
             dict(zip(found.table.column_names, found.table.columns)),
             found.tasks,
             statistics,
@@ -324,9 +324,11 @@ class RldsRows:
             arrays[PERSISTENT] = import_extra("pyarrow").array([said] * num_rows, kind)
         clips = self._cameras.clips(episode, num_rows)
         statistics |= clip_statistics(clips, self._cameras.depths, self._settings.made)
-        files.add(Rows(arrays, self._tasks_of(episode, num_rows), statistics, clips))
+        files.add(NewEpisode(arrays, self._tasks_of(episode, num_rows), statistics, clips))
 
-    def _image_statistics(self, column: Column, values: np.ndarray, where: str) -> Statistics:
+    def _image_statistics(
+        self, column: PlannedFeature, values: np.ndarray, where: str
+    ) -> Statistics:
         """Returns the statistics of images; notes their shape."""
         images = [pixels(values[row], column.field) for row in sampled_frames(len(values))]
         for image in images:

@@ -26,7 +26,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.lerobot.columns import contradiction, objects, values_of
 from rlds.formats.lerobot.data_files import PATH, DataFiles
-from rlds.formats.lerobot.episode_table import EpisodeRow, EpisodeTable
+from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.language import (
     EVENTS,
     LANGUAGE,
@@ -103,7 +103,7 @@ _REWARD = "next.reward"
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredEpisode:
+class LeRobotEpisode:
     """An episode as it is stored, to be copied.
 
     Attributes:
@@ -193,8 +193,8 @@ class LeRobotSource(Source):
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self.info = self._info = read_info(self._root)
-        self._sidecar = self._info.raw.pop(SAID, None)
-        self._table = EpisodeTable(self._root, self._info)
+        self._sidecar = self._info.raw.pop(SAID, None)  # type: ignore[attr-defined]
+        self._table = EpisodeMetadata(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
         # Those of info.json, if they are of all episodes.
@@ -219,7 +219,7 @@ class LeRobotSource(Source):
             raise ValueError(f"terminal: got {terminal!r}, but the data has no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
-        self._stored: tuple[int, StoredEpisode] | None = None
+        self._stored: tuple[int, LeRobotEpisode] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in vars(self).items() if name != "about"}
@@ -511,7 +511,7 @@ class LeRobotSource(Source):
         in_order = self._options["match"] == "order"
         return self._info.is_v3 and in_order and is_same and ours.equals(schema)
 
-    def stored_episode(self, split: str, index: int) -> StoredEpisode:
+    def stored_episode(self, split: str, index: int) -> LeRobotEpisode:
         """Returns an episode as it is stored.
 
         Raises:
@@ -523,14 +523,14 @@ class LeRobotSource(Source):
             return known[1]
         return self._read_stored(place)
 
-    def _read_stored(self, place: int) -> StoredEpisode:
+    def _read_stored(self, place: int) -> LeRobotEpisode:
         row = self._table.row(place)
         with source_errors(self._root / row.file, episode=row.key):
             table, columns = self._data.stored(row, self._columns)
             frames = {name: self._span(row, name) for name in self._info.videos}
             tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
             numbers = {n: columns[n] for n, c in self._columns.items() if c.kind == "numbers"}
-            found = StoredEpisode(table, tasks, frames, extras, columns, numbers)
+            found = LeRobotEpisode(table, tasks, frames, extras, columns, numbers)
         self._stored = place, found
         return found
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlds.formats.lerobot.layout import Feature
+from rlds.formats.lerobot.layout import LeRobotFeature
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
 
-__all__ = ["Leaf", "finish_parquet", "leaves_of"]
+__all__ = ["ParquetColumn", "finish_parquet", "leaves_of"]
 
 _MAGIC = b"PAR1"
 # Types of Thrift's compact protocol.
@@ -42,7 +42,7 @@ class _Page(NamedTuple):
     num_values: int
 
 
-class Leaf(NamedTuple):
+class ParquetColumn(NamedTuple):
     """A column as it is in the file: of a struct, each member is one.
 
     Attributes:
@@ -59,7 +59,7 @@ class _Group(NamedTuple):
     columns: Sequence[range]  # Which pages each has.
 
 
-def leaves_of(schema: Any, features: Mapping[str, Feature]) -> list[Leaf]:
+def leaves_of(schema: Any, features: Mapping[str, LeRobotFeature]) -> list[ParquetColumn]:
     """Returns the columns of a file.
 
     Args:
@@ -70,7 +70,7 @@ def leaves_of(schema: Any, features: Mapping[str, Feature]) -> list[Leaf]:
     return [leaf for field in schema for leaf in _leaves(field.type, 1, shapes.get(field.name, []))]
 
 
-def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[Leaf]:
+def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[ParquetColumn]:
     types = import_extra("pyarrow").types
     kind = getattr(kind, "storage_type", kind)
     if types.is_struct(kind):
@@ -79,12 +79,14 @@ def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[Leaf]:
     if types.is_fixed_size_list(kind):
         shape = [kind.list_size]
     elif not types.is_list(kind):
-        return [Leaf(number, types.is_boolean(kind))]
+        return [ParquetColumn(number, types.is_boolean(kind))]
     size = shape[0] if shape else None
     return _leaves(kind.value_type, number and size and number * size, shape[1:])
 
 
-def finish_parquet(data: bytes, path: Path, schema: Any, leaves: Sequence[Leaf]) -> tuple[int, int]:
+def finish_parquet(
+    data: bytes, path: Path, schema: Any, leaves: Sequence[ParquetColumn]
+) -> tuple[int, int]:
     """Writes a file again, with a footer.
 
     Args:
@@ -131,7 +133,7 @@ def _pages(data: bytes) -> Iterator[_Page]:
         position = end
 
 
-def _groups(pages: Sequence[_Page], leaves: Sequence[Leaf]) -> Iterator[_Group]:
+def _groups(pages: Sequence[_Page], leaves: Sequence[ParquetColumn]) -> Iterator[_Group]:
     """The groups of rows, as far as they are whole."""
     begin = 0
     while begin < len(pages):
@@ -150,7 +152,7 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[Leaf]) -> Iterator[_Group]:
 
 
 def _group(
-    pages: Sequence[_Page], begin: int, leaves: Sequence[Leaf], num_rows: int
+    pages: Sequence[_Page], begin: int, leaves: Sequence[ParquetColumn], num_rows: int
 ) -> _Group | None:
     """A group of so many rows, if the pages are one."""
     columns = []

@@ -25,7 +25,7 @@ from typing_extensions import override
 import envlogger
 import rlds
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
-from envlogger.backends.riegeli_files.assembler import StoredEpisode
+from envlogger.backends.riegeli_files.assembler import EpisodePositions
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.converters.video_fields import KEY as VIDEO_KEY
 from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
@@ -427,7 +427,7 @@ class EnvLoggerSource(Source):
         is_changed = bool(self._defaults) or self._rounds
         return type(self) is EnvLoggerSource and are_files and not is_changed
 
-    def stored_episode(self, split: str, index: int) -> StoredEpisode:
+    def stored_episode(self, split: str, index: int) -> EpisodePositions:
         """Returns where an episode is stored, to be copied.
 
         Raises:

@@ -29,7 +29,7 @@ from rlds.formats.minari.places import identifier_at, is_versioned, make_namespa
 from rlds.formats.minari.source import METADATA_KEY, field_path
 from rlds.formats.minari.spaces import (
     SMALLEST_IMAGE,
-    Leaf,
+    LeafSpace,
     Spaces,
     box,
     merged,
@@ -45,8 +45,8 @@ from rlds.formats.minari.storage import (
     SPACES,
     TERMINATIONS,
     TRUNCATIONS,
-    Column,
     RawEpisode,
+    StoredColumn,
     Writer,
     objects,
 )
@@ -289,7 +289,7 @@ class MinariExport(Export):
             return self._texts.setdefault(path, _Texts()).space()
         return box(field.column_dtype, field.shape)
 
-    def _recorded_leaf(self, path: str) -> Leaf | None:
+    def _recorded_leaf(self, path: str) -> LeafSpace | None:
         """Returns the space that a field had in Minari, before an edit gave it another name."""
         names = stored_names(self._source)
         place = f"{rlds.STEPS}/{path}"
@@ -406,7 +406,7 @@ class MinariExport(Export):
             except ValueError as error:
                 raise ValueError(f"episode {number}, steps/{path}: {error}") from error
             if root_of(minari_path) not in (OBSERVATIONS, INFOS):
-                column = Column(column.field, column.values[:transitions])
+                column = StoredColumn(column.field, column.values[:transitions])
             if path in self._texts:
                 self._texts[path].add(column.values)
             columns[minari_path] = column
@@ -415,7 +415,7 @@ class MinariExport(Export):
         recorded = attributes_of(absent, transitions) if absent else self._attributes(episode)
         return RawEpisode(columns, {**recorded, "id": number, "total_steps": transitions})
 
-    def _flags(self, episode: SourceEpisode, transitions: int) -> dict[str, Column]:
+    def _flags(self, episode: SourceEpisode, transitions: int) -> dict[str, StoredColumn]:
         terminations = np.array(episode.steps[rlds.IS_TERMINAL][1:])
         terminations[-1] &= episode.final_observation_known
         truncations = np.zeros(transitions, bool)
@@ -460,7 +460,7 @@ def _size_in_megabytes(data: pathlib.Path) -> float:
 
 def _as_column(
     values: np.ndarray, field: Field, *, is_text: bool = False, keeps_jpeg: bool = True
-) -> Column:
+) -> StoredColumn:
     """Returns a column of an episode as one of Minari.
 
     Args:
@@ -479,19 +479,19 @@ def _as_column(
                 raise ValueError(
                     f"step {row}: a JPEG image of shape {shape}, expected {field.shape}"
                 )
-        return Column(field, values)
+        return StoredColumn(field, values)
     if field.encoding or not field.is_text:
         return _numbers(as_values(values, field))
     if field.dtype == str or is_text:
-        return Column(Field(str, field.shape), objects([_text(value) for value in values]))
-    return Column(Field(bytes, field.shape), values)
+        return StoredColumn(Field(str, field.shape), objects([_text(value) for value in values]))
+    return StoredColumn(Field(bytes, field.shape), values)
 
 
-def _numbers(values: np.ndarray) -> Column:
-    return Column(Field(values.dtype, values.shape[1:]), values)
+def _numbers(values: np.ndarray) -> StoredColumn:
+    return StoredColumn(Field(values.dtype, values.shape[1:]), values)
 
 
-def _holds(leaf: Leaf, field: Field) -> bool:
+def _holds(leaf: LeafSpace, field: Field) -> bool:
     """Whether a space is of the dtype and the shape of a field."""
     if leaf.kind == "Text" or field.is_text:
         return leaf.field.is_text == field.is_text

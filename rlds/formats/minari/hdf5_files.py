@@ -16,9 +16,9 @@ from rlds.formats.minari.spaces import Spaces
 from rlds.formats.minari.storage import (
     INFOS,
     SCALARS,
-    Column,
+    EpisodeStorage,
     RawEpisode,
-    Storage,
+    StoredColumn,
     Structure,
     Writer,
     objects,
@@ -44,7 +44,7 @@ _OPTIONS = "options"
 _MOST_KNOWN = 20_000
 
 
-class Hdf5Storage(Storage):
+class Hdf5Storage(EpisodeStorage):
     """Reads the file.
 
     To find what is in an episode takes as long as to read it. It is kept, for this process alone;
@@ -110,7 +110,7 @@ class Hdf5Storage(Storage):
                     field = self._field(path, stored[path])
                     if field.encoding:
                         values = objects([bytes(image) for image in values])
-                    columns[path] = Column(field, values)
+                    columns[path] = StoredColumn(field, values)
         return RawEpisode(columns, attributes)
 
     @contextlib.contextmanager
@@ -197,7 +197,7 @@ def _write_episode(
     check()
 
 
-def _write_column(group: Any, path: str, column: Column, compression: str | None) -> None:
+def _write_column(group: Any, path: str, column: StoredColumn, compression: str | None) -> None:
     h5py = import_extra("h5py")
     values, dtype = column.values, column.values.dtype
     maxshape: tuple[int | None, ...] | None = (None, *values.shape[1:])

@@ -35,7 +35,7 @@ from rlds.formats.minari.attributes import (
 )
 from rlds.formats.minari.hdf5_files import Hdf5Storage
 from rlds.formats.minari.places import OLDER_SIDECAR, dataset_directory
-from rlds.formats.minari.spaces import Leaf, Spaces, merged, parse_space
+from rlds.formats.minari.spaces import LeafSpace, Spaces, merged, parse_space
 from rlds.formats.minari.storage import (
     ACTIONS,
     FORMATS,
@@ -46,8 +46,8 @@ from rlds.formats.minari.storage import (
     SPACES,
     TERMINATIONS,
     TRUNCATIONS,
-    Column,
-    Storage,
+    EpisodeStorage,
+    StoredColumn,
 )
 from rlds.formats.minari.tables import TableStorage
 from rlds.raw_files.input_files import Files
@@ -135,7 +135,7 @@ class MinariSource(Source):
                     raise SourceError(str(error), file=self._metadata_file, field=name) from error
         return merged(found)
 
-    def _open(self) -> Storage:
+    def _open(self) -> EpisodeStorage:
         data_format = self._metadata.get("data_format", "hdf5")
         if data_format not in FORMATS:
             raise SourceError(
@@ -363,7 +363,7 @@ class MinariSource(Source):
             steps[field_path(path)] = column
         return steps
 
-    def _fit(self, path: str, column: Column, index: int, first: int) -> np.ndarray:
+    def _fit(self, path: str, column: StoredColumn, index: int, first: int) -> np.ndarray:
         """Returns the values of a column as the features have them."""
         what = self._why_wrong(path, column.field)
         if what is not None:
@@ -442,7 +442,7 @@ def _discount(number: int, terminated: bool) -> np.ndarray:
     return discount
 
 
-def _mismatch(leaf: Leaf, field: Field) -> str | None:
+def _mismatch(leaf: LeafSpace, field: Field) -> str | None:
     """Says why a field does not hold the values of a space, if so."""
     if field.encoding:
         return None

@@ -16,14 +16,14 @@ import numpy as np
 
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["SMALLEST_IMAGE", "Leaf", "Spaces", "box", "merged", "parse_space", "tuple_name"]
+__all__ = ["SMALLEST_IMAGE", "LeafSpace", "Spaces", "box", "merged", "parse_space", "tuple_name"]
 
 # Minari takes a Box of uint8 for images only from this height and width on.
 SMALLEST_IMAGE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Leaf:
+class LeafSpace:
     """A space that has no others below it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Spaces:
       tuples: The paths of those that are a `Tuple`.
     """
 
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, LeafSpace]
     tuples: frozenset[str] = frozenset()
 
 
@@ -88,7 +88,7 @@ def parse_space(space: str | Mapping[str, Any], path: str) -> Spaces:
 
 def merged(spaces: Iterable[Spaces]) -> Spaces:
     """Returns what is below any of several spaces."""
-    leaves: dict[str, Leaf] = {}
+    leaves: dict[str, LeafSpace] = {}
     tuples: frozenset[str] = frozenset()
     for space in spaces:
         leaves.update(space.leaves)
@@ -139,19 +139,19 @@ def _parse(space: Mapping[str, Any], path: str) -> Spaces:
     return Spaces({path: dataclasses.replace(_leaf(kind, space, path), space=space)})
 
 
-def _leaf(kind: str, space: Mapping[str, Any], path: str) -> Leaf:
+def _leaf(kind: str, space: Mapping[str, Any], path: str) -> LeafSpace:
     if kind == "Box":
         dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])
-        return Leaf(kind, Field(dtype, shape), _is_image(space, dtype, shape))
+        return LeafSpace(kind, Field(dtype, shape), _is_image(space, dtype, shape))
     if kind == "Discrete":
-        return Leaf(kind, Field(space.get("dtype", "int64")))
+        return LeafSpace(kind, Field(space.get("dtype", "int64")))
     if kind == "MultiDiscrete":
-        return Leaf(kind, Field(space["dtype"], np.shape(space["nvec"])))
+        return LeafSpace(kind, Field(space["dtype"], np.shape(space["nvec"])))
     if kind == "MultiBinary":
         size = space["n"]
-        return Leaf(kind, Field(np.int8, (size,) if isinstance(size, int) else tuple(size)))
+        return LeafSpace(kind, Field(np.int8, (size,) if isinstance(size, int) else tuple(size)))
     if kind == "Text":
-        return Leaf(kind, Field(str))
+        return LeafSpace(kind, Field(str))
     raise ValueError(f"{path}: {kind!r} is not a space that Minari writes")
 
 

@@ -32,9 +32,9 @@ __all__ = [
     "SPACES",
     "TERMINATIONS",
     "TRUNCATIONS",
-    "Column",
+    "EpisodeStorage",
     "RawEpisode",
-    "Storage",
+    "StoredColumn",
     "Structure",
     "Writer",
     "objects",
@@ -52,7 +52,7 @@ SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
 SPACES = {OBSERVATIONS: "observation_space", ACTIONS: "action_space"}
 
 
-class Column(NamedTuple):
+class StoredColumn(NamedTuple):
     """The values of a field, one for each row.
 
     Attributes:
@@ -72,7 +72,7 @@ class RawEpisode(NamedTuple):
       attributes: The attributes of the episode. Options are nested, as they were given.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, StoredColumn]
     attributes: Mapping[str, Any]
 
 
@@ -83,7 +83,7 @@ Structure: TypeAlias = tuple[Mapping[str, Field], Mapping[str, Any]]
 Writer: TypeAlias = Callable[[int, RawEpisode], None]
 
 
-class Storage(contextlib.AbstractContextManager[None]):
+class EpisodeStorage(contextlib.AbstractContextManager[None]):
     """Reads the episodes of a directory. Can be pickled. A context manager that keeps files open.
 
     Args:

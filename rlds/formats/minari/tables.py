@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.formats.minari.spaces import Leaf, Spaces, tuple_name
+from rlds.formats.minari.spaces import LeafSpace, Spaces, tuple_name
 from rlds.formats.minari.storage import (
     ACTIONS,
     REWARDS,
     SCALARS,
     TERMINATIONS,
     TRUNCATIONS,
-    Column,
+    EpisodeStorage,
     RawEpisode,
-    Storage,
+    StoredColumn,
     Structure,
     objects,
 )
@@ -36,7 +36,7 @@ _METADATA = "metadata.json"
 _PADDED = (ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS)
 
 
-class TableStorage(Storage):
+class TableStorage(EpisodeStorage):
     """Reads the files."""
 
     def __init__(self, directory: pathlib.Path, spaces: Spaces, data_format: str) -> None:
@@ -82,7 +82,7 @@ class TableStorage(Storage):
             raise self.error(f"cannot be read: {error}", index) from error
         if not isinstance(attributes, dict):
             raise self.error(f"{_METADATA} is not a JSON object", index)
-        columns: dict[str, Column] = {}
+        columns: dict[str, StoredColumn] = {}
         for field in table.schema:
             array = table[field.name].combine_chunks()
             if field.name in _PADDED:
@@ -120,15 +120,15 @@ class TableStorage(Storage):
             name = tuple_name(child_field.name) if is_tuple else child_field.name
             yield from self._flatten(child, child_field, f"{path}/{name}")
 
-    def _column(self, array: Any, arrow_field: Any, path: str, index: int) -> Column:
+    def _column(self, array: Any, arrow_field: Any, path: str, index: int) -> StoredColumn:
         types = import_extra("pyarrow").types
         self._check_no_null(array, 1, index, path)
         leaf = self._spaces.leaves.get(path)
         if types.is_string(array.type) or types.is_large_string(array.type):
-            return Column(Field(str), objects(array.to_pylist()))
+            return StoredColumn(Field(str), objects(array.to_pylist()))
         if types.is_binary(array.type) or types.is_large_binary(array.type):
             made = leaf.jpeg if leaf is not None and leaf.is_image else Field(bytes)
-            return Column(made, objects(array.to_pylist()))
+            return StoredColumn(made, objects(array.to_pylist()))
         if types.is_fixed_size_list(array.type) and _is_number(array.type.value_type):
             size, num_rows = array.type.list_size, len(array)
             shape = _row_shape(size, leaf, arrow_field)
@@ -142,7 +142,7 @@ class TableStorage(Storage):
             values = array.to_numpy(zero_copy_only=False)
         else:
             raise self.error(f"cannot read values of the Arrow type {array.type}", index, path)
-        return Column(Field(values.dtype, values.shape[1:]), values)
+        return StoredColumn(Field(values.dtype, values.shape[1:]), values)
 
     def _check_no_null(self, array: Any, width: int, index: int, path: str) -> None:
         if array.null_count:
@@ -155,7 +155,7 @@ def _is_number(arrow_type: Any) -> bool:
     return bool(types.is_primitive(arrow_type) and not types.is_temporal(arrow_type))
 
 
-def _row_shape(size: int, leaf: Leaf | None, field: Any) -> tuple[int, ...]:
+def _row_shape(size: int, leaf: LeafSpace | None, field: Any) -> tuple[int, ...]:
     if leaf is not None:
         return leaf.shape
     shape = (field.metadata or {}).get(b"shape")

@@ -20,10 +20,10 @@ from rlds_ecosystem.model.nests import put
 from tfds_files.png import HEADER_SIZE, encode_png
 
 __all__ = [
-    "Contents",
-    "Field",
     "FieldError",
     "Path",
+    "RecordContents",
+    "RecordField",
     "Values",
     "lay_out",
     "num_rows",
@@ -50,7 +50,7 @@ class FieldError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
+class RecordField:
     """How a field of the records is laid out.
 
     Attributes:
@@ -85,7 +85,7 @@ class Field:
         return DatasetField(dtype, self.shape, encoding)
 
 
-class Contents(NamedTuple):
+class RecordContents(NamedTuple):
     """What a record has: nested columns of the rows and of the transitions, values of the episode.
 
     Attributes:
@@ -108,7 +108,7 @@ def lay_out(
     may_lack_last: Callable[[Path], bool],
     is_vector: Callable[[Path], bool],
     raw_image_shape: Callable[[str], tuple[int, int, int] | None],
-) -> dict[str, Field]:
+) -> dict[str, RecordField]:
     """Returns how the fields of a record are laid out, by their names.
 
     Args:
@@ -143,7 +143,7 @@ def lay_out(
             raise FieldError(name, what)
         if isinstance(found, np.ndarray):
             shape = () if width == 1 and not must_be_vector else (width,)
-            fields[name] = Field(path, per, shape, found.dtype, found.dtype)
+            fields[name] = RecordField(path, per, shape, found.dtype, found.dtype)
         elif width > 1:
             raise FieldError(name, f"{width} strings per row, expected one")
         else:
@@ -170,7 +170,7 @@ def _field_of_strings(
     per: Per,
     found: list[bytes],
     raw_shape: tuple[int, int, int] | None,
-) -> Field:
+) -> RecordField:
     text, byte = np.dtype(object), np.dtype(np.uint8)
     if png_images.is_png(found[0]):
         try:
@@ -178,15 +178,15 @@ def _field_of_strings(
         except ValueError as error:
             raise FieldError(name, str(error), row=0) from error
         begin = found[0][:HEADER_SIZE]
-        return Field(path, per, shape, np.dtype(dtype), text, begin)
+        return RecordField(path, per, shape, np.dtype(dtype), text, begin)
     if raw_shape is None:
-        return Field(path, per, (), text, text)
-    return Field(path, per, raw_shape, byte, text)
+        return RecordField(path, per, (), text, text)
+    return RecordField(path, per, raw_shape, byte, text)
 
 
 def read_fields(
-    values: Mapping[str, Values], fields: Mapping[str, Field], row_field: str
-) -> Contents:
+    values: Mapping[str, Values], fields: Mapping[str, RecordField], row_field: str
+) -> RecordContents:
     """Returns what a record has.
 
     Images are PNG files: those that are, unchanged, and raw ones encoded.
@@ -195,7 +195,7 @@ def read_fields(
       FieldError: The fields are not laid out so.
     """
     rows = num_rows(values, row_field)
-    contents = Contents({}, {}, {})
+    contents = RecordContents({}, {}, {})
     for name in sorted(fields.keys() | values.keys()):
         if name not in values:
             raise FieldError(name, "no such field, but the first record has it")
@@ -214,7 +214,7 @@ def _count(per: Per, rows: int) -> int:
     return {"row": rows, "transition": rows - 1, "episode": 1}[per]
 
 
-def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
+def _column(name: str, found: Values, field: RecordField, rows: int) -> np.ndarray:
     rows = field.count(rows)
     stored_as = found.dtype if isinstance(found, np.ndarray) else np.dtype(object)
     if stored_as != field.stored_as and len(found):  # Of what is empty, no kind is recorded.
@@ -231,7 +231,7 @@ def _column(name: str, found: Values, field: Field, rows: int) -> np.ndarray:
     return column
 
 
-def _as_png_files(name: str, images: list[bytes], field: Field) -> list[bytes]:
+def _as_png_files(name: str, images: list[bytes], field: RecordField) -> list[bytes]:
     for row, image in enumerate(images):
         if field.png is not None and not image.startswith(field.png):
             what = f"expected a PNG image of shape {field.shape}, as in the first record"

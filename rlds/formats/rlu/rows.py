@@ -11,7 +11,7 @@ import numpy as np
 
 import rlds
 from rlds.alignment import from_rsa, from_sars
-from rlds.formats.rlu.records import Contents, FieldError
+from rlds.formats.rlu.records import FieldError, RecordContents
 from rlds_ecosystem.model.columns import map_columns
 
 __all__ = [
@@ -58,7 +58,7 @@ class RowOrder:
         """Whether there is an observation after the last transition."""
         return self.alignment == "rsa" or self.ends_with_observation
 
-    def steps(self, contents: Contents) -> dict[str, Any]:
+    def steps(self, contents: RecordContents) -> dict[str, Any]:
         """Returns the columns of the steps, in the order of RLDS."""
         rows = contents.rows
         others = {

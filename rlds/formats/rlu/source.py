@@ -24,10 +24,10 @@ import tfds_files
 from rlds.formats.rlu.files import PathOrPaths, count_sets, find_files
 from rlds.formats.rlu.products import builder_for
 from rlds.formats.rlu.records import (
-    Contents,
-    Field,
     FieldError,
     Path,
+    RecordContents,
+    RecordField,
     Values,
     lay_out,
     num_rows,
@@ -166,7 +166,7 @@ class RluSource(Stream):
         """
         return STEP_TYPE not in rows or check_whole(rows[STEP_TYPE])
 
-    def episode_metadata(self, contents: Contents) -> dict[str, Any]:
+    def episode_metadata(self, contents: RecordContents) -> dict[str, Any]:
         """Returns the fields of an episode, those that `fields` has."""
         return {**contents.episode, **self._placeholders(contents)}
 
@@ -269,7 +269,7 @@ class RluSource(Stream):
                 file=next(iter(self._files)),
             )
 
-    def _discover(self) -> dict[str, Field]:
+    def _discover(self) -> dict[str, RecordField]:
         """Finds out the fields from the first record with several rows, or else the first record.
 
         Only several rows show whether a field has a value for each row or one for all.
@@ -288,7 +288,7 @@ class RluSource(Stream):
         with _errors_of(part, index):
             return self._lay_out(values)
 
-    def _lay_out(self, values: Mapping[str, Values]) -> dict[str, Field]:
+    def _lay_out(self, values: Mapping[str, Values]) -> dict[str, RecordField]:
         fields = lay_out(
             values,
             row_field=self.row_field,
@@ -330,12 +330,12 @@ class RluSource(Stream):
             fraction=fraction,
         )
 
-    def _has_placeholder(self, field: Field) -> bool:
+    def _has_placeholder(self, field: RecordField) -> bool:
         """Whether one of the values of a field belongs to no transition."""
         is_known = self._order.is_final_observation_known
         return is_known and field.per == "row" and field.path[0] in TRANSITION
 
-    def _placeholders(self, contents: Contents) -> dict[str, Any]:
+    def _placeholders(self, contents: RecordContents) -> dict[str, Any]:
         if not any(map(self._has_placeholder, self._fields.values())):
             return {}
         self._check_unused_reward(contents.rows)

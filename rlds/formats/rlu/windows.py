@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from rlds.formats.rlu.records import Contents
+from rlds.formats.rlu.records import RecordContents
 from rlds.formats.rlu.rows import STEP_TYPE, Alignment, check_piece
 from rlds.formats.rlu.source import RluSource
 from rlds.sources.source import Fields
@@ -54,6 +54,6 @@ class RluWindowsSource(RluSource):
         fields = super().fields
         return fields.replace(episode={**fields.episode, IS_WINDOW: np.bool_})
 
-    def episode_metadata(self, contents: Contents) -> dict[str, Any]:
+    def episode_metadata(self, contents: RecordContents) -> dict[str, Any]:
         """Returns what `RluSource` does, and that it is a window."""
         return {**super().episode_metadata(contents), IS_WINDOW: np.True_}

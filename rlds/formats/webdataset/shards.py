@@ -25,7 +25,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import SourceError, require_files
 from rlds_ecosystem.files import stores
 
-__all__ = ["Sample", "Shard", "find_shards", "first_fields"]
+__all__ = ["Sample", "TarShard", "find_shards", "first_fields"]
 
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
 _SKIPPED = re.compile(r"__[^/]*__($|/)")
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     damage: str = ""
 
 
-class Shard:
+class TarShard:
     """A tar file that was looked through.
 
     Args:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import from_sars
-from rlds.formats.webdataset.shards import Shard, find_shards, first_fields, unique
+from rlds.formats.webdataset.shards import TarShard, find_shards, first_fields, unique
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.npz_files import NpzFile, parse_npy
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
@@ -112,7 +112,7 @@ class WebdatasetSource(Source):
         if not files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no tar files.")
         self._is_exported = self._directory.is_dir() and is_there(self._directory / FEATURES_FILE)
-        self._shards = [Shard(file) for file in files]
+        self._shards = [TarShard(file) for file in files]
         self._samples = [(shard, sample) for shard in self._shards for sample in shard.samples]
         self._episodes: list[range] = []  # The samples of each.
         # The names of episodes whose steps come after those of others, and where.
@@ -288,7 +288,7 @@ class WebdatasetSource(Source):
                 return self._of_sample(shard, shard.read(sample))
             return self._of_samples(rows)
 
-    def _of_sample(self, shard: Shard, members: Mapping[str, bytes]) -> _Raw:
+    def _of_sample(self, shard: TarShard, members: Mapping[str, bytes]) -> _Raw:
         """Reads an episode that is a sample."""
         frames: dict[str, list[bytes]] = {}
         steps: dict[str, np.ndarray] = {}
@@ -413,7 +413,7 @@ def _fields_of(raw: _Raw) -> tuple[dict[str, Field], dict[str, Field]]:
     return steps, {path: _field_of(_one(value)) for path, value in raw.episode.items()}
 
 
-def _check_paths(shard: Shard, steps: Mapping[str, Any]) -> None:
+def _check_paths(shard: TarShard, steps: Mapping[str, Any]) -> None:
     seen: Paths[None] = Paths()
     for path in steps:
         if "" in path.split("/") or conflicts(seen, path):

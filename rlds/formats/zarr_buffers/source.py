@@ -23,7 +23,7 @@ import rlds
 from rlds.formats.hdf5_videos import video_fields
 from rlds.formats.zarr_buffers.arrays import ZarrArray
 from rlds.formats.zarr_buffers.files import ATTRIBUTES, ZarrFiles
-from rlds.formats.zarr_buffers.videos import Videos
+from rlds.formats.zarr_buffers.videos import BufferVideos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import (
@@ -170,7 +170,7 @@ class ZarrSource(Source):
         self._times = None if self._kept else arrays.get(_TIMES)
         has_times = self._times in self._steps.values()
         with source_errors(self._files.path):
-            self._videos = Videos(self._files.path, self._num_episodes if has_times else 0)
+            self._videos = BufferVideos(self._files.path, self._num_episodes if has_times else 0)
 
     # --- What there is.
 

@@ -21,7 +21,7 @@ from rlds.video.container import VideoFile
 from rlds.video.fields import clip_values
 from rlds_ecosystem.files import stores
 
-__all__ = ["Videos"]
+__all__ = ["BufferVideos"]
 
 _FILE = re.compile(r"([0-9]+)\.mp4")
 # Recorders stop the video a little before the robot: so many steps show its last frame.
@@ -30,7 +30,7 @@ _MAX_LATE = 10
 _ROUNDING = 1e-5
 
 
-class Videos:
+class BufferVideos:
     """The videos beside a buffer.
 
     Args:

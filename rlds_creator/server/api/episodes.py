@@ -11,17 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from rlds_creator.model import Episode, EpisodeState, Identifier, Person, Text
+from rlds_creator.model import EpisodeRecord, EpisodeState, Identifier, Person, Text
 from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.bodies import answer, body, query
-from rlds_creator.server.errors import ConflictError, ForbiddenError, NotFoundError
+from rlds_creator.server.errors import ConflictError, ForbiddenError, MissingError
 from rlds_creator.server.permissions import May, may, of_episode, sees_episode
 from rlds_creator.server.recorded_labels import RecordedLabels
 from rlds_creator.server.requests import in_thread
 from rlds_creator.server.viewing_routes import in_thread as reading
 from rlds_creator.server.viewing_routes import routes as viewing_routes
 from rlds_creator.store import EpisodeQuery
-from rlds_creator.viewing import EpisodeView
+from rlds_creator.viewing import ViewedEpisode
 
 __all__ = ["EpisodeRoutes", "seen_by"]
 
@@ -58,7 +58,7 @@ class EpisodeRoutes(Routes):
         episodes, total = await in_thread(self._store.episodes, asked)
         return answer({"episodes": await in_thread(self._rows, person, episodes), "total": total})
 
-    def _rows(self, person: Person, episodes: list[Episode]) -> list[dict[str, Any]]:
+    def _rows(self, person: Person, episodes: list[EpisodeRecord]) -> list[dict[str, Any]]:
         """Episodes with the names of what they are of."""
         studies = {one.id: one.name for one in self._store.studies()}
         environments = {
@@ -78,14 +78,14 @@ class EpisodeRoutes(Routes):
             for episode in episodes
         ]
 
-    async def _seen(self, request: Request) -> tuple[Person, Episode]:
+    async def _seen(self, request: Request) -> tuple[Person, EpisodeRecord]:
         person = await self._people.required(request)
         episode = await in_thread(self._store.episode, request.path_params["id"])
         if not sees_episode(person, episode):
-            raise NotFoundError("This episode does not exist. It may have been deleted.")
+            raise MissingError("This episode does not exist. It may have been deleted.")
         return person, episode
 
-    async def _tagged(self, request: Request) -> tuple[Person, Episode]:
+    async def _tagged(self, request: Request) -> tuple[Person, EpisodeRecord]:
         await self._people.required(request, May.TAG)
         return await self._seen(request)
 
@@ -129,7 +129,7 @@ class EpisodeRoutes(Routes):
         _, episode = await self._seen(request)
         return await reading(self._recordings.thumbnail, episode.id)
 
-    async def _view(self, request: Request) -> EpisodeView:
+    async def _view(self, request: Request) -> ViewedEpisode:
         _, episode = await self._seen(request)
         if episode.state is EpisodeState.PLAYING:
             raise ConflictError("This episode is still being played. End it first.", code="playing")
@@ -144,7 +144,7 @@ class EpisodeRoutes(Routes):
         }
 
     async def _neighbours(
-        self, request: Request, person: Person, episode: Episode
+        self, request: Request, person: Person, episode: EpisodeRecord
     ) -> dict[str, Any]:
         """The pages before and after that of an episode: in the list that is requested, if any.
 

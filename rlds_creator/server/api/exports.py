@@ -13,17 +13,17 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from rlds_creator.exporting.jobs import ExportRequest, Job
+from rlds_creator.exporting.jobs import ExportJob, ExportRequest
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS
-from rlds_creator.model import Export, ExportState, Person
+from rlds_creator.model import ExportRecord, ExportState, Person
 from rlds_creator.server.api.episodes import seen_by
 from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body, convert
 from rlds_creator.server.errors import (
     BadRequestError,
     ConflictError,
-    NotFoundError,
+    MissingError,
     ServerError,
     TooManyError,
     without_folders,
@@ -45,7 +45,7 @@ class ExportRoutes(Routes):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, ExportJob] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(1)
 
@@ -88,14 +88,14 @@ class ExportRoutes(Routes):
         """A download."""
         return answer(self._as_it_is(await self._own(request)))
 
-    async def _own(self, request: Request) -> Export:
+    async def _own(self, request: Request) -> ExportRecord:
         person = await self._people.required(request, May.EXPORT)
         export = await in_thread(self._store.export, request.path_params["id"])
         if export.person != person.id:
-            raise NotFoundError("This download does not exist. It may have been deleted.")
+            raise MissingError("This download does not exist. It may have been deleted.")
         return export
 
-    def _as_it_is(self, export: Export) -> Export:
+    def _as_it_is(self, export: ExportRecord) -> ExportRecord:
         """A download with what is known of its job only."""
         job = self._jobs.get(export.id)
         if job is None or export.state is not ExportState.RUNNING:
@@ -111,7 +111,7 @@ class ExportRoutes(Routes):
             raise TooManyError("You have too many downloads. Delete some of them first.")
         export = await in_thread(self._store.add_export, person.id, msgspec.to_builtins(wish))
         directories = [self._data.episode(one) for one in ids]
-        job = Job(wish, directories, self._data.export(export.id))
+        job = ExportJob(wish, directories, self._data.export(export.id))
         self._jobs[export.id] = job
         self._watchers[export.id] = asyncio.create_task(self._watch(export.id, job))
         return answer(export)
@@ -132,7 +132,7 @@ class ExportRoutes(Routes):
         else:
             ids = list(dict.fromkeys(wish.episodes))
             if not set(known).issuperset(ids):
-                raise NotFoundError("One of these episodes was deleted. Load the list again.")
+                raise MissingError("One of these episodes was deleted. Load the list again.")
             if not playing.isdisjoint(ids):
                 raise ConflictError("One of these episodes is still being played.", code="playing")
             if not wish.practice:
@@ -143,7 +143,7 @@ class ExportRoutes(Routes):
             raise BadRequestError("No episode matches the filter.")
         return ids
 
-    async def _watch(self, identifier: str, job: Job) -> None:
+    async def _watch(self, identifier: str, job: ExportJob) -> None:
         is_running = False
 
         def note(progress: float) -> None:
@@ -203,7 +203,7 @@ class ExportRoutes(Routes):
     def _file_of(self, identifier: str) -> Path:
         found = sorted(self._data.export(identifier).glob("*.zip"))
         if len(found) != 1:
-            raise NotFoundError("The file of this download was deleted. Prepare it again.")
+            raise MissingError("The file of this download was deleted. Prepare it again.")
         return found[0]
 
     async def file(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from rlds_creator.model import NewIdentifier, Role
 from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body
-from rlds_creator.server.errors import BadRequestError, LoginError, NotFoundError, TooManyError
+from rlds_creator.server.errors import BadRequestError, LoginError, MissingError, TooManyError
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import ROLES, May, may
 from rlds_creator.server.requests import in_thread
@@ -84,7 +84,7 @@ class PeopleRoutes(Routes):
             person, token = await in_thread(
                 self._store.accept_invite, entry.token, entry.name.strip()
             )
-        except NotFoundError as error:
+        except MissingError as error:
             raise LoginError(str(error), code="invite") from None
         except BadRequestError:  # The invite has no name either, and can be used again.
             raise BadRequestError("Please enter your name.", code="name") from None

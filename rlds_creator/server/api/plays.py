@@ -14,7 +14,7 @@ from rlds_creator.model import Assignment, Environment, Person, Study, StudyStat
 from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.api.studies import seen_study
 from rlds_creator.server.bodies import answer, body
-from rlds_creator.server.errors import BadRequestError, ForbiddenError, NotFoundError
+from rlds_creator.server.errors import BadRequestError, ForbiddenError, MissingError
 from rlds_creator.server.permissions import May, may
 from rlds_creator.server.plays import Play, Turn
 from rlds_creator.server.requests import in_thread
@@ -94,7 +94,7 @@ class PlayRoutes(Routes):
         person = await self._people.required(request, May.PLAY)
         play = self._plays.find(request.path_params["id"], person)
         if play is None:
-            raise NotFoundError("This game does not exist, or has ended.")
+            raise MissingError("This game does not exist, or has ended.")
         await play.end()
         return answer({})
 

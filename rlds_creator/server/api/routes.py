@@ -7,7 +7,7 @@ import dataclasses
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.plays import Plays
 from rlds_creator.server.recordings import Recordings
-from rlds_creator.server.requests import People
+from rlds_creator.server.requests import Authentication
 from rlds_creator.server.workers import Interpreters, WorkerMaker
 from rlds_creator.store import Store
 
@@ -29,7 +29,7 @@ class Services:
       address: Where pages of this server are, for links.
     """
 
-    people: People
+    people: Authentication
     store: Store
     data: DataDirectory
     recordings: Recordings

@@ -18,7 +18,7 @@ from rlds_creator.server.api.routes import Routes, Services
 from rlds_creator.server.bodies import answer, body, query
 from rlds_creator.server.errors import (
     ForbiddenError,
-    NotFoundError,
+    MissingError,
     ServerError,
     TooManyError,
     without_folders,
@@ -217,14 +217,14 @@ async def seen_study(store: Store, person: Person, study_id: str) -> Study:
     """Returns a study that a person may know of.
 
     Raises:
-      NotFoundError: There is none.
+      MissingError: There is none.
       ForbiddenError: It is that of a participant, and not enabled.
     """
     study = await in_thread(store.study, study_id)
     if not sees_study(person, study):
         if person.study == study.id:
             raise ForbiddenError("This study is closed. Ask who invited you.", code="not_enabled")
-        raise NotFoundError("This study does not exist. It may have been deleted.")
+        raise MissingError("This study does not exist. It may have been deleted.")
     return study
 
 

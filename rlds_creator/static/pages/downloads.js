@@ -5,7 +5,7 @@ import { formatBytes, formatPercent, plural } from "../format.js";
 import { html, useEffect } from "../html.js";
 import { address } from "../router.js";
 
-/** @import { Export } from "../api_types.js" */
+/** @import { ExportRecord } from "../api_types.js" */
 
 /** @type {Record<string, [string, any]>} */
 const STATES = {
@@ -30,7 +30,7 @@ export default function Downloads() {
   const titles = Object.fromEntries(
     (formats.data?.formats ?? []).map((format) => [format.name, format.title]),
   );
-  const drop = async (/** @type {Export} */ one) => {
+  const drop = async (/** @type {ExportRecord} */ one) => {
     const isRunning = isUnderWay(one);
     if (!isRunning && one.state === "done") {
       const agreed = await confirm({
@@ -68,12 +68,12 @@ export default function Downloads() {
   `;
 }
 
-/** @param {Export} one */
+/** @param {ExportRecord} one */
 function isUnderWay(one) {
   return one.state === "queued" || one.state === "running";
 }
 
-/** @param {{download: Export, titles: Record<string, string>, onDrop: () => void}} props */
+/** @param {{download: ExportRecord, titles: Record<string, string>, onDrop: () => void}} props */
 function Download({ download, titles, onDrop }) {
   const { request } = download;
   const [state, tone] = STATES[download.state] ?? [download.state, "plain"];

@@ -28,7 +28,7 @@ import { useMe } from "../session.js";
 
 /** @import { ListedStudy } from "../answers.js" */
 /** @import { ConsentPage, Environment, EnvironmentStatistics, PersonConsent } from "../api_types.js" */
-/** @import { PersonStatistics, Statistics } from "../api_types.js" */
+/** @import { PersonStatistics, StudyStatistics } from "../api_types.js" */
 /** @import { Study as StudyRecord } from "../api_types.js" */
 
 // Rows of a page of consents, as the server sends them.
@@ -261,7 +261,7 @@ function Statistics({ study }) {
   const statistics = useResource(address("api", "studies", study.id, "statistics"));
   return html`<div class="statistics">
     <${Loaded} resource=${statistics}>
-      ${(/** @type {Statistics} */ data) => html`<${Fragment}>
+      ${(/** @type {StudyStatistics} */ data) => html`<${Fragment}>
         <${Breakdown} title="By environment" empty="No episodes yet." rows=${data.environments} columns=${[
           column("Environment", (/** @type {EnvironmentStatistics} */ row) => row.name),
           ...EPISODES,

@@ -9,7 +9,7 @@ import { Keys, reserveKeys } from "./keys.js";
 import { listenToPointer } from "./pointer.js";
 import { PlaySocket } from "./socket.js";
 
-/** @import { Control, EpisodeState, Set as Settings } from "../api_types.js" */
+/** @import { ControlPress, EpisodeState, SettingsChange } from "../api_types.js" */
 /** @import { Message, Offer, PlayState, Played, Welcome } from "../answers.js" */
 /** @import { Frame } from "../frames.js" */
 /** @import { Command } from "./keys.js" */
@@ -184,13 +184,13 @@ export class Player {
     this.socket?.close();
   }
 
-  /** @param {Control["do"]} what @param {Pick<Control, "value">} [more] */
+  /** @param {ControlPress["do"]} what @param {Pick<ControlPress, "value">} [more] */
   control(what, more = {}) {
     this.problem = "";
     return this.socket?.send({ op: "control", do: what, ...more }) ?? false;
   }
 
-  /** @param {Omit<Settings, "op">} settings */
+  /** @param {Omit<SettingsChange, "op">} settings */
   set(settings) {
     this.socket?.send({ op: "set", ...settings });
   }

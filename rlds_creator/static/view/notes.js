@@ -4,15 +4,15 @@ import { Button, Panel, confirm, toastError } from "../components.js";
 import { html, useState } from "../html.js";
 import { useGuard } from "../router.js";
 
-/** @import { Episode } from "../api_types.js" */
+/** @import { EpisodeRecord } from "../api_types.js" */
 
 /**
  * Notes, which others may change at the same time.
- * @param {{episode: Episode, canEdit: boolean, onSaved: (episode: Episode) => void}} props
+ * @param {{episode: EpisodeRecord, canEdit: boolean, onSaved: (episode: EpisodeRecord) => void}} props
  */
 export function Notes({ episode, canEdit, onSaved }) {
   const [text, setText] = useState(episode.notes);
-  const [theirs, setTheirs] = useState(/** @type {Episode | null} */ (null));
+  const [theirs, setTheirs] = useState(/** @type {EpisodeRecord | null} */ (null));
   const [isBusy, setIsBusy] = useState(false);
   const isDirty = text !== episode.notes;
   useGuard(isDirty, () =>

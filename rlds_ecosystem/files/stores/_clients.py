@@ -28,10 +28,10 @@ __all__ = [
     "COPY_STEP",
     "LIBRARIES",
     "Entry",
-    "Found",
     "FsspecStore",
+    "ObjectInfo",
     "PathLike",
-    "Store",
+    "StoreClient",
     "client_of",
     "is_local",
     "read_only",
@@ -86,7 +86,7 @@ def is_local(path: PathLike) -> bool:
     return "://" not in os.fspath(path)
 
 
-class Found(NamedTuple):
+class ObjectInfo(NamedTuple):
     """What a store says about an object, or about the directory of that name."""
 
     is_dir: bool
@@ -95,7 +95,7 @@ class Found(NamedTuple):
     version: Version  # Another one after it was written anew.
 
 
-class Store(Protocol):
+class StoreClient(Protocol):
     """What can be done in a store. Raises `OSError`.
 
     Attributes:
@@ -107,7 +107,7 @@ class Store(Protocol):
     keeps_versions: bool
 
     def exists(self, url: str) -> bool: ...
-    def stat(self, url: str) -> Found: ...
+    def stat(self, url: str) -> ObjectInfo: ...
     def entries(self, url: str) -> list[Entry]: ...
     def read(self, url: str) -> bytes: ...
     def fetcher(
@@ -156,14 +156,14 @@ def scheme_of(url: PathLike) -> str:
     return os.fspath(url).partition("://")[0]
 
 
-def client_of(url: str) -> Store:
+def client_of(url: str) -> StoreClient:
     scheme = scheme_of(url)
     if scheme == "gs" and _wants_tensorflow():
         return _TensorFlowStore()
     return HubStore() if scheme == "hf" else FsspecStore(scheme)
 
 
-def _is_found(store: Store, url: str) -> bool:
+def _is_found(store: StoreClient, url: str) -> bool:
     try:
         store.stat(url)
     except FileNotFoundError:
@@ -191,11 +191,13 @@ class _TensorFlowStore:
         with _named(url):
             return bool(self._gfile.exists(url))
 
-    def stat(self, url: str) -> Found:
+    def stat(self, url: str) -> ObjectInfo:
         with _named(url):
             found = self._gfile.stat(url)
         seconds = found.mtime_nsec / 1e9
-        return Found(found.is_directory, found.length, seconds, (found.length, found.mtime_nsec))
+        return ObjectInfo(
+            found.is_directory, found.length, seconds, (found.length, found.mtime_nsec)
+        )
 
     def entries(self, url: str) -> list[Entry]:
         with _named(url):
@@ -261,14 +263,14 @@ class FsspecStore:
     def exists(self, url: str) -> bool:
         return _is_found(self, url)  # The `exists` of fsspec takes all errors for "no".
 
-    def stat(self, url: str) -> Found:
+    def stat(self, url: str) -> ObjectInfo:
         with _named(url):
             info = self._fs.info(url)
         time = info.get("mtime") or info.get("LastModified")
         seconds = time.timestamp() if hasattr(time, "timestamp") else 0.0
         marks = ("generation", "ETag", "etag", "LastModified", "mtime")
         version = (info["size"], *(str(info[mark]) for mark in marks if info.get(mark)))
-        return Found(info["type"] == "directory", info["size"] or 0, seconds, version)
+        return ObjectInfo(info["type"] == "directory", info["size"] or 0, seconds, version)
 
     def entries(self, url: str) -> list[Entry]:
         with _named(url):
@@ -383,17 +385,17 @@ class HubStore:
     def exists(self, url: str) -> bool:
         return _is_found(self, url)
 
-    def stat(self, url: str) -> Found:
+    def stat(self, url: str) -> ObjectInfo:
         commit, path = self._at(url)
         if path in commit.folders:
-            return Found(True, 0, 0.0, ())
+            return ObjectInfo(True, 0, 0.0, ())
         folder, _, name = path.rpartition("/")
         with _named(url):
             entries = commit.folders.get(folder, [])
             size = next((entry.size for entry in entries if entry.name == name), None)
             if size is None:
                 raise FileNotFoundError
-        return Found(False, size, 0.0, (size, commit.ids[path]))
+        return ObjectInfo(False, size, 0.0, (size, commit.ids[path]))
 
     def entries(self, url: str) -> list[Entry]:
         commit, path = self._at(url)

@@ -290,7 +290,7 @@ class CopiedObject:
       begun: When somebody began to fetch it.
     """
 
-    def __init__(self, url: str, found: clients.Found) -> None:
+    def __init__(self, url: str, found: clients.ObjectInfo) -> None:
         self.url, self._version, self.size = url, found.version, found.size
         folder = cache_folder("copies", url)
         if folder is None:
@@ -474,11 +474,11 @@ def _patience() -> float:
     return _PATIENCE + _MOST_BYTES / _SLOWEST
 
 
-def _found(url: str) -> clients.Found:
+def _found(url: str) -> clients.ObjectInfo:
     return _client_of(url).stat(url)
 
 
-def _client_of(url: str) -> clients.Store:
+def _client_of(url: str) -> clients.StoreClient:
     """The client of a store: not TensorFlow, which fetches 64 MB, if there is another."""
     if clients.scheme_of(url) == "gs" and importlib.util.find_spec(clients.LIBRARIES["gs"]):
         return clients.FsspecStore("gs")

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from rlds_ecosystem.files.stores import _clients as clients
-from rlds_ecosystem.files.stores._clients import BLOCK_SIZE, Found, Store
+from rlds_ecosystem.files.stores._clients import BLOCK_SIZE, ObjectInfo, StoreClient
 
 __all__ = ["NewObject", "ReadObject"]
 
@@ -102,7 +102,7 @@ if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
 class _Blocks:
     """The blocks of an object, fetched as they are requested."""
 
-    def __init__(self, client: Store, url: str, found: Found) -> None:
+    def __init__(self, client: StoreClient, url: str, found: ObjectInfo) -> None:
         self._fetch = client.fetcher(url)
         self._url = url
         self._size = found.size

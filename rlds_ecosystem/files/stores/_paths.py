@@ -22,7 +22,7 @@ from rlds_ecosystem.files.stores._clients import (
     LIBRARIES,
     Entry,
     PathLike,
-    Store,
+    StoreClient,
     is_local,
     scheme_of,
 )
@@ -198,7 +198,7 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         return os.fspath(self)
 
     @property
-    def _client(self) -> Store:
+    def _client(self) -> StoreClient:
         return clients.client_of(self._url)
 
     @override

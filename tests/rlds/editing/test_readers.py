@@ -40,9 +40,7 @@ def written(name, folder):
     """Writes a dataset of several episodes; returns its path."""
     if name == "mcap":  # What is written for others has one episode.
         return folder / export(written("webdataset", folder / "raw"), "mcap", folder / "a").path
-    folder.mkdir(exist_ok=True)
-    hostile_sources.FORMATS[name].write(folder)
-    return folder / hostile_sources.OPENED.get(name, ("", None))[0]
+    return hostile_sources.written(name, folder)
 
 
 class Reader:

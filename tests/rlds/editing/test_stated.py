@@ -140,8 +140,7 @@ def half(episode):
     "name", ["aloha", "d4rl", "lerobot_2", "maniskill", "minari_hdf5", "robomimic_all", "zarr"]
 )
 def test_a_change_of_fields_keeps_what_is_stated_of_all_others(name, tmp_path):
-    hostile_sources.FORMATS[name].write(tmp_path)
-    path = tmp_path / hostile_sources.OPENED.get(name, ("", None))[0]
+    path = hostile_sources.written(name, tmp_path)
     options = hostile_sources.OPTIONS.get(name, {})
     before = rlds.sources.open(path, "all", **options)
     of_field = [p for p, _ in leaves_at(before.spec["steps"], None) if p.startswith("observation")]

@@ -22,7 +22,7 @@ from rlds_ecosystem.model.nests import named_leaves
 def raw_data(tmp_path_factory):
     root = tmp_path_factory.mktemp("raw")
     write_all(root)
-    return {name: root / name / OPENED.get(name, ("",))[0] for name in NAMES}
+    return {name: root / name / OPENED[name][0] for name in NAMES}
 
 
 def hash_of(batches):

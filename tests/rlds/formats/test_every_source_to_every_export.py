@@ -80,8 +80,7 @@ def test_all_comes_back(name, tmp_path):
     if name in MORE:
         path = MORE[name](raw)
     else:
-        hostile_sources.FORMATS[name].write(raw)
-        path = raw / hostile_sources.OPENED.get(name, ("", None))[0]
+        path = hostile_sources.written(name, raw)
     options = {"decode_images": False} if rlds.sources.format_of(path) == "tfds" else {}
     episodes = rlds.sources.open(path, "all", **OPTIONS.get(name, options))
     refused = {}

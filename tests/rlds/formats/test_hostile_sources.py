@@ -107,18 +107,19 @@ def test_mistakes_are_found(what, tmp_path, monkeypatch):
     log.touch()
     made = tmp_path / "made"
 
-    def make_source(path):
-        if not made.exists():
-            made.mkdir()
-            MISTAKES[what]()
-        return raw.source(path)
+    class Mistaken(hostile_sources.Raw):
+        def source(self, directory):
+            if not made.exists():
+                made.mkdir()
+                MISTAKES[what]()
+            return super().source(directory)
 
-    raw = hostile_sources.FORMATS["d4rl"]
+    raw = Mistaken(*hostile_sources.FORMATS["d4rl"])
     num_inputs = 3
     if what.endswith("0.5 s"):  # Others may take as long on a busy machine.
         monkeypatch.setattr(hostile_sources, "MAX_SECONDS", 0.5)
         num_inputs = 1
-    monkeypatch.setitem(hostile_sources.FORMATS, "d4rl", raw._replace(source=make_source))
+    monkeypatch.setitem(hostile_sources.FORMATS, "d4rl", raw)
     hostile_sources.try_many("d4rl", 0, num_inputs, log)
     (line,) = [line for line in log.read_text().splitlines() if not line.startswith(" ")]
     assert line.startswith("d4rl 0: ")

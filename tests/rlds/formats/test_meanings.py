@@ -49,9 +49,7 @@ def test_every_format_that_is_written_has_a_row():
 
 @pytest.mark.parametrize("name", [n for n in hostile_sources.FORMATS if not n.startswith(NOT_RAW)])
 def test_what_raw_data_states_is_in_its_row(name, tmp_path):
-    hostile_sources.FORMATS[name].write(tmp_path)
-    path = tmp_path / hostile_sources.OPENED.get(name, ("", None))[0]
-    episodes = rlds.sources.open(path, "all", **hostile_sources.OPTIONS.get(name, {}))
+    episodes = hostile_sources.opened(name, tmp_path)
     facts = {
         fact for _, it in leaves_at(episodes.spec, None) for fact in getattr(it, "meaning", ())
     }

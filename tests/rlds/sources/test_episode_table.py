@@ -64,7 +64,7 @@ def write_npz(folder, count=6):
 )
 def test_rows_are_what_the_episodes_hold(raw_data, name, tmp_path, monkeypatch):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path))
-    path, options = raw_data / name / OPENED.get(name, ("",))[0], OPTIONS.get(name, {})
+    path, options = raw_data / name / OPENED[name][0], OPTIONS.get(name, {})
     for split in rlds.sources.open(path, "all", **options).splits:
         episodes = rlds.sources.open(path, split, **options)
         table = episodes.table()

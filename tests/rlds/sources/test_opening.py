@@ -50,9 +50,9 @@ def same(one, other):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_is_recognized_and_read(raw_data, name):
-    path, expected_format = OPENED.get(name, ("", None))
+    path, expected_format = OPENED[name]
     episodes = open_episodes(raw_data / name / path, **OPTIONS.get(name, {}))
-    assert episodes.format == (expected_format or episodes.format)
+    assert episodes.format == expected_format
     assert type(episodes.source) is formats()[episodes.format].load()
     number = len(episodes)
     assert number > 0
@@ -89,9 +89,7 @@ def check_column(column, field, num_steps):
 
 
 def test_nothing_of_it_needs_tensorflow(raw_data):
-    calls = [
-        (str(raw_data / name / OPENED.get(name, ("",))[0]), OPTIONS.get(name, {})) for name in NAMES
-    ]
+    calls = [(str(raw_data / name / OPENED[name][0]), OPTIONS.get(name, {})) for name in NAMES]
     script = """
 import json, sys
 import rlds.sources
@@ -166,7 +164,7 @@ def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
 @pytest.mark.parametrize("name", ["folder_tfrecord", "logs", "rlu_rwrl"])
 def test_parts_of_splits(raw_data, name):
     """With shards, without, and without random access; numbered as TFDS numbers them."""
-    folder = raw_data / name / OPENED.get(name, ("",))[0]
+    folder = raw_data / name / OPENED[name][0]
     (split,) = open_episodes(folder).splits
     keys = [episode.key for episode in open_episodes(folder)]
     number = len(keys)

@@ -15,9 +15,7 @@ from rlds.sources.testing import check_export, check_source, differences
 
 @pytest.mark.parametrize("name", hostile_sources.NAMES)
 def test_formats_keep_the_contract(name, tmp_path):
-    hostile_sources.FORMATS[name].write(tmp_path)
-    path = tmp_path / hostile_sources.OPENED.get(name, ("",))[0]
-    check_source(rlds.sources.open(path, "all", **hostile_sources.OPTIONS.get(name, {})).source)
+    check_source(hostile_sources.opened(name, tmp_path).source)
 
 
 class Changed(ToySource):

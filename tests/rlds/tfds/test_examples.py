@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from tensorflow_datasets import features as tf_features
 
-from rlds.tfds.examples import ExampleEncoder, RaggedColumn
+from rlds.tfds.examples import RaggedColumn, TfdsExampleEncoder
 from tfds_files import example_encoder
 from tfds_files.png import encode_png
 
@@ -31,7 +31,7 @@ def of_steps(feature):
 
 def assert_same_bytes(features, episode, for_tfds=None):
     """Compares examples up to the order of their fields, which TFDS leaves to chance."""
-    ours = ExampleEncoder(features).encode(episode)
+    ours = TfdsExampleEncoder(features).encode(episode)
     by_tfds = features.serialize_example(for_tfds or episode)
     assert entries(ours) == entries(by_tfds)
     if b"IHDR" not in ours:
@@ -42,7 +42,7 @@ def assert_same_bytes(features, episode, for_tfds=None):
 
 def assert_same_together(features, episode, middle):
     """Compares the beginning and the rest of an episode, encoded in one go, with each by itself."""
-    encoder = ExampleEncoder(features)
+    encoder = TfdsExampleEncoder(features)
     columns = {name: column_of_two(episode[name]) for name in features if name != "steps"}
     parts, length = [episode, episode], middle
     if "steps" in features:
@@ -173,7 +173,7 @@ def test_the_effort_of_png_files(level):
     features = of_steps(tf_features.Image(shape=(60, 80, 3)))
     frames = np.zeros((2, 60, 80, 3), np.uint8)
     frames[1] = np.random.default_rng(0).integers(0, 8, frames[1].shape)
-    example = ExampleEncoder(features, png_level=level).encode({"steps": {"x": frames}})
+    example = TfdsExampleEncoder(features, png_level=level).encode({"steps": {"x": frames}})
     files = tf.train.Example.FromString(example).features.feature["steps/x"].bytes_list.value
     decoded = [tf.io.decode_png(file).numpy() for file in files]
     np.testing.assert_array_equal(decoded, frames)
@@ -186,7 +186,7 @@ def test_the_effort_of_png_files(level):
 @pytest.mark.parametrize("level", [-1, 10, "fast"])
 def test_efforts_that_there_are_not(level):
     with pytest.raises(ValueError, match=r"png_level: got .*, expected None or 0 to 9"):
-        ExampleEncoder(of_steps(np.int64), png_level=level)
+        TfdsExampleEncoder(of_steps(np.int64), png_level=level)
 
 
 def test_images_that_are_encoded_already():
@@ -269,12 +269,12 @@ def test_features_that_only_tfds_knows():
 
 
 def test_what_does_not_fit():
-    encoder = ExampleEncoder(of_steps(tf_features.ClassLabel(names=["no", "yes"])))
+    encoder = TfdsExampleEncoder(of_steps(tf_features.ClassLabel(names=["no", "yes"])))
     with pytest.raises(ValueError, match="steps/x, step 1: 'perhaps'"):
         encoder.encode({"steps": {"x": ["no", "perhaps"]}})
     with pytest.raises(ValueError, match=r"steps: got \['y'\], expected the fields \['x'\]"):
         encoder.encode({"steps": {"y": ["no"]}})
-    encoder = ExampleEncoder(
+    encoder = TfdsExampleEncoder(
         tf_features.FeaturesDict({"steps": tf_features.Dataset({"x": np.int64, "y": np.int64})})
     )
     with pytest.raises(ValueError, match=r"steps: the columns differ in length: \[1, 2\]"):
@@ -288,7 +288,7 @@ def test_images_that_are_encoded_stay_as_they_are():
         feature = tf_features.Image(shape=(8, 8, 3), encoding_format=codec)
         files = np.array([encode(image).numpy() for image in noise], object)
         assert_same_bytes(of_steps(feature), {"steps": {"x": files}})
-        encoded = ExampleEncoder(of_steps(feature)).encode({"steps": {"x": files}})
+        encoded = TfdsExampleEncoder(of_steps(feature)).encode({"steps": {"x": files}})
         stored = tf.train.Example.FromString(encoded).features.feature["steps/x"]
         assert list(stored.bytes_list.value) == list(files)
 
@@ -319,14 +319,14 @@ def test_bytes_do_not_depend_on_the_process():
     steps = tf_features.Dataset(dict.fromkeys("abcdefgh", np.float32))
     features = tf_features.FeaturesDict({"steps": steps})
     columns = {"steps": {name: np.ones(3, np.float32) for name in "abcdefgh"}}
-    here = hashlib.sha256(ExampleEncoder(features).encode(columns)).hexdigest()
+    here = hashlib.sha256(TfdsExampleEncoder(features).encode(columns)).hexdigest()
     assert outputs == [f"{here}\n"] * 2
 
 
 def test_fields_are_in_order():
     names = ["b", "a", "ab", "ä", "B", "a/b"]
     features = tf_features.FeaturesDict(dict.fromkeys(names, np.int64))
-    encoded = ExampleEncoder(features).encode(dict.fromkeys(names, np.int64(300)))
+    encoded = TfdsExampleEncoder(features).encode(dict.fromkeys(names, np.int64(300)))
     places = [encoded.index(b"\x0a" + bytes([len(n.encode())]) + n.encode()) for n in sorted(names)]
     assert places == sorted(places)
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_datasets import features as tf_features
 
-from rlds.tfds.examples import ExampleEncoder
+from rlds.tfds.examples import TfdsExampleEncoder
 from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
 
 STEP = {
@@ -66,7 +66,7 @@ def episode(number, num_steps):
 
 def test_they_are_what_tfds_decodes():
     lengths = [2, 1, 3]
-    examples = [ExampleEncoder(FEATURES).encode(episode(*item)) for item in enumerate(lengths)]
+    examples = [TfdsExampleEncoder(FEATURES).encode(episode(*item)) for item in enumerate(lengths)]
     decode = ["zlib", "bytes", "numbers", "nothing", "text", "is_first"]
     leaves = [name for name in decode if name != "numbers"]
     leaves += [f"numbers/{name}" for name in STEP["numbers"]]
@@ -119,7 +119,7 @@ def test_one_dataset_after_the_other(caplog):
     logger.addHandler(caplog.handler)
     try:
         for _ in range(6):
-            example = ExampleEncoder(FEATURES).encode(episode(0, 2))
+            example = TfdsExampleEncoder(FEATURES).encode(episode(0, 2))
             JoinedEpisodes(FEATURES, ["zlib"]).decode([example])
     finally:
         logger.removeHandler(caplog.handler)
@@ -137,7 +137,7 @@ def test_values_that_are_missing():
         }
     )
     fields = {"steps": columns, "id": np.int64(1), "rows": episode(1, 1)["rows"]}
-    example = tf.train.Example.FromString(ExampleEncoder(features).encode(fields))
+    example = tf.train.Example.FromString(TfdsExampleEncoder(features).encode(fields))
     joined = JoinedEpisodes(features, ["a", "b"])
     fewer = tf.train.Example.FromString(example.SerializeToString())
     fewer.features.feature["steps/b"].int64_list.value.pop()

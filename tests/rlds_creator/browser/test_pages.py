@@ -7,7 +7,7 @@ import pytest
 from creator_server import drawn
 from playwright.sync_api import expect
 
-from rlds_creator.model import Episode, EpisodeState, Role
+from rlds_creator.model import EpisodeRecord, EpisodeState, Role
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def listed(served, study, number, **changes):
             "started": time.time() - 3600 - index,
             "seconds": 2.5,
         }
-        served.creator.store.save_episode(Episode(**{**fields, **changes}))
+        served.creator.store.save_episode(EpisodeRecord(**{**fields, **changes}))
 
 
 def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):

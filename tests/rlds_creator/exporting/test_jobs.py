@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from recorded_episodes import write_episode
 
-from rlds_creator.exporting.jobs import ExportRequest, Job
+from rlds_creator.exporting.jobs import ExportJob, ExportRequest
 from rlds_creator.exporting.recordings import ExportError
 
 
@@ -24,7 +24,7 @@ def recorded(tmp_path_factory):
 def test_a_job_makes_an_archive_and_says_how_far_it_is(recorded, tmp_path):
     async def run():
         reported = []
-        job = Job(ExportRequest(name="Maze 1", end_at=("x",)), [recorded], tmp_path / "job")
+        job = ExportJob(ExportRequest(name="Maze 1", end_at=("x",)), [recorded], tmp_path / "job")
         job.start(progress=reported.append)
         return await job.result(), reported
 
@@ -42,9 +42,9 @@ def test_a_job_that_fails_says_why_and_lets_the_next_one_begin(recorded, tmp_pat
     async def run():
         turn = asyncio.Semaphore(1)
         jobs = [
-            Job(ExportRequest(), [recorded, tmp_path / "missing"], tmp_path / "missing job"),
-            Job(ExportRequest(format="pickle"), [recorded], tmp_path / "other job"),
-            Job(ExportRequest(), [recorded], tmp_path / "good job"),
+            ExportJob(ExportRequest(), [recorded, tmp_path / "missing"], tmp_path / "missing job"),
+            ExportJob(ExportRequest(format="pickle"), [recorded], tmp_path / "other job"),
+            ExportJob(ExportRequest(), [recorded], tmp_path / "good job"),
         ]
         for job in jobs:
             job.start(turn=turn)
@@ -69,7 +69,7 @@ def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
     async def run():
         turn = asyncio.Semaphore(1)
         is_writing = asyncio.Event()
-        jobs = [Job(ExportRequest(), [recorded] * 50, tmp_path / f"job{i}") for i in range(3)]
+        jobs = [ExportJob(ExportRequest(), [recorded] * 50, tmp_path / f"job{i}") for i in range(3)]
         for job in jobs:
             job.start(progress=lambda _: is_writing.set(), turn=turn)
         await asyncio.sleep(0.05)
@@ -93,10 +93,10 @@ def test_whoever_is_killed_no_process_and_no_half_export_stays(victim, tmp_path)
     recorded = write_episode(tmp_path / "a", 3000)
     program = f"""
 import asyncio, sys
-from rlds_creator.exporting.jobs import ExportRequest, Job
+from rlds_creator.exporting.jobs import ExportJob, ExportRequest
 
 async def main():
-    job = Job(ExportRequest(), [{str(recorded)!r}] * 100, {str(tmp_path / "job")!r})
+    job = ExportJob(ExportRequest(), [{str(recorded)!r}] * 100, {str(tmp_path / "job")!r})
     job.start(progress=lambda done: print(done, flush=True))
     await job.result()
 

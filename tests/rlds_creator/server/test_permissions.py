@@ -3,7 +3,7 @@
 import pytest
 from creator_server import Served, drawn
 
-from rlds_creator.model import Episode, EpisodeState, Role
+from rlds_creator.model import EpisodeRecord, EpisodeState, Role
 from rlds_creator.server.security import Hosts
 
 ROLES = ["owner", "annotator", "participant", "viewer", "nobody"]
@@ -48,7 +48,7 @@ class People:
 
     def episode(self, role, name):
         """The identifier of a new episode that somebody has played."""
-        episode = Episode(
+        episode = EpisodeRecord(
             id=name,
             study=self.study["id"],
             environment=self.study["environments"][0]["id"],

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 import envlogger
 from rlds_creator.identifiers import new_identifier
-from rlds_creator.model import Episode, EpisodeState
+from rlds_creator.model import EpisodeRecord, EpisodeState
 
 LIVE = ("playing", "ended")
 
@@ -62,9 +62,9 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         assert store.episode(cut).state is EpisodeState.ABANDONED, "the end of a server is clean"
         # As if that server had been killed before it stored anything.
         store.save_episode(
-            Episode(
+            EpisodeRecord(
                 **{
-                    **{f: getattr(store.episode(cut), f) for f in Episode.__struct_fields__},
+                    **{f: getattr(store.episode(cut), f) for f in EpisodeRecord.__struct_fields__},
                     "state": EpisodeState.PLAYING,
                     "num_steps": 1,
                     "total_reward": 0.0,

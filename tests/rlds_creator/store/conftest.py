@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rlds_creator.model import Environment, Episode, EpisodeState, Person, Role, Study
+from rlds_creator.model import Environment, EpisodeRecord, EpisodeState, Person, Role, Study
 from rlds_creator.store import Store, tables
 
 # On all of them, each test gives the same.
@@ -69,11 +69,11 @@ def study(store: Store, owner: Person) -> Study:
 
 
 @pytest.fixture
-def play(store: Store, owner: Person, study: Study) -> Callable[..., Episode]:
+def play(store: Store, owner: Person, study: Study) -> Callable[..., EpisodeRecord]:
     """Saves an episode."""
     numbers = itertools.count()
 
-    def save(**fields: object) -> Episode:
+    def save(**fields: object) -> EpisodeRecord:
         number = next(numbers)
         defaults = {
             "id": f"episode{number}",
@@ -86,6 +86,6 @@ def play(store: Store, owner: Person, study: Study) -> Callable[..., Episode]:
             "num_steps": 10,
             "started": 1000.0 + number,
         }
-        return store.save_episode(Episode(**{**defaults, **fields}))  # type: ignore[arg-type]
+        return store.save_episode(EpisodeRecord(**{**defaults, **fields}))  # type: ignore[arg-type]
 
     return save

@@ -10,7 +10,7 @@ from rlds_creator.identifiers import is_identifier
 from rlds_creator.model import (
     Assignment,
     Environment,
-    Episode,
+    EpisodeRecord,
     EpisodeState,
     ExportState,
     Mode,
@@ -25,16 +25,16 @@ from rlds_creator.store import (
     EnvironmentStatistics,
     EpisodeQuery,
     InUseError,
-    NotFoundError,
     PersonStatistics,
     QuotaError,
+    RecordNotFoundError,
     StaleError,
     Store,
     StoreError,
     episodes,
 )
 
-Play = Callable[..., Episode]
+Play = Callable[..., EpisodeRecord]
 DAY = 86_400.0
 replace = msgspec.structs.replace
 
@@ -53,7 +53,7 @@ def test_people_change_and_an_owner_remains(store: Store, owner: Person) -> None
     changed = store.change_person(viewer.id, role=Role.ANNOTATOR)
     assert changed == replace(viewer, role=Role.ANNOTATOR) == store.person(viewer.id)
     for missing in (store.person, store.change_person):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(RecordNotFoundError):
             missing("nobody")
     for change in ({"role": Role.VIEWER}, {"is_disabled": True}):
         with pytest.raises(InUseError, match="Olga"):
@@ -83,21 +83,21 @@ def test_invites(store: Store, owner: Person, clock) -> None:
     assert [(invite.id, invite.uses_left) for invite in store.invites()] == [(twice, 1)]
 
     for refused in (token, "", "guessed", shared + "x", "\ud800"):
-        with pytest.raises(NotFoundError, match="Ask for a new one"):
+        with pytest.raises(RecordNotFoundError, match="Ask for a new one"):
             store.accept_invite(refused, "Eve")
     with pytest.raises(StoreError, match="name"):  # It is not used up by that.
         store.accept_invite(shared, "")
-    with pytest.raises(NotFoundError, match="this invite does not exist"):
+    with pytest.raises(RecordNotFoundError, match="this invite does not exist"):
         store.revoke_invite(once)
     store.revoke_invite(twice)
-    with pytest.raises(NotFoundError, match="Ask for a new one"):
+    with pytest.raises(RecordNotFoundError, match="Ask for a new one"):
         store.accept_invite(shared, "Anton")
     assert len(store.people()) == 3
 
     _, late = store.invite(Role.VIEWER, "Vera", uses=5, expires=clock.now + DAY)
     clock.now += 2 * DAY
     assert store.invites() == []
-    with pytest.raises(NotFoundError):
+    with pytest.raises(RecordNotFoundError):
         store.accept_invite(late)
 
 
@@ -192,7 +192,7 @@ def test_an_edit_of_a_study(store: Store, study: Study) -> None:
     assert list(store.environments(study.id).values()) == list(back.environments)
     with pytest.raises(StoreError, match="same identifier"):
         store.save_study(replace(back, environments=(first, first)))
-    with pytest.raises(NotFoundError, match="this study does not exist"):
+    with pytest.raises(RecordNotFoundError, match="this study does not exist"):
         store.save_study(replace(back, id="other"))
     assert store.study(study.id) == back
 
@@ -238,7 +238,7 @@ def test_deleting_a_study(store: Store, study: Study, play: Play) -> None:
         lambda: store.retract_label(tag.id),
         lambda: play(),
     ):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(RecordNotFoundError):
             gone()
 
 
@@ -250,10 +250,10 @@ def test_the_player_chooses(store: Store, study: Study, owner: Person) -> None:
         store.choose_environment(study.id, owner.id)
     one = store.save_study(replace(study, environments=(first,)))
     assert store.choose_environment(one.id, owner.id) == first
-    with pytest.raises(NotFoundError, match="does not have this environment"):
+    with pytest.raises(RecordNotFoundError, match="does not have this environment"):
         store.choose_environment(one.id, owner.id, second.id)
     store.save_study(replace(one, environments=()))
-    with pytest.raises(NotFoundError, match="no environments"):
+    with pytest.raises(RecordNotFoundError, match="no environments"):
         store.choose_environment(one.id, owner.id)
 
 
@@ -392,7 +392,7 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
     assert math.isnan(store.episode(begun.id).total_reward)
     assert store.episodes()[1] == 1
     for field in ("study", "person"):
-        with pytest.raises(NotFoundError, match="was deleted"):
+        with pytest.raises(RecordNotFoundError, match="was deleted"):
             play(**{field: "other"})
 
 
@@ -410,7 +410,7 @@ def test_deleting_episodes(store: Store, play: Play, monkeypatch: pytest.MonkeyP
     assert store.delete_episodes([third, *unknown, first, first]) == [first, third]
     assert ids_of(store, state="completed") == [second]
     assert store.delete_episodes([first]) == []
-    with pytest.raises(NotFoundError):
+    with pytest.raises(RecordNotFoundError):
         store.restore_label(tag.id)
 
 
@@ -484,7 +484,7 @@ def test_notes(store: Store, owner: Person, play: Play) -> None:
     with pytest.raises(StaleError, match="edited these notes") as caught:
         store.set_notes(episode.id, "mine", 1)
     assert caught.value.current == replace(episode, version=3) == store.episode(episode.id)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(RecordNotFoundError):
         store.set_notes("other", "", 0)
     with pytest.raises(StoreError):
         store.set_notes(episode.id, "x" * 20_001, 3)
@@ -534,7 +534,7 @@ def test_tags(store: Store, owner: Person, play: Play) -> None:
         lambda: store.restore_label("other"),
         lambda: store.restore_label(last.id),
     ):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(RecordNotFoundError):
             missing()
     assert store.labels(episode.id) == [late, again]
 
@@ -547,7 +547,7 @@ def test_verdicts_stay_and_make_queues(store: Store, owner: Person, play: Play) 
         query = msgspec.convert({"queue": queue, **more}, EpisodeQuery)
         return {*store.episode_ids(query)}
 
-    def said(episode: Episode) -> list[tuple[object, ...]]:
+    def said(episode: EpisodeRecord) -> list[tuple[object, ...]]:
         return [(row.layer, row.value, row.annotator) for row in store.labels(episode.id)]
 
     assert said(one) == [("verdict", "completed", owner.id)]
@@ -608,8 +608,8 @@ def test_exports(store: Store, owner: Person) -> None:
         store.update_export(first.id, person=anna.id)
     store.delete_export(first.id)
     for missing in (store.export, store.update_export, store.delete_export):
-        with pytest.raises(NotFoundError, match="this download does not exist"):
+        with pytest.raises(RecordNotFoundError, match="this download does not exist"):
             missing(first.id)
-    with pytest.raises(NotFoundError, match="this person does not exist"):
+    with pytest.raises(RecordNotFoundError, match="this person does not exist"):
         store.add_export("nobody", {})
     assert store.exports() == [second]

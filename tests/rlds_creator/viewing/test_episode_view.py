@@ -12,7 +12,7 @@ from PIL import Image
 import envlogger
 from envlogger import RiegeliBackendWriter, StepData
 from rlds import sources
-from rlds_creator.viewing import EpisodeView, Shelf, episode_view, steps
+from rlds_creator.viewing import Shelf, ViewedEpisode, episode_view, steps
 from rlds_creator.viewing.values import as_json
 from rlds_ecosystem.model.json_values import parsed
 from rlds_ecosystem.model.nests import leaves_at
@@ -23,7 +23,7 @@ GOLDEN = test_tfds_4_9_10.__file__.removesuffix("/test_tfds_4_9_10.py")
 T = 7
 
 
-def view_of(path, index=0, split=None) -> EpisodeView:
+def view_of(path, index=0, split=None) -> ViewedEpisode:
     shelf = Shelf([path])
     [dataset] = shelf.datasets()["datasets"]
     return shelf.view(dataset["id"], split or dataset["splits"][0]["name"], index)

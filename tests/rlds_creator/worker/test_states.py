@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds_creator.worker.states import Expiry, Play, State, WrongStateError
+from rlds_creator.worker.states import Expiry, PlayStates, State, WrongStateError
 
 ACTIONS = {
     "start": lambda play, now: play.start(now),
@@ -43,7 +43,7 @@ LEADS_TO = {
 
 @given(st.lists(st.sampled_from([*ACTIONS, "expire"]), max_size=30))
 def test_what_does_not_fit_the_state_has_no_effect(actions):
-    play = Play(is_async=False, expiry=Expiry(paused=1e6), now=0)
+    play = PlayStates(is_async=False, expiry=Expiry(paused=1e6), now=0)
     played = 0
     for now, action in enumerate(actions, 1):
         played += play.state is State.RUNNING

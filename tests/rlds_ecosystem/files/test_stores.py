@@ -44,9 +44,9 @@ class Memory:
         self.ask("stat")
         if url in self.objects:
             data, number = self.objects[url]
-            return _clients.Found(False, len(data), 0.0, (number,))
+            return _clients.ObjectInfo(False, len(data), 0.0, (number,))
         if any(name.startswith(url + "/") for name in self.objects):
-            return _clients.Found(True, 0, 0.0, ())
+            return _clients.ObjectInfo(True, 0, 0.0, ())
         raise FileNotFoundError(url)
 
     def entries(self, url):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from envlogger.backends.riegeli_files.background import BackgroundWriter, Job, WritingError
+from envlogger.backends.riegeli_files.background import BackgroundWriter, ShardTask, WritingError
 from envlogger.errors import UsageError
 
 PATIENCE = 30
@@ -98,14 +98,14 @@ def locked(background, function, *args, **kwargs):
         return function(*args, **kwargs)
 
 
-FLUSH = Job(lambda shards: shards.flush())
+FLUSH = ShardTask(lambda shards: shards.flush())
 JOBS = {
-    "begin": Job(lambda shards: shards.begin_episode(b"first"), 5, num_steps=1),
+    "begin": ShardTask(lambda shards: shards.begin_episode(b"first"), 5, num_steps=1),
     "step": b"next",
-    "metadata": Job(lambda shards: shards.set_episode_metadata(b"who"), 3),
-    "discard": Job(lambda shards: shards.discard_episode()),
+    "metadata": ShardTask(lambda shards: shards.set_episode_metadata(b"who"), 3),
+    "discard": ShardTask(lambda shards: shards.discard_episode()),
     "flush": FLUSH,
-    "push": Job(lambda shards: shards.push()),
+    "push": ShardTask(lambda shards: shards.push()),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import riegeli
 from envlogger import Reader, RiegeliBackendWriter, StepData
-from envlogger.backends.riegeli_files.background import BackgroundWriter, Job
+from envlogger.backends.riegeli_files.background import BackgroundWriter, ShardTask
 from envlogger.backends.riegeli_files.chunk_compression import FAST, SMALL, ChunkCompression
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 
@@ -94,7 +94,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
 
     shards.may_go_on.set()
     with background.lock:
-        background.put(Job(lambda shards: shards.begin_episode(step), len(step), 1))
+        background.put(ShardTask(lambda shards: shards.begin_episode(step), len(step), 1))
     wait_until(rest)
     shards.may_go_on.clear()
     shards.is_held.clear()

@@ -6,7 +6,7 @@ import foreign_readers
 import pytest
 import raw_lerobot as raw
 
-from rlds.formats.lerobot.layout import Feature, Info, step_paths, task_path
+from rlds.formats.lerobot.layout import Info, LeRobotFeature, step_paths, task_path
 from rlds.sources import SourceError
 
 
@@ -52,7 +52,7 @@ def test_cameras_right_below_the_observation():
     ],
 )
 def test_shapes_of_images(shape, names, expected):
-    feature = Feature.from_json("x", {"dtype": "image", "shape": shape, "names": names})
+    feature = LeRobotFeature.from_json("x", {"dtype": "image", "shape": shape, "names": names})
     assert feature.image_shape == expected
 
 
@@ -69,7 +69,7 @@ def test_shapes_of_images(shape, names, expected):
     ],
 )
 def test_names_of_elements(names, expected):
-    feature = Feature.from_json("x", {"dtype": "float32", "shape": [3], "names": names})
+    feature = LeRobotFeature.from_json("x", {"dtype": "float32", "shape": [3], "names": names})
     assert feature.element_names == (None if expected is None else tuple(expected))
 
 
