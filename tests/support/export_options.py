@@ -1,7 +1,7 @@
 """What exports have to be told of any episodes, so that they write them."""
 
 import rlds
-from rlds.sources.exporting import is_array
+from rlds.sources.writing import is_array
 from rlds_ecosystem.model.nests import leaves_at, root_of
 
 # What has to be called so; any other name will do.

@@ -103,8 +103,9 @@ def test_statistics_of_depths(tmp_path):
     rlds.sources.export(tmp_path / "raw", "lerobot", tmp_path / "set", **said)
     meta = LeRobotDatasetMetadata("me/set", tmp_path / "set")
     info = json.loads((tmp_path / "set/meta/info.json").read_text())
-    assert {name: meta.info[name] for name in info if name != "features"} == {
-        name: value for name, value in info.items() if name != "features"
+    beside = ("features", "rlds_sidecar")
+    assert {name: meta.info[name] for name in info if name not in beside} == {
+        name: value for name, value in info.items() if name not in beside
     }
     assert (meta.robot_type, meta.chunks_size) == ("so100", info["chunks_size"])
     assert meta.features.keys() == info["features"].keys()  # Not those of the original.
@@ -278,9 +279,7 @@ def test_numbers_of_texts_that_do_not_fit(tmp_path):
         ValueError, match=r"^steps/mode: the text now has number \d+, .* not fit uint8:"
     ):
         table.steps().batch(range(18, 36))
-    with pytest.raises(
-        ValueError, match=r"^steps/mode: the text now has number \d+, .* not fit uint8:"
-    ):
+    with pytest.raises(ValueError, match=r"steps/mode: the text now has number \d+, .* not fit"):
         table.source_episode(4)
 
 
