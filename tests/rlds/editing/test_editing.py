@@ -16,7 +16,7 @@ from export_options import options_for
 import rlds
 from rlds import editing
 from rlds.editing import Add, Delete, Describe, Drop, Fix, Keep, Merge, Rename, Set, Split, Trim
-from rlds.sources import Origin, Source, SourceEpisode, export
+from rlds.sources import About, Fields, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.lineage import file_of, traced
 from rlds.sources.testing import differences
@@ -31,24 +31,20 @@ LENGTHS = (4, 6, 3, 8, 5)
 class Robot(Source):
     """Episodes of a robot; some succeed, at two tasks."""
 
-    license = "MIT"
+    about = About(license="MIT", metadata={"fps": 10})
 
     def __init__(self, dtype=np.float32, tasks=("pick", "place"), lengths=LENGTHS):
         self.dtype, self.tasks, self.lengths = dtype, tasks, lengths
 
-    def step_fields(self):
-        return {
+    @property
+    def fields(self):
+        steps = {
             "observation": {"state": Field(self.dtype, (2,)), "note": Field(str)},
             "action": Field(np.float32, (1,)),
             "reward": np.float32,
             "discount": np.float32,
         }
-
-    def episode_fields(self):
-        return {"instruction": Field(str), "success": Field(np.bool_)}
-
-    def metadata(self):
-        return {"fps": 10}
+        return Fields(steps, {"instruction": Field(str), "success": Field(np.bool_)})
 
     def inputs(self):
         return []
@@ -292,8 +288,10 @@ def test_splits(robot, tmp_path):
 class Named(Robot):
     """Episodes with fields that the table of episodes calls otherwise, or by two names."""
 
-    def episode_fields(self):
-        return {"language_instruction": Field(str), "return": np.int64, "digest": np.int64}
+    @property
+    def fields(self):
+        named = {"language_instruction": Field(str), "return": np.int64, "digest": np.int64}
+        return super().fields.replace(episode=named)
 
     def read(self, split, index, fields=None, rows=slice(None)):
         about = {"language_instruction": self.tasks[index % 2]}
@@ -334,9 +332,10 @@ def test_values_that_are_written_alike_are_parts_of_their_own(tmp_path):
 class Speaker(Robot):
     """Episodes whose actions are words, and numbers of which there are more and less."""
 
-    def step_fields(self):
+    @property
+    def fields(self):
         action = {"say": Field(str), "aim": Field(np.float32, (None,))}
-        return {**super().step_fields(), "action": action}
+        return super().fields.replace(steps={**super().fields.steps, "action": action})
 
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
@@ -466,7 +465,7 @@ def test_a_folder_whose_name_is_no_text(robot):
 
 def test_datasets_become_one(robot, tmp_path):
     other = Robot(np.float64, ("push",), (7, 2))
-    other.license = "Apache-2.0"
+    other.about = other.about.replace(license="Apache-2.0")
     export(other, "maniskill", tmp_path / "other")
     there = rlds.sources.open(tmp_path / "other", "all")
     assert there.source.about.license == "Apache-2.0"

@@ -9,7 +9,7 @@ from export_options import NAMES, options_for
 from toy_source import ToySource
 
 import rlds.sources
-from rlds.sources import Episodes
+from rlds.sources import About, Can, Episodes, Lengths
 from rlds.sources.testing import check_export, check_source, differences
 
 
@@ -69,7 +69,7 @@ class Forgetful(ToySource):
 
 
 class OffByOne(ToySource):
-    reads_rows = True
+    can = Can(reads_rows=True)
 
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
@@ -80,18 +80,15 @@ class OffByOne(ToySource):
 
 
 class WrongLengths(ToySource):
-    def outline(self, split, index):
-        return super().outline(split, index)._replace(num_steps=9)
+    can = Can(lengths=lambda split: Lengths.of([9] * 100, final_observation_known=True))
 
 
 class Uncounted(ToySource):
-    def totals(self, split):
-        return {"rows": 1}
+    can = Can(totals=lambda split: {"rows": 1})
 
 
 class NoJson(ToySource):
-    def options(self):
-        return {"sizes": (1, 2)}
+    about = About(options={"sizes": (1, 2)})
 
 
 @pytest.mark.parametrize(
