@@ -45,7 +45,7 @@ from rlds.sources.source import DERIVED_DISCOUNT, DamagedEpisode, Source, Source
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource", "recognizes"]
+__all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
 
 BUCKET = "gs://atari-replay-datasets/dqn"
 REPLAY_LOGS = "replay_logs"
@@ -204,8 +204,3 @@ def _check_same_kind(checkpoints: Sequence[Checkpoint]) -> None:
                     f"shape {first.shape[1:]} in {first.label}",
                     file=array.label,
                 )
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    return bool(find_directories(stores.as_path(path)))
