@@ -11,11 +11,13 @@ import pytest
 import raw_d4rl
 from file_watch import Watch, not_opened
 
-from rlds.formats.d4rl.source import D4rlSource
+import rlds.sources
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.sources import SourceChangedError, SourceError
 from tfds_builders import D4rlConfig, RldsD4rl, convert
+
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 ROWS = 12
 

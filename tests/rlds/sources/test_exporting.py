@@ -9,7 +9,6 @@ import pytest
 import raw_npz
 
 import rlds.sources
-from rlds.formats.npz.source import NpzSource
 from rlds.sources import (
     Episodes,
     Export,
@@ -23,6 +22,8 @@ from rlds.sources import (
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.testing import differences
 from rlds.sources.writing import sidecar_placements
+
+NpzSource = rlds.sources.formats()["npz"].load()
 
 
 class TableSource(RandomAccessSource):

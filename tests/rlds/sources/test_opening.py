@@ -18,9 +18,9 @@ from hostile_sources import NAMES, OPENED, OPTIONS
 
 import envlogger
 import rlds
+import rlds.sources
 import tfds_files
 from envlogger.testing.catch_env import Catch
-from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.sources import (
     DamagedEpisode,
     Episodes,
@@ -32,6 +32,8 @@ from rlds.sources import (
 )
 from rlds.sources import open as open_episodes
 from rlds_ecosystem.model.nests import at, leaves_at
+
+RluRwrlSource = rlds.sources.formats()["rlu_rwrl"].load()
 
 
 @pytest.fixture(scope="module")

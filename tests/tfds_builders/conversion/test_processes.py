@@ -8,11 +8,13 @@ import pytest
 import raw_d4rl
 import tensorflow_datasets as tfds
 
+import rlds.sources
 import tfds_builders
-from rlds.formats.d4rl.source import D4rlSource
 from rlds.sources import RandomAccessSource
 from tfds_builders.conversion import job as conversion
 from tfds_builders.conversion import sharding
+
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 pytestmark = [
     pytest.mark.slow,

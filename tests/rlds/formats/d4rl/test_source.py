@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlds.sources
-from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files import hdf5_access
 from rlds.sources import DamagedEpisode, Episodes, SourceError
 from rlds.sources.testing import check_source
 from tfds_builders import D4rlConfig, RldsD4rl, convert
+
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 # Some families have none; the warning has a test of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")

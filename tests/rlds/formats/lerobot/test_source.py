@@ -18,12 +18,13 @@ import rlds.editing
 import rlds.feeds
 import rlds.sources
 from rlds.formats.lerobot.layout import episode_key, step_paths
-from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources import DamagedEpisode, SourceError, reading
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.testing import check_source
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.model.nests import leaves_at
+
+LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
 # What the metadata of schemas says of lists is not what the source reads: `Sequence` and `List`.
 VERSIONS = {

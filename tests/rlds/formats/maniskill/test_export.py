@@ -15,11 +15,12 @@ import raw_npz
 
 import rlds.sources
 import tfds_builders
-from rlds.formats.maniskill.source import ManiSkillSource
-from rlds.formats.npz.source import NpzSource
 from rlds.sources import export
 from rlds.sources.testing import differences
 from rlds_ecosystem.model.nests import leaves_at
+
+ManiSkillSource = rlds.sources.formats()["maniskill"].load()
+NpzSource = rlds.sources.formats()["npz"].load()
 
 KINDS = {
     "ManiSkill 3": {"entries": [10, 0, 1, 2]},

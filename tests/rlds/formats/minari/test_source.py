@@ -18,12 +18,14 @@ from fast_share import one_in
 from gymnasium import spaces
 from PIL import Image
 
-from rlds.formats.minari.source import MinariSource
+import rlds.sources
 from rlds.sources import DamagedEpisode, Field, SourceChangedError, SourceError, reading
 from rlds.sources.testing import check_source
 from rlds_ecosystem.model.nests import at, leaves_at
 from tfds_builders import RldsMinari
 from tfds_builders.features import features_of
+
+MinariSource = rlds.sources.formats()["minari"].load()
 
 FORMATS = ["hdf5", "arrow", "parquet"]
 

@@ -11,11 +11,12 @@ import raw_webdataset
 from webdataset import autodecode, tariterators
 
 import rlds.sources
-from rlds.formats.npz.source import NpzSource
-from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.sources import Origin, SourceError, export
 from rlds.sources.testing import differences
 from rlds_ecosystem.model.nests import at
+
+NpzSource = rlds.sources.formats()["npz"].load()
+WebdatasetSource = rlds.sources.formats()["webdataset"].load()
 
 
 def samples(path):

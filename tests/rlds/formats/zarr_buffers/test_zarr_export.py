@@ -12,9 +12,10 @@ import zarr
 
 import rlds.sources
 import tfds_builders
-from rlds.formats.npz.source import NpzSource
 from rlds.sources import export
 from rlds.sources.testing import differences
+
+NpzSource = rlds.sources.formats()["npz"].load()
 
 
 def files(path):
