@@ -137,8 +137,9 @@ def _reason(recording: RecordedEpisode, length: int) -> str:
 def _total_reward(recording: RecordedEpisode, length: int) -> float:
     """The sum of the rewards that an episode keeps."""
     recorded = recording.metadata.get("total_reward")
-    is_whole = length == recording.num_steps and recorded is not None
-    return float(recorded) if is_whole else recording.total_reward(length)
+    if recorded is None or length < recording.num_steps:
+        return recording.total_reward(length)
+    return float(recorded)
 
 
 @dataclasses.dataclass(frozen=True)
