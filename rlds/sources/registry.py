@@ -142,13 +142,13 @@ def _own(name: str, reader: str, writer: str = "", signs: str = "", **given: Any
         key: tuple(posixpath.join(f"/{name}", each)[1:] for each in text.split())
         for key, text in _STATED.get(name, {}).items()
     }
-    look = folder + given.pop("look", f"{reader.partition(':')[0]}:recognizes")
+    look = given.pop("look", f"{reader.partition(':')[0]}:recognizes")
     return Format(
         name,
         folder + reader,
         writer and f"{folder}export:{writer}",
         tuple(signs.split()) or (("*.h5", "*.hdf5") if "hdf5" in given else ()),
-        look="" if "hdf5" in given else look,
+        look="" if "hdf5" in given else look if look.startswith("rlds.") else folder + look,
         **stated,
         **given,
     )
@@ -217,7 +217,7 @@ _PYBULLET = Hdf5Signs((_ARRAYS.format(":2", ":2", "!"),))
 _MINARI, _ZARR = "metadata.json *-v[0-9]*", "*.zarr.zip .zgroup .zarray zarr.json"
 _RECORDS = "*-of-[0-9]* *.tfrecord*"
 _LOG, _BAG = "metadata.riegeli", "*.bag *.db3 *.mcap *.zstd metadata.yaml"
-_IN_LOGS: Any = {"folder": "logs", "look": "recorded_logs:find_logs", "mark": _LOG}
+_IN_LOGS: Any = {"folder": "logs", "look": "rlds.sources.finding:find_logs", "mark": _LOG}
 _IN_BAGS: Any = {"folder": "bags", "is_fallback": True}
 _IN_CHECKPOINTS: Any = {"look": "checkpoints:find_directories"}
 _IN_CREATOR: Any = {"folder": "google_creator", "look": "source:pickles_in"}

@@ -15,8 +15,7 @@ from typing_extensions import override
 
 from rlds.editing import Drop, Operation
 from rlds.editing.drafts import Draft
-from rlds.formats.logs.source import EnvLoggerSource
-from rlds.sources import Episodes
+from rlds.sources import Episodes, formats
 from rlds.sources.source import ALL_ROWS, SourceEpisode
 from rlds.sources.wrapped import WrappedSource
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
@@ -163,7 +162,8 @@ class _Annotated(WrappedSource):
     """Recordings with their tags and facts as fields; their keys are their identifiers."""
 
     def __init__(self, recipe: Recipe, progress: Callable[[float], None]) -> None:
-        super().__init__(EnvLoggerSource([each.directory for each in recipe.recordings]))
+        logs: Any = formats()["envlogger"].load()
+        super().__init__(logs([each.directory for each in recipe.recordings]))
         self.description = _DESCRIPTION
         self._recipe, self._progress, self._read = recipe, progress, 0
         self._facts = recipe.facts()
