@@ -285,6 +285,7 @@ def test_datasets_are_found_by_path_and_identifier(root, monkeypatch):
         MinariSource("box-v0")
 
 
+@pytest.mark.slow
 def test_minari_is_not_needed_to_read():
     directory = write_boxes(one_box())
     code = (
