@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.editing import Drop, Operation
+from rlds.editing import Operation
 from rlds.editing.drafts import Draft
 from rlds.sources import Episodes, formats
 from rlds.sources.source import ALL_ROWS, SourceEpisode
@@ -120,9 +120,7 @@ class Recipe:
         """
         source = _Annotated(self, progress)
         draft = Draft(Episodes(source, "train", format="envlogger"), "recordings")
-        internal = [] if self.keep_internal else [*{*STEP_FIELDS} & {*source.step_fields()}]
-        for operation in (_EndAt(self.lengths), *(Drop(f"steps/{name}") for name in internal)):
-            operation.apply(draft)
+        _EndAt(self.lengths).apply(draft)
         return Episodes(draft.view(), "all", format="envlogger")
 
 
@@ -163,7 +161,9 @@ class _Annotated(WrappedSource):
 
     def __init__(self, recipe: Recipe, progress: Callable[[float], None]) -> None:
         logs: Any = formats()["envlogger"].load()
-        super().__init__(logs([each.directory for each in recipe.recordings]))
+        leave_out = () if recipe.keep_internal else STEP_FIELDS
+        directories = [each.directory for each in recipe.recordings]
+        super().__init__(logs(directories, leave_out=leave_out))
         self.description = _DESCRIPTION
         self._recipe, self._progress, self._read = recipe, progress, 0
         self._facts = recipe.facts()
@@ -181,8 +181,8 @@ class _Annotated(WrappedSource):
 
     def _recorded(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Metadata without the marks of what is known of all episodes now."""
-        marks = map(known_field, self._facts)
-        return {name: it for name, it in metadata.items() if name not in {*marks}}
+        marks = {known_field(name) for name in self._facts}
+        return {name: it for name, it in metadata.items() if name not in marks}
 
     @override
     def key(self, split: str, index: int) -> str:

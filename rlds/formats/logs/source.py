@@ -140,6 +140,7 @@ class EnvLoggerSource(RandomAccessSource):
       video: Whether fields that were recorded as video stay "packets", in a clip of the episode,
         see `rlds.video`; or `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
       quality: Of such JPEG files, from 1 to 100.
+      leave_out: Names of custom data that is left out, which logs may have or not.
       float64: Whether the float64 of steps is kept ("bytes", as in `tfds_builders.convert`), or
         rounded to "float32". That reads logs in which only some episodes hold float64.
 
@@ -162,9 +163,10 @@ class EnvLoggerSource(RandomAccessSource):
         video: Literal["packets", "frames", "png", "jpeg"] = "packets",
         quality: int = 95,
         float64: Literal["bytes", "float32"] = "bytes",
+        leave_out: Sequence[str] = (),
     ) -> None:
         self.video, self.quality = video, quality
-        self._rounds = float64 == "float32"
+        self._rounds, self._left_out = float64 == "float32", {*leave_out}
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
         self._idle = IdleReaders()
@@ -264,7 +266,7 @@ class EnvLoggerSource(RandomAccessSource):
         found = {
             name: fields_from_spec(spec, name)
             for name, spec in specs.items()
-            if name not in rlds.STEP_FLAGS
+            if name not in rlds.STEP_FLAGS and name not in self._left_out
         }
         fields = {name: field for name, field in found.items() if field is not None}
         return map_named_leaves(self._rounded, fields) if self._rounds else fields
@@ -332,6 +334,7 @@ class EnvLoggerSource(RandomAccessSource):
         return {
             "episode_metadata_defaults": repr(self._defaults),
             **({"float64": "float32"} if self._rounds else {}),
+            **({"leave_out": sorted(self._left_out)} if self._left_out else {}),
             "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
         }
 
@@ -454,7 +457,9 @@ class EnvLoggerSource(RandomAccessSource):
     @override
     def stored_at(self, split: str, index: int, *, in_part: bool = False) -> Place | None:
         decodes = any(log.video == "frames" for log in self._logs[split])
-        return None if decodes else super().stored_at(split, index, in_part=in_part)
+        return (
+            None if decodes or self._left_out else super().stored_at(split, index, in_part=in_part)
+        )
 
     def recorded_metadata(self) -> dict[str, Any]:
         """Returns the metadata of the first log as it is recorded, with its specs."""
@@ -558,6 +563,7 @@ class EnvLoggerSource(RandomAccessSource):
 
     def _match_steps(self, steps: Mapping[str, Any], rows: int) -> dict[str, Any]:
         """Returns the columns of steps as their fields hold them."""
+        steps = {name: column for name, column in steps.items() if name not in self._left_out}
         of_specs = {name: column for name, column in steps.items() if not self._is_given(name)}
         columns = {**steps, **as_declared(of_specs, self._expected_steps, rounds=self._rounds)}
         matched: dict[str, Any] = match_columns(
