@@ -33,6 +33,7 @@ from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
 from rlds.sources.source import SourceError
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import root_of
 
@@ -337,7 +338,7 @@ class _Proprio(EpisodeGroup):
             check_is_file(file)
             with source_errors(file, field=path):
                 files.append(file.read_bytes())
-        return np.array([*files, None], object)[:-1]
+        return objects(files)
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:
         """Returns an error about an array, or an image."""
@@ -368,7 +369,7 @@ def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
 
 
 def _texts(values: Sequence[Any]) -> np.ndarray:
-    return np.array([*("" if value is None else str(value) for value in values), None], object)[:-1]
+    return objects("" if value is None else str(value) for value in values)
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:

@@ -36,7 +36,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.columns import objects, step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
@@ -405,8 +405,8 @@ def _annotations_of(
     columns = {
         "begin": bounds[:, 0],
         "end": bounds[:, 1] + 1,
-        "text": np.array([*map(str, texts), None], object)[:-1],
-        "task": np.array([*map(str, tasks), None], object)[:-1],
+        "text": objects(map(str, texts)),
+        "task": objects(map(str, tasks)),
     }
     if embeddings is not None:
         values = np.asarray(embeddings, np.float32)
