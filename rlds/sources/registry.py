@@ -115,16 +115,14 @@ class Format:
         except OSError:
             return False
         except Exception as error:
-            if self.look or self.hdf5:
-                if not is_damage(error):
-                    raise
+            is_own = self.look or self.hdf5
+            if is_damage(error) if is_own else isinstance(error, ValueError):
                 return False
-            if isinstance(error, ValueError):
-                return False
-            error.add_note(
-                f"This is a mistake in `recognizes` of {self.target}, the format {self.name!r}: it "
-                "has to return True or False. To do without, pass format=..."
-            )
+            if not is_own and not isinstance(error, ImportError):
+                error.add_note(
+                    f"This is a mistake in `recognizes` of {self.target}, the format "
+                    f"{self.name!r}: it has to return True or False. To do without, pass format=..."
+                )
             raise
         return found == self.name if isinstance(found, str) else bool(found)
 
