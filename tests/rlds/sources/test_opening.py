@@ -409,7 +409,7 @@ def made_by_tfds(path):
         (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), "robomimic", ""),
         (lambda path: raw_robomimic.robomimic(path / "a.hdf5").parent, "robomimic", ""),
         (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), "d4rl", ""),
-        (lambda path: record(path, log=1) or path / "log", "envlogger", "logs"),
+        (lambda path: record(path, log=1) or path / "log", "envlogger", ""),
         (lambda path: made_by_tfds(path / "toy"), "tfds", "tfds"),
     ],
 )
