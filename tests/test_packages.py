@@ -159,6 +159,19 @@ def test_each_room_of_rlds_knows_only_what_it_needs(room):
                 assert is_tfds or of_recorder or below[0] == own, f"{file} imports {name}"
 
 
+# What `rlds recover` mends, the tasks of LeRobot, and the layouts that `rlds inspect` proposes.
+KNOW_FORMATS = {"inspection.py", "recovering.py", "validating.py"}
+
+
+@pytest.mark.parametrize("package", ["rlds_tools", "rlds_creator"])
+def test_nobody_above_knows_a_format(package):
+    root = Path(importlib.import_module(package).__file__).parent
+    for file in root.rglob("*.py"):
+        known = {name for name in names_imported_by(file) if name.startswith("rlds.formats.")}
+        known = {name for name in known if not name.startswith("rlds.formats.tfds.")}
+        assert not known or (root / file.name == file and file.name in KNOW_FORMATS), file
+
+
 def test_no_modules_need_each_other():
     """Wherever a module imports others, for annotations, too."""
     needed = {}

@@ -11,6 +11,7 @@ import numpy as np
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.input_files import changed
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 
 __all__ = ["ArrayReader", "Kind", "StoredArray"]
 
@@ -145,7 +146,7 @@ class ArrayReader:
             return found.astype(stored.dtype, copy=False)
         items = [item if isinstance(item, bytes) else item.tobytes() for item in found.reshape(-1)]
         texts = [item.decode() for item in items] if stored.kind == "text" else items
-        return np.array([*texts, None], object)[:-1].reshape(found.shape)
+        return objects(texts).reshape(found.shape)
 
     def _read_at(self, path: str, stored: StoredArray, rows: slice) -> np.ndarray:
         assert stored.offset is not None

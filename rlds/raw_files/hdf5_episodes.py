@@ -13,6 +13,7 @@ from rlds.raw_files.hdf5_values import read_attributes, text_or_bytes
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ComputedArray", "EpisodeGroup", "field_of_values"]
@@ -188,7 +189,7 @@ class EpisodeGroup:
         values = self.value(path, rows)
         if values.dtype == object:
             return np.asarray(values)
-        return np.array([*(row.tobytes().rstrip(b"\0") for row in values), None], object)[:-1]
+        return objects(row.tobytes().rstrip(b"\0") for row in values)
 
 
 def field_of_values(value: Any) -> Field:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 
 __all__ = [
     "decode_value",
@@ -134,7 +135,7 @@ def decode_value(encoded: Mapping[str, Any]) -> Any:
         return values.reshape(encoded["shape"])[()]
     if "objects" in encoded:
         items = [decode_value(item) for item in encoded["objects"]]
-        return np.array([*items, None], object)[:-1].reshape(encoded["shape"])
+        return objects(items).reshape(encoded["shape"])
     if "bytes" in encoded:
         return base64.b64decode(encoded["bytes"])
     if "empty" in encoded:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from rlds.raw_files.untrusted import SourceChangedError
+from rlds.raw_files.untrusted import SourceChangedError, check_is_file
 from rlds_ecosystem.files import stores
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Files",
     "changed",
     "check_unchanged",
+    "files_at",
     "natural_order",
     "present",
     "state_of",
@@ -210,6 +211,29 @@ def _removed(path: str | os.PathLike[str]) -> SourceChangedError:
 def present(files: Iterable[epath.Path]) -> list[epath.Path]:
     """Returns the files that there are; of one that is missing, the episode says so."""
     return [file for file in files if file.exists()]
+
+
+def files_at(path: str | os.PathLike[str], is_meant: Callable[[str], object]) -> list[epath.Path]:
+    """Returns a file, or the files in a folder, in the natural order of their names.
+
+    Hidden files and others than those that are meant are left out.
+
+    Args:
+      path: The file or the folder.
+      is_meant: Whether a file is meant, by its name.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+    """
+    place = stores.as_path(path)
+    if place.is_dir():
+        entries = [it for it in stores.list_directory(place) if not it.is_dir]
+        names = [it.name for it in entries if is_meant(it.name) and not it.name.startswith(".")]
+        return [place / name for name in sorted(names, key=natural_order)]
+    if not place.exists():
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
+    check_is_file(place)
+    return [place] if is_meant(str(place.name)) else []
 
 
 def natural_order(name: str) -> tuple[list[int | str], str]:

@@ -25,13 +25,11 @@ __all__ = ["ChangedImages", "EncodedFrames", "with_video"]
 
 def with_video(source: AnySource) -> AnySource:
     """Returns a source, with pixels or files of images if its option `video` asks for them."""
-    about = source.about
-    if about.video == "packets" or not isinstance(source, Source):
+    can = source.can
+    if can.video == "packets" or not isinstance(source, Source):
         return source
     frames = FramesSource(source)
-    if about.video == "frames":
-        return frames
-    return EncodedFrames(frames, about.video, about.quality)
+    return frames if can.video == "frames" else EncodedFrames(frames, can.video, can.quality)
 
 
 class ChangedImages(View):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from rlds.raw_files.untrusted import check_link
 from rlds.sources.registry import formats
+from rlds_ecosystem.files import stores
 
 __all__ = [
     "find_datasets",
+    "find_logs",
     "is_of_datasets",
     "marked_format",
     "marked_formats",
@@ -63,6 +66,36 @@ def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
     for path in below:
         if not os.path.basename(path).startswith((".", "incomplete.")):
             yield from find_datasets(path, depth - 1)
+
+
+def find_logs(path: str | os.PathLike[str]) -> list[str]:
+    """Returns the directories with EnvLogger logs at and below a directory, sorted by path.
+
+    Logs that an edit has kept, `<name>.old` beside `<name>`, are not among them.
+
+    Raises:
+      FileNotFoundError: If the directory does not exist, or holds no log.
+    """
+    directory, mark = stores.as_path(path), formats()["envlogger"].mark
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
+    logs = []
+    for root, _, files in directory.walk():
+        if any(name.startswith(".") for name in root.relative_to(directory).parts):
+            continue  # What belongs to data, and is no part of it.
+        for file in files:
+            check_link(root / file)
+        if mark in files:
+            logs.append(os.fspath(root))
+    logs = sorted(
+        log for log in logs if not (log.endswith(".old") and log.removesuffix(".old") in logs)
+    )
+    if not logs:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} holds no EnvLogger log: there is no {mark} in it, nor "
+            "in a directory below it."
+        )
+    return logs
 
 
 def several_datasets(path: str, datasets: Sequence[tuple[str, str]]) -> str:

@@ -16,6 +16,7 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
 from rlds.sources.signs import Hdf5Signs, Signs
 from rlds.sources.source import AnySource
+from rlds_ecosystem.files import stores
 
 if TYPE_CHECKING:
     pass
@@ -76,9 +77,13 @@ class Format:
           Exception: What the class that reads the format raises.
         """
         from rlds.sources import reading
+
+        source = with_sidecar(reading.made(self.load(), path, **options))
+        if source.can.video == "packets":
+            return source
         from rlds.sources.encoded_frames import with_video
 
-        return with_video(with_sidecar(reading.made(self.load(), path, **options)))
+        return with_video(source)
 
     @property
     def description(self) -> str:
@@ -107,20 +112,18 @@ class Format:
         try:
             if self.hdf5:
                 return signs.has_hdf5(self.hdf5)
-            found = self._look()(path)
+            found = self._look()(stores.as_path(path) if self.look else path)
         except OSError:
             return False
         except Exception as error:
-            if self.look or self.hdf5:
-                if not is_damage(error):
-                    raise
+            is_own = self.look or self.hdf5
+            if is_damage(error) if is_own else isinstance(error, ValueError):
                 return False
-            if isinstance(error, ValueError):
-                return False
-            error.add_note(
-                f"This is a mistake in `recognizes` of {self.target}, the format {self.name!r}: it "
-                "has to return True or False. To do without, pass format=..."
-            )
+            if not is_own and not isinstance(error, ImportError):
+                error.add_note(
+                    f"This is a mistake in `recognizes` of {self.target}, the format "
+                    f"{self.name!r}: it has to return True or False. To do without, pass format=..."
+                )
             raise
         return found == self.name if isinstance(found, str) else bool(found)
 
@@ -138,13 +141,13 @@ def _own(name: str, reader: str, writer: str = "", signs: str = "", **given: Any
         key: tuple(posixpath.join(f"/{name}", each)[1:] for each in text.split())
         for key, text in _STATED.get(name, {}).items()
     }
-    look = folder + given.pop("look", f"{reader.partition(':')[0]}:recognizes")
+    look = given.pop("look", f"{reader.partition(':')[0]}:recognizes")
     return Format(
         name,
         folder + reader,
         writer and f"{folder}export:{writer}",
         tuple(signs.split()) or (("*.h5", "*.hdf5") if "hdf5" in given else ()),
-        look="" if "hdf5" in given else look,
+        look="" if "hdf5" in given else look if look.startswith("rlds.") else folder + look,
         **stated,
         **given,
     )
@@ -199,109 +202,56 @@ _STATED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-_OF_RLU: Any = {"folder": "rlu", "look": "source:product_of", "is_fallback": True}
-_RLU = "*-of-[0-9]* *.tfrecord*"
-_BAG = "*.bag *.db3 *.mcap *.zstd metadata.yaml"
-_ZARR = "*.zarr.zip .zgroup .zarray zarr.json"
-_D4RL = "observations actions rewards:{} terminals:{} !episode_terminals"
-_D3RLPY = (
-    "columns num_episodes version",
-    "observations actions rewards terminals episode_terminals",
+# What HDF5 files have: one for each episode, for all, with one row of arrays for each step.
+_ALOHA = Hdf5Signs(("action observations/qpos",), "episode_[0-9]*", math.inf)
+_ROBOMIMIC = Hdf5Signs(("data/*/actions",), most=math.inf)
+_MANISKILL = Hdf5Signs(("traj_#/actions",), most=1)
+_ARRAYS = "observations actions rewards{} terminals{} {}episode_terminals"
+_D3RLPY = Hdf5Signs(("columns num_episodes version", _ARRAYS.format("", "", "")))
+# Published files have rewards or terminals in a column, but not both.
+_D4RL = Hdf5Signs(
+    tuple(_ARRAYS.format(*n, "!") for n in ((":1", ":1"), (":1", ":2"), (":2", ":1")))
 )
-_LOG = "metadata.riegeli"
+_PYBULLET = Hdf5Signs((_ARRAYS.format(":2", ":2", "!"),))
+_MINARI, _ZARR = "metadata.json *-v[0-9]*", "*.zarr.zip .zgroup .zarray zarr.json"
+_RECORDS = "*-of-[0-9]* *.tfrecord*"
+_LOG, _BAG = "metadata.riegeli", "*.bag *.db3 *.mcap *.zstd metadata.yaml"
+_IN_LOGS: Any = {"folder": "logs", "look": "rlds.sources.finding:find_logs", "mark": _LOG}
+_IN_BAGS: Any = {"folder": "bags", "is_fallback": True}
+_IN_CHECKPOINTS: Any = {"look": "checkpoints:find_directories"}
+_IN_CREATOR: Any = {"folder": "google_creator", "look": "source:pickles_in"}
+_IN_RLU: Any = {"folder": "rlu", "look": "source:product_of", "is_fallback": True}
+_RLU = "atari atari_transitions bsuite control_suite control_suite_windows dmlab locomotion "
+_RLU += "locomotion_windows rwrl"
 _FORMATS = (
-    _own(
-        "envlogger",
-        "EnvLoggerSource",
-        "EnvLoggerExport",
-        _LOG,
-        folder="logs",
-        look="recorded_logs:find_logs",
-        mark=_LOG,
-    ),
+    _own("envlogger", "EnvLoggerSource", "EnvLoggerExport", _LOG, **_IN_LOGS),
     _own("tfds", "FolderSource", "TfdsExport", "features.json", mark="dataset_info.json"),
-    _own(
-        "minari",
-        "MinariSource",
-        "MinariExport",
-        "metadata.json *-v[0-9]*",
-        mark="data/metadata.json",
-    ),
+    _own("minari", "MinariSource", "MinariExport", _MINARI, mark="data/metadata.json"),
     _own("lerobot", "LeRobotSource", "LeRobotExport", "info.json", mark="meta/info.json"),
-    _own(
-        "aloha",
-        "AlohaSource",
-        "AlohaExport",
-        hdf5=Hdf5Signs(("action observations/qpos",), "episode_[0-9]*", math.inf),
-    ),
+    _own("aloha", "AlohaSource", "AlohaExport", hdf5=_ALOHA),
     _own("webdataset", "WebdatasetSource", "WebdatasetExport", "*.tar", is_fallback=True),
-    _own("calvin", "CalvinSource", signs="*.npz"),
+    _own("calvin", "CalvinSource", signs="*.npz", look="source:find_splits"),
     _own("zarr", "ZarrSource", "ZarrExport", _ZARR, folder="zarr_buffers"),
-    _own(
-        "robomimic",
-        "RobomimicSource",
-        "RobomimicExport",
-        hdf5=Hdf5Signs(("data/*/actions",), most=math.inf),
-    ),
-    _own(
-        "maniskill",
-        "ManiSkillSource",
-        "ManiSkillExport",
-        hdf5=Hdf5Signs(("traj_#/actions",), most=1),
-    ),
+    _own("robomimic", "RobomimicSource", "RobomimicExport", hdf5=_ROBOMIMIC),
+    _own("maniskill", "ManiSkillSource", "ManiSkillExport", hdf5=_MANISKILL),
     _own("robomind", "RoboMindSource", signs="trajectory.hdf5"),
     _own("droid", "DroidSource", signs="trajectory.h5"),
     _own("agibot", "AgiBotSource", signs="proprio_stats"),
-    _own(
-        "mcap",
-        "McapSource",
-        "McapExport",
-        "*.mcap*",
-        folder="bags",
-        look="recordings:is_mcap",
-        is_fallback=True,
-    ),
-    _own(
-        "rosbag",
-        "RosbagSource",
-        signs=_BAG,
-        folder="bags",
-        look="recordings:is_rosbag",
-        is_fallback=True,
-    ),
+    _own("mcap", "McapSource", "McapExport", "*.mcap*", look="recordings:is_mcap", **_IN_BAGS),
+    _own("rosbag", "RosbagSource", signs=_BAG, look="recordings:is_rosbag", **_IN_BAGS),
     _own("npz", "NpzSource", signs="*.npz", is_fallback=True),
     _own("layout", "LayoutSource", signs="rlds_layout.yaml"),
     _own("ogbench", "OGBenchSource", signs="*.npz"),
     _own("sb3", "Sb3Source", signs="*.pkl"),
-    _own("d3rlpy", "D3rlpySource", "D3rlpyExport", hdf5=Hdf5Signs(_D3RLPY)),
+    _own("d3rlpy", "D3rlpySource", "D3rlpyExport", hdf5=_D3RLPY),
     _own("imitation", "ImitationSource", signs="state.json"),
-    _own(
-        "d4rl",
-        "D4rlSource",
-        "D4rlExport",  # Published files have either in a column, but not both.
-        hdf5=Hdf5Signs((_D4RL.format(1, 1), _D4RL.format(1, 2), _D4RL.format(2, 1))),
-    ),
-    _own(
-        "d4rl_pybullet",
-        "pybullet:D4rlPybulletSource",
-        folder="d4rl",
-        hdf5=Hdf5Signs((_D4RL.format(2, 2),)),
-    ),
-    _own("atari_dqn_replay", "AtariDqnReplaySource", signs="*.gz"),
-    _own("rlds_creator", "RldsCreatorSource", signs="*.pkl *.zip", folder="google_creator"),
+    _own("d4rl", "D4rlSource", "D4rlExport", hdf5=_D4RL),
+    _own("d4rl_pybullet", "pybullet:D4rlPybulletSource", folder="d4rl", hdf5=_PYBULLET),
+    _own("atari_dqn_replay", "AtariDqnReplaySource", signs="*.gz", **_IN_CHECKPOINTS),
+    _own("rlds_creator", "RldsCreatorSource", signs="*.pkl *.zip", **_IN_CREATOR),
     *(
-        _own(f"rlu_{module}", f"{module}:{reader}", signs=_RLU, **_OF_RLU)
-        for module, reader in {
-            "atari": "RluAtariSource",
-            "atari_transitions": "RluAtariTransitionsSource",
-            "bsuite": "RluBsuiteSource",
-            "control_suite": "RluControlSuiteSource",
-            "control_suite_windows": "RluControlSuiteWindowsSource",
-            "dmlab": "RluDmlabSource",
-            "locomotion": "RluLocomotionSource",
-            "locomotion_windows": "RluLocomotionWindowsSource",
-            "rwrl": "RluRwrlSource",
-        }.items()
+        _own(f"rlu_{m}", f"{m}:Rlu{m.title().replace('_', '')}Source", signs=_RECORDS, **_IN_RLU)
+        for m in _RLU.split()
     ),
 )
 

@@ -167,6 +167,8 @@ class RestoredSource(Source):
         files = there.image_files
         return Can(
             lengths=self.kept.outlines,
+            video=there.video,
+            quality=there.quality,
             faults=there.faults,
             origin=self._origin,
             shards=there.shards,

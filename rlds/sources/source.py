@@ -313,10 +313,6 @@ class About:
       finite: The paths of fields of steps that must be neither NaN nor infinite.
       images_as_png: Whether a TFDS dataset stores uint8 arrays of shape
         `(height, width, 1 | 3 | 4)` as PNG files.
-      video: How `rlds.sources.open` gives the video of episodes: as "packets", in fields of the
-        episodes, or as "frames", in those of the steps; see `rlds.video`. Where the source offers
-        it, as "png" or "jpeg" files in those of the steps.
-      quality: The quality of such JPEG files.
     """
 
     description: str = ""
@@ -328,8 +324,6 @@ class About:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     finite: Sequence[str] = ()
     images_as_png: bool = True
-    video: Literal["packets", "frames", "png", "jpeg"] = "packets"
-    quality: int = 95
 
     def replace(self, **changes: Any) -> About:
         """Returns the same with other attributes."""
@@ -397,6 +391,10 @@ class Can:
     Attributes:
       lengths: Takes a split. Returns how long its episodes are, without reading them.
       reads_rows: Whether `read` reads some of the rows if it is asked for them.
+      video: How `rlds.sources.open` gives the video of episodes: as "packets", in fields of the
+        episodes, or as "frames", in those of the steps; see `rlds.video`. Where the source offers
+        it, as "png" or "jpeg" files in those of the steps.
+      quality: The quality of such JPEG files.
       totals: Takes a split. Returns the sums that the `counts` of its episodes have to have. They
         are counted in the raw data by other means, such as the length of an array.
       faults: Takes a split. Yields the errors in its files that reading its episodes does not show.
@@ -418,6 +416,8 @@ class Can:
 
     lengths: Callable[[str], Lengths | None] | None = None
     reads_rows: bool = False
+    video: Literal["packets", "frames", "png", "jpeg"] = "packets"
+    quality: int = 95
     totals: Callable[[str], Mapping[str, int]] | None = None
     faults: Callable[[str], Iterator[SourceError]] | None = None
     origin: Callable[[str, int], Origin | None] | None = None

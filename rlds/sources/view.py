@@ -297,6 +297,8 @@ class View(Source):
         return Can(
             lengths=self._lengths if all(can.lengths for can in of) else None,
             reads_rows=all(can.reads_rows for can in of),
+            video=first.video,
+            quality=first.quality,
             totals=first.totals if self.has_all else None,
             faults=self._faults if any(can.faults for can in of) else None,
             origin=self._origin if has_rows and all(can.origin for can in of) else None,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from rlds_creator.command_line.serving import serving_options
 from rlds_ecosystem import import_extra
 from rlds_tools.command_line.printing import invocation
 
@@ -38,28 +39,6 @@ def _interpreters(
 @click.command(epilog=EXAMPLES)
 @click.argument("directory", metavar="[DIRECTORY]", default="recordings")
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    metavar="N",
-    help="Port to serve on; 0 for any free port.",
-)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to serve on. On an address that other machines can reach, such as "
-    "0.0.0.0, people need an invitation; the first start prints one for you.",
-)
-@click.option(
-    "--open/--no-open",
-    "opens",
-    default=None,
-    help="Open the page in a browser. Default: if there is a screen.",
-)
-@click.option(
     "--database",
     metavar="URL",
     default="",
@@ -84,22 +63,19 @@ def _interpreters(
     help="Maximum number of people who play at the same time.",
 )
 @click.option(
-    "--allowed-host",
-    "allowed_hosts",
-    metavar="NAME",
-    multiple=True,
-    help="Additional host name of this machine for browsers. Invitations use the first one. "
-    "Repeatable.",
-)
-@click.option(
     "--behind-proxy",
     is_flag=True,
     help="Serve behind an HTTPS proxy on this machine.",
 )
 @click.option("--login", is_flag=True, help="Require invitations also on this machine's address.")
 @click.option("--invite", is_flag=True, help="Print an invitation for another owner.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the address.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the log of the server, and tracebacks.")
+@serving_options(
+    port=8000,
+    host="On an address that other machines can reach, such as 0.0.0.0, people need an "
+    "invitation; the first start prints one for you.",
+    allowed_host="Invitations use the first one. ",
+    verbose="the log of the server",
+)
 def command(
     directory: str,
     port: int,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from rlds_creator.command_line.serving import serving_options
 from rlds_ecosystem import import_extra
 from rlds_tools.command_line.printing import invocation, where_option
 
@@ -38,36 +39,13 @@ def _login_name() -> str:
 )
 @click.option("--read-only", is_flag=True, help="Disable labeling in the page.")
 @click.option("--format", help="Format of the data, if it is not recognized.")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to serve on. With 0.0.0.0, other people in the network can open the "
-    "printed link. Its token gives access; do not publish it.",
+@serving_options(
+    port=0,
+    host="With 0.0.0.0, other people in the network can open the printed link. Its token gives "
+    "access; do not publish it.",
+    allowed_host="",
+    verbose="messages of libraries",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    metavar="N",
-    help="Port to serve on. Default: any free port.",
-)
-@click.option(
-    "--allowed-host",
-    "allowed_hosts",
-    metavar="NAME",
-    multiple=True,
-    help="Additional host name of this machine for browsers. Repeatable.",
-)
-@click.option(
-    "--open/--no-open",
-    "opens",
-    default=None,
-    help="Open the page in a browser. Default: if there is a screen.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only the address.")
-@click.option("-v", "--verbose", is_flag=True, help="Show messages of libraries, and tracebacks.")
 def command(
     paths: Sequence[str],
     episode: int | None,

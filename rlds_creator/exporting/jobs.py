@@ -66,6 +66,7 @@ class ExportJob:
 
     Attributes:
       progress: How much is done, from 0 to 1.
+      is_running: Whether its turn has come.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ExportJob:
         directories: Sequence[str | os.PathLike[str]],
         output: str | os.PathLike[str],
     ) -> None:
-        self.progress = 0.0
+        self.progress, self.is_running = 0.0, False
         self._output = Path(output)
         self._task: asyncio.Task[Download] | None = None
         wanted = msgspec.to_builtins(request)
@@ -120,6 +121,7 @@ class ExportJob:
         turn: asyncio.Semaphore | None,
     ) -> Download:
         async with turn or contextlib.nullcontext():
+            self.is_running = True
             try:
                 self._output.mkdir(parents=True, exist_ok=True)
                 async with _process(self._job) as messages:

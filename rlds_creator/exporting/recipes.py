@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.editing import Drop, Operation
+from rlds.editing import Operation
 from rlds.editing.drafts import Draft
-from rlds.formats.logs.source import EnvLoggerSource
-from rlds.sources import Episodes
+from rlds.sources import Episodes, formats
 from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode
 from rlds.sources.view import View
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
@@ -121,9 +120,7 @@ class Recipe:
         """
         source = _Annotated(self, progress)
         draft = Draft(Episodes(source, "train", format="envlogger"), "recordings")
-        internal = [] if self.keep_internal else [*{*STEP_FIELDS} & {*source.fields.steps}]
-        for operation in (_EndAt(self.lengths), *(Drop(f"steps/{name}") for name in internal)):
-            operation.apply(draft)
+        _EndAt(self.lengths).apply(draft)
         return Episodes(draft.view(), "all", format="envlogger")
 
 
@@ -137,8 +134,9 @@ def _reason(recording: RecordedEpisode, length: int) -> str:
 def _total_reward(recording: RecordedEpisode, length: int) -> float:
     """The sum of the rewards that an episode keeps."""
     recorded = recording.metadata.get("total_reward")
-    is_whole = length == recording.num_steps and recorded is not None
-    return float(recorded) if is_whole else recording.total_reward(length)
+    if recorded is None or length < recording.num_steps:
+        return recording.total_reward(length)
+    return float(recorded)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +160,10 @@ class _Annotated(View):
     """Recordings with their tags and facts as fields; their keys are their identifiers."""
 
     def __init__(self, recipe: Recipe, progress: Callable[[float], None]) -> None:
-        super().__init__(EnvLoggerSource([each.directory for each in recipe.recordings]))
+        logs: Any = formats()["envlogger"].load()
+        leave_out = () if recipe.keep_internal else STEP_FIELDS
+        directories = [each.directory for each in recipe.recordings]
+        super().__init__(logs(directories, leave_out=leave_out))
         self._recipe, self._progress, self._read = recipe, progress, 0
         self._facts = recipe.facts()
         # All facts are known now.

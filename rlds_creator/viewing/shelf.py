@@ -22,12 +22,12 @@ from typing_extensions import override
 
 import envlogger
 from rlds import sources
-from rlds.formats.logs.recorded_logs import find_logs
 from rlds.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import label_rows, reading
 from rlds.sources.episode_table import EpisodeTable, has_table, key_of, table_row
+from rlds.sources.finding import find_logs
 from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_columns import (

@@ -185,7 +185,7 @@ class Player:
         with _environment_code():
             self._specs = spec_codec.encode_environment_specs(self._playable.environment)
             self._observation_spec = self._playable.environment.observation_spec()
-            self._details = {**_names_of_actions(self._playable), **self._playable.metadata()}
+            self._details = {**names_of_actions(self._playable), **self._playable.metadata()}
         self._video = self._checked_video()
         self._begin_episode(start.get("number", 0))
 
@@ -642,7 +642,7 @@ def _recording() -> Iterator[None]:
         raise _FailedError(message, e) from e
 
 
-def _names_of_actions(playable: Playable) -> dict[str, Any]:
+def names_of_actions(playable: Playable) -> dict[str, Any]:
     """What actions are called that are one of several, for those who look at the recording."""
     spec = playable.environment.action_spec()
     has_names = type(playable).describe is not Playable.describe

@@ -188,7 +188,10 @@ def take_place(target: Path, place: Path, *, keep_old: bool) -> None:
         return
     journal = journal_of(target)
     content = {"new": os.stat(draft).st_ino, "keep_old": keep_old}
-    (place / journal.name).write_text(json.dumps(content))
+    try:
+        (place / journal.name).write_text(json.dumps(content))
+    except OSError as error:  # A full disk does not say which file it has no room for.
+        raise OSError(error.errno, error.strerror, os.fspath(target)) from error
     sync(place / journal.name)
     os.replace(place / journal.name, journal)
     sync(target.parent)

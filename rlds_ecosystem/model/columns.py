@@ -7,7 +7,7 @@ object. `None` gives object arrays of `None`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "map_columns",
     "missing",
     "numbered",
+    "objects",
     "shifted",
     "stack_partial",
     "stack_values",
@@ -228,6 +229,11 @@ def fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     return len(shape) == len(expected) and all(
         size == wanted or wanted is None for size, wanted in zip(shape, expected)
     )
+
+
+def objects(values: Iterable[Any]) -> np.ndarray:
+    """Returns an array of objects, also of values that NumPy would make a matrix of."""
+    return np.array([*values, None], object)[:-1]
 
 
 def first_row(columns: Any) -> Any:

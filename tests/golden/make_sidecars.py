@@ -1,8 +1,8 @@
-"""Makes the golden sidecars, with the release 1.0 of this project: a protobuf for each episode.
+"""Makes the golden sidecars of version 1, with this project at c896e75e: a protobuf per episode.
 
     python make_sidecars.py DIRECTORY
 
-The files in `sidecars_1_0/` came out of this and stay as they are: this project must read them for
+The files in `sidecars_1/` came out of this and stay as they are: this project must read them for
 ever.
 """
 

@@ -18,16 +18,18 @@ import raw_d4rl
 import tensorflow_datasets as tfds
 
 import rlds.labels
+import rlds.sources
 import rlds_tools
 import tfds_builders
 from rlds import sources
-from rlds.formats.d4rl.source import D4rlSource
 from rlds.sources.digests import text_of
 from rlds.sources.episode_fields import as_converted
 from rlds_tools import converting
 from rlds_tools.command_line import commands
 from rlds_tools.converting import builders
 from tfds_builders import quiet
+
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 NAME = "halfcheetah_medium_replay-v1"
 

@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 
 import tfds_files
+from rlds.feeds import _core, _pure
+
+hot, pure = _core, _pure  # The hot functions, as they run and in plain Python.
 
 
 def _tensor(dtype: Any, *shape: int, encoding: str = "none") -> tfds_files.Tensor:

@@ -21,6 +21,7 @@ from riegeli_internals import (
     ChunkHeader,
     CompressionType,
     Compressor,
+    compiled_core,
     core,
     encode_block_header,
     has_buffer,
@@ -428,7 +429,7 @@ def _exactly(data: bytes | memoryview) -> "array[int]":
 
 def compare_twins(data: bytes) -> None:
     """Does the same in the compiled core and in plain Python."""
-    from riegeli import _compiled
+    _compiled = compiled_core()
 
     choices = Choices(data)
     parts, num_records, size = _transposed_parts(choices)
@@ -469,7 +470,7 @@ def compare_twins(data: bytes) -> None:
 
 
 def _compare_block_headers(choices: Choices) -> None:
-    from riegeli import _compiled
+    _compiled = compiled_core()
 
     begin = choices.pick((0, 1, 64, 65511, BLOCK_SIZE - choices.below(50)))
     pieces = [choices.some_bytes(), memoryview(choices.some_bytes()), choices.take(50)]

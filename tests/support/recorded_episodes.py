@@ -85,6 +85,7 @@ def write_episode(
     annotations: dict[str, Any] | bytes | None = None,
     study: dict[str, str] | None = None,
     environment: dict[str, str] | None = None,
+    is_closed: bool = True,
 ) -> Path:
     """Writes the directory of an episode: its log, and `annotations.json`.
 
@@ -102,6 +103,7 @@ def write_episode(
       annotations: Other annotations, or the bytes of the file.
       study: Another study.
       environment: Another environment.
+      is_closed: Whether it has the metadata that is known when it is over.
     """
     study, environment = study or STUDY, environment or ENVIRONMENT
     described = {
@@ -126,6 +128,9 @@ def write_episode(
         "started": started,
         "gaps": "[]",
     }
+    if not is_closed:
+        for name in ("num_steps", "total_reward", "reason", "gaps"):
+            del metadata[name]
     with RiegeliBackendWriter(directory, metadata={"environment_specs": described}) as writer:
         with writer.episode(metadata) as record_step:
             for step in steps:

@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from riegeli import _core, _pure
 from riegeli._files import SeekableSource
@@ -34,6 +35,13 @@ MAX_NESTING, has_buffer, has_subtype = machine.MAX_NESTING, machine.has_buffer, 
 highway_hash64, read_varint, read_varints = core.highway_hash64, pure.read_varint, pure.read_varints
 ChunkReader, scope_of = _chunk_reader.ChunkReader, _field_projection.scope_of
 UNCOMPRESSED = Compressor(CompressionType.NONE)
+
+
+def compiled_core() -> Any:
+    """The compiled twins of `pure`."""
+    from riegeli import _compiled
+
+    return _compiled
 
 
 def file_with(*chunks: Chunk) -> io.BytesIO:

@@ -7,9 +7,12 @@ import gcs_server
 import pytest
 from etils.epath import gpath
 
+from rlds_ecosystem.files.stores import _clients, _paths
+
 # Read when gcsfs is imported: without it, it asks Google what kind of bucket it is.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
+clients, paths = _clients, _paths
 CLIENTS = ("tensorflow", "gcsfs", "s3fs")
 
 

@@ -33,6 +33,7 @@ from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
 from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import root_of
 
@@ -201,7 +202,7 @@ class AgiBotSource(Hdf5EpisodesSource):
     @property
     @override
     def can(self) -> Can:
-        return dataclasses.replace(super().can, faults=self._faults)
+        return dataclasses.replace(super().can, faults=self._faults, video=self._video)
 
     def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes have no instruction and no annotations."""
@@ -222,7 +223,6 @@ class AgiBotSource(Hdf5EpisodesSource):
             metadata={METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": self._cameras}},
             options={"tasks": self._tasks, "fill": self._fill, "video": self._video},
             aliases=self.table.aliases,
-            video=self._video,
         )
 
     @override
@@ -343,7 +343,7 @@ class _Proprio(EpisodeGroup):
             check_is_file(file)
             with source_errors(file, field=path):
                 files.append(file.read_bytes())
-        return np.array([*files, None], object)[:-1]
+        return objects(files)
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:
         """Returns an error about an array, or an image."""
@@ -374,7 +374,7 @@ def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
 
 
 def _texts(values: Sequence[Any]) -> np.ndarray:
-    return np.array([*("" if value is None else str(value) for value in values), None], object)[:-1]
+    return objects("" if value is None else str(value) for value in values)
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:

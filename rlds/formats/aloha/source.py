@@ -35,9 +35,9 @@ from rlds.formats.hdf5_source import (
 )
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
-from rlds.raw_files.input_files import natural_order, present
+from rlds.raw_files.input_files import files_at, present
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import About, Can, SourceError, require_files
+from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.files import stores
 
 __all__ = ["INSTRUCTION", "METADATA_KEY", "TABLE", "AlohaSource"]
@@ -192,8 +192,4 @@ def _with_joints(names: tuple[str, ...]) -> Hdf5Table:
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
     """Returns the files of the episodes, by number."""
-    place = stores.as_path(path)
-    if not place.is_dir():
-        return require_files(path) if _FILE.fullmatch(str(place.name)) else []
-    names = [entry.name for entry in stores.list_directory(place) if _FILE.fullmatch(entry.name)]
-    return [place / name for name in sorted(names, key=natural_order)]
+    return files_at(path, _FILE.fullmatch)

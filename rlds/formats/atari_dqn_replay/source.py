@@ -54,7 +54,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource", "recognizes"]
+__all__ = ["BUCKET", "GAMES", "REPLAY_LOGS", "AtariDqnReplaySource"]
 
 _CITATION = """@inproceedings{agarwal2020optimistic,
   title = {An Optimistic Perspective on Offline Reinforcement Learning},
@@ -216,8 +216,3 @@ def _check_same_kind(checkpoints: Sequence[Checkpoint]) -> None:
                     f"shape {first.shape[1:]} in {first.label}",
                     file=array.label,
                 )
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    return bool(find_directories(stores.as_path(path)))

@@ -38,6 +38,7 @@ from rlds.sources.source import (
     DERIVED_DISCOUNT,
     FACTS,
     About,
+    Can,
     Fields,
     Origin,
     Source,
@@ -210,14 +211,18 @@ class BagSource(Source):
             },
         }
 
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(video=self._video, quality=self._quality)
+
     @functools.cached_property
     @override
     def about(self) -> About:
-        how: dict[str, Any] = {"video": self._video, "quality": self._quality}
         if self._stored:
             said = self._stored.sidecar.metadata
             facts: dict[str, Any] = {name: str(said.get(name, "")) for name in FACTS}
-            return About(**facts, metadata=dict(said.get("metadata", {})), **how)
+            return About(**facts, metadata=dict(said.get("metadata", {})))
         topics = {
             topic: {"type": seen.channel.type, "encoding": seen.channel.encoding}
             for topic, seen in sorted(self._overview.topics.items())
@@ -236,7 +241,6 @@ class BagSource(Source):
             description=f"Steps of {what} of a robot.",
             metadata={self.family: metadata},
             options={"bag_config": config, "damaged_chunks": damaged},
-            **how,
         )
 
     @override

@@ -18,6 +18,7 @@ from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.video.encoding import clip_of
 from rlds.video.fields import clip_values
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import BGR, Field
 
 __all__ = ["EPISODE_ATTACHMENT", "RATE", "RLDS_RECORD", "StoredEpisodes", "sidecar_in"]
@@ -129,7 +130,7 @@ def _column(rows: Mapping[int, Any], field: Field) -> Any:
         raise ValueError(f"{len(rows)} messages, but their numbers have gaps")
     values = [rows[number] for number in range(len(rows))]
     if field.is_text or (values and isinstance(values[0], bytes)):
-        return np.array([*values, None], object)[:-1]
+        return objects(values)
     if not values:
         return np.zeros((0, *map(int, field.shape)), field.column_dtype)  # type: ignore[arg-type]
     return np.stack(values).astype(field.column_dtype, copy=False)

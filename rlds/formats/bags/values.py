@@ -14,6 +14,7 @@ from rlds.formats.bags.config import FieldOf
 from rlds.formats.bags.messages import Channel
 from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.png_images import is_png, png_shape
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from tfds_files import Image, decode_image
 
@@ -144,7 +145,7 @@ def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
 def _texts(found: Any, shape: tuple[int]) -> np.ndarray:
     if len(found) != shape[0]:
         raise ValueError(f"{len(found)} texts, expected {shape[0]} as in the first message")
-    return np.array([*map(str, found), None], object)[:-1]
+    return objects(map(str, found))
 
 
 # --- Numbers

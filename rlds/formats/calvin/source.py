@@ -41,11 +41,11 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.columns import objects, step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["CalvinSource", "recognizes"]
+__all__ = ["CalvinSource", "find_splits"]
 
 _SPLITS = ("training", "validation")
 _ENDS = "ep_start_end_ids.npy"
@@ -114,7 +114,7 @@ class CalvinSource(Source):
         if action not in _ACTIONS:
             raise ValueError(f"action: got {action!r}, expected one of {_ACTIONS}")
         self._action, self._annotations = action, annotations
-        found = _find_splits(path)
+        found = find_splits(path)
         if not found:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_ENDS}, in it or in {_SPLITS}.")
         self._splits = {name: _Split(directory, annotations) for name, directory in found.items()}
@@ -410,8 +410,8 @@ def _annotations_of(
     columns = {
         "begin": bounds[:, 0],
         "end": bounds[:, 1] + 1,
-        "text": np.array([*map(str, texts), None], object)[:-1],
-        "task": np.array([*map(str, tasks), None], object)[:-1],
+        "text": objects(map(str, texts)),
+        "task": objects(map(str, tasks)),
     }
     if embeddings is not None:
         values = np.asarray(embeddings, np.float32)
@@ -422,7 +422,7 @@ def _annotations_of(
     return columns
 
 
-def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
+def find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     """Returns the folders of splits by name."""
     place = stores.as_path(path)
     if is_there(place / _ENDS):
@@ -433,8 +433,3 @@ def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
 
 def _shapes_of(step: NpzFile) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     return {name: (array.dtype, array.shape) for name, array in step.arrays.items()}
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    return bool(_find_splits(path))

@@ -59,8 +59,6 @@ FIELDS = {
 SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
 # What each file has, of D4RL and of d4rl-pybullet.
 _REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
-# d3rlpy 1 has arrays of the same names, and this one.
-_EPISODE_TERMINALS = "episode_terminals"
 # Windows into the arrays, which D4RL has for files that are too large to load.
 _VIRTUAL = "virtual"
 # Under this name, the metadata of a dataset has what a file has beside its rows.

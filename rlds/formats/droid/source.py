@@ -10,6 +10,7 @@ metadata says them: `wrist`, `ext1`, `ext2`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -25,7 +26,7 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
-from rlds.sources.source import About, SourceError
+from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
@@ -174,6 +175,11 @@ class DroidSource(Hdf5EpisodesSource):
 
     # --- See `Source`.
 
+    @property
+    @override
+    def can(self) -> Can:
+        return dataclasses.replace(super().can, video=self._video)
+
     @functools.cached_property
     @override
     def about(self) -> About:
@@ -185,7 +191,6 @@ class DroidSource(Hdf5EpisodesSource):
             metadata={METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": cameras}},
             options={"video": self._video},
             aliases=self.table.aliases,
-            video=self._video,
         )
 
     @override

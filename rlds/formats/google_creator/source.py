@@ -55,7 +55,7 @@ from rlds_ecosystem.model.columns import stack_values
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.json_values import to_json
 
-__all__ = ["RldsCreatorSource", "recognizes"]
+__all__ = ["RldsCreatorSource", "pickles_in"]
 
 _SPECS = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
 _TAG = "tag:"
@@ -113,7 +113,7 @@ class RldsCreatorSource(Source):
         self._end_tags = tuple(tags)
         self._strip = strip_internal_metadata
         self._json_fields = tuple(json_fields)
-        self._names = _pickles_in(self._path)
+        self._names = pickles_in(self._path)
         with source_errors(self._path / self._names[0]):
             first = self._load(self._names[0])
             steps, metadata = self._columns(first, self._names[0])
@@ -327,7 +327,7 @@ def _is_zip(path: epath.Path) -> bool:
     return not path.is_dir()
 
 
-def _pickles_in(path: epath.Path) -> list[str]:
+def pickles_in(path: epath.Path) -> list[str]:
     """Returns the names of the pickles of a download, by number."""
     if not path.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
@@ -424,8 +424,3 @@ def _channels(image: Any, file: epath.Path, row: int) -> int:
         return (*jpeg_shape(image), 1)[2]
     except ValueError as error:
         raise SourceError(str(error), file=file, row=row, field=_IMAGE) from error
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    return bool(_pickles_in(stores.as_path(path)))

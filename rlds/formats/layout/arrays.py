@@ -29,6 +29,7 @@ from rlds.raw_files.untrusted import (
 )
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["KINDS", "Arrays", "FileArray", "files_in", "groups_in", "is_image", "open_arrays"]
@@ -209,7 +210,7 @@ def _parse(path: str, name: str, texts: list[str]) -> np.ndarray:
                 return np.array([dtype(text) for text in plain], dtype)
     if given and given <= _BOOLS.keys():
         return np.array([_BOOLS[text] for text in plain])
-    return np.array([*texts, None], object)[:-1]
+    return objects(texts)
 
 
 def _parquet(path: str) -> dict[str, FileArray]:
@@ -267,7 +268,7 @@ def _images(paths: list[str]) -> FileArray:
         for path in paths[begin:end]:
             check_is_file(path)
         files = [stores.as_path(path).read_bytes() for path in paths[begin:end]]
-        return np.array([*files, None], object)[:-1]
+        return objects(files)
 
     def field() -> Field:
         with source_errors(paths[0]):

@@ -262,6 +262,8 @@ class LeRobotSource(Source):
     @override
     def can(self) -> Can:
         return Can(
+            video=self._video,
+            quality=self._quality,
             lengths=self._lengths,
             reads_rows=True,
             totals=self._totals,
@@ -356,8 +358,6 @@ class LeRobotSource(Source):
             metadata={METADATA_KEY: said},
             options=self._options,
             aliases={"length": rlds.STEPS, **aliases},
-            video=self._video,
-            quality=self._quality,
         )
 
     def inputs(self) -> Sequence[epath.Path]:

@@ -113,7 +113,12 @@ class EnvLoggerExport(Export):
             log.close()
 
     def _copies(self, place: Place) -> bool:
-        return self._log is not None and isinstance(place.source, EnvLoggerSource)
+        log = place.source
+        return (
+            self._log is not None
+            and isinstance(log, EnvLoggerSource)
+            and log.is_copied(place.split)
+        )
 
     @override
     def stored_digest(self, place: Place) -> int:

@@ -13,9 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 import envlogger
-from envlogger.backends.riegeli_files.layout import METADATA_FILE
-from rlds.raw_files.untrusted import check_link
-from rlds_ecosystem.files import stores
+from rlds.sources.finding import find_logs
 from rlds_ecosystem.files.forking import begin_anew_in_forks
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
@@ -25,36 +23,6 @@ _MAX_OPEN_LOGS = 16
 
 LogSource: TypeAlias = str | os.PathLike[str] | envlogger.Reader
 Logs: TypeAlias = LogSource | Sequence[LogSource] | Mapping[str, LogSource | Sequence[LogSource]]
-
-
-def find_logs(path: str | os.PathLike[str]) -> list[str]:
-    """Returns the directories with EnvLogger logs at and below a directory, sorted by path.
-
-    Logs that an edit has kept, `<name>.old` beside `<name>`, are not among them.
-
-    Raises:
-      FileNotFoundError: If the directory does not exist, or holds no log.
-    """
-    directory = stores.as_path(path)
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
-    logs = []
-    for root, _, files in directory.walk():
-        if any(name.startswith(".") for name in root.relative_to(directory).parts):
-            continue  # What belongs to data, and is no part of it.
-        for file in files:
-            check_link(root / file)
-        if METADATA_FILE in files:
-            logs.append(os.fspath(root))
-    logs = sorted(
-        log for log in logs if not (log.endswith(".old") and log.removesuffix(".old") in logs)
-    )
-    if not logs:
-        raise FileNotFoundError(
-            f"{os.fspath(path)!r} holds no EnvLogger log: there is no {METADATA_FILE} in it, nor "
-            "in a directory below it."
-        )
-    return logs
 
 
 @dataclasses.dataclass(eq=False)

@@ -142,6 +142,7 @@ class EnvLoggerSource(Source):
       video: Whether fields that were recorded as video stay "packets", in a clip of the episode,
         see `rlds.video`; or `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
       quality: Of such JPEG files, from 1 to 100.
+      leave_out: Names of custom data that is left out, which logs may have or not.
       float64: Whether the float64 of steps is kept ("bytes", as in `tfds_builders.convert`), or
         rounded to "float32". That reads logs in which only some episodes hold float64.
 
@@ -163,9 +164,10 @@ class EnvLoggerSource(Source):
         video: Literal["packets", "frames", "png", "jpeg"] = "packets",
         quality: int = 95,
         float64: Literal["bytes", "float32"] = "bytes",
+        leave_out: Sequence[str] = (),
     ) -> None:
         self._shown, self._quality = video, quality
-        self._rounds = float64 == "float32"
+        self._rounds, self._left_out = float64 == "float32", {*leave_out}
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
         self.splits = list(self._logs)
@@ -266,7 +268,7 @@ class EnvLoggerSource(Source):
         found = {
             name: fields_from_spec(spec, name)
             for name, spec in specs.items()
-            if name not in rlds.STEP_FLAGS
+            if name not in rlds.STEP_FLAGS and name not in self._left_out
         }
         fields = {name: field for name, field in found.items() if field is not None}
         return map_named_leaves(self._rounded, fields) if self._rounds else fields
@@ -322,16 +324,17 @@ class EnvLoggerSource(Source):
             options={
                 "episode_metadata_defaults": repr(self._defaults),
                 **({"float64": "float32"} if self._rounds else {}),
+                **({"leave_out": sorted(self._left_out)} if self._left_out else {}),
                 "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
             },
-            video=self._shown,
-            quality=self._quality,
         )
 
     @property
     @override
     def can(self) -> Can:
         return Can(
+            video=self._shown,
+            quality=self._quality,
             lengths=self._lengths,
             totals=self._totals,
             origin=self._origin,
@@ -457,9 +460,9 @@ class EnvLoggerSource(Source):
                 is_first = False
         return int(crc)
 
-    def decodes(self, split: str) -> bool:
-        """Whether episodes have frames that their logs have as video: they are no copies then."""
-        return any(log.video == "frames" for log in self._logs[split])
+    def is_copied(self, split: str) -> bool:
+        """Whether episodes are as their logs have them: no video decoded, no field left out."""
+        return not self._left_out and all(log.video != "frames" for log in self._logs[split])
 
     def recorded_metadata(self) -> dict[str, Any]:
         """Returns the metadata of the first log as it is recorded, with its specs."""
@@ -551,6 +554,7 @@ class EnvLoggerSource(Source):
 
     def _match_steps(self, steps: Mapping[str, Any], rows: int) -> dict[str, Any]:
         """Returns the columns of steps as their fields hold them."""
+        steps = {name: column for name, column in steps.items() if name not in self._left_out}
         of_specs = {name: column for name, column in steps.items() if not self._is_given(name)}
         columns = {**steps, **as_declared(of_specs, self._expected_steps, rounds=self._rounds)}
         matched: dict[str, Any] = match_columns(

@@ -48,7 +48,6 @@ from rlds.formats.minari.storage import (
     RawEpisode,
     StoredColumn,
     Writer,
-    objects,
 )
 from rlds.formats.minari.tables import write_table
 from rlds.raw_files.jpeg_images import jpeg_shape
@@ -63,6 +62,7 @@ from rlds.sources.source import (
 )
 from rlds.sources.view import stored_names
 from rlds.sources.writing import Export, Placement, sidecar_placements, without_transitions
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 

@@ -21,7 +21,6 @@ from rlds.formats.minari.storage import (
     StoredColumn,
     Structure,
     Writer,
-    objects,
 )
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
@@ -30,6 +29,7 @@ from rlds.raw_files.hdf5_writing import Check, new_file
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import has
 

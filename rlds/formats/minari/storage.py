@@ -37,7 +37,6 @@ __all__ = [
     "StoredColumn",
     "Structure",
     "Writer",
-    "objects",
 ]
 
 # The formats of files: see `hdf5_files` and `tables`.
@@ -140,8 +139,3 @@ class EpisodeStorage(contextlib.AbstractContextManager[None]):
         """Returns the error of an episode."""
         file = self._directory.parent / self.path(index)
         return SourceError(what, file=file, episode=index, row=row, field=field)
-
-
-def objects(items: Sequence[Any]) -> np.ndarray:
-    """An array of objects, also of those that NumPy would make a matrix of."""
-    return np.array([*items, None], object)[:-1]

@@ -22,10 +22,10 @@ from rlds.formats.minari.storage import (
     RawEpisode,
     StoredColumn,
     Structure,
-    objects,
 )
 from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest, root_of
 

@@ -34,7 +34,7 @@ from typing_extensions import override
 import rlds
 from rlds.alignment import append_row, from_rsa, from_sars
 from rlds.formats.npz.arrays import EpisodeFile, Layout, has_actions, open_episode
-from rlds.raw_files.input_files import natural_order, present
+from rlds.raw_files.input_files import files_at, present
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
 from rlds.sources.episode_fields import RESERVED
@@ -46,10 +46,8 @@ from rlds.sources.source import (
     Origin,
     Source,
     SourceEpisode,
-    require_files,
     with_discount,
 )
-from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, nest, root_of
 
@@ -294,15 +292,7 @@ def _read_value(episode: EpisodeFile, path: str) -> Any:
 
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
-    place = stores.as_path(path)
-    if place.name.endswith(_SUFFIX) and not place.is_dir():
-        return require_files(place)
-    names = [
-        entry.name
-        for entry in stores.list_directory(place)
-        if entry.name.endswith(_SUFFIX) and not entry.name.startswith(".") and not entry.is_dir
-    ]
-    return [place / name for name in sorted(names, key=natural_order)]
+    return files_at(path, lambda name: name.endswith(_SUFFIX))
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:

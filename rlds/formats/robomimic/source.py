@@ -30,7 +30,7 @@ from rlds.formats.robomimic.dialects import (
 )
 from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo
 from rlds.formats.robomimic.merging import NEXT, merge, sound
-from rlds.raw_files.input_files import natural_order
+from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
@@ -43,10 +43,8 @@ from rlds.sources.source import (
     Origin,
     Source,
     SourceEpisode,
-    require_files,
 )
 from rlds.sources.texts import as_texts
-from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import known_field, missing
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, is_in, nest, root_of
@@ -489,12 +487,4 @@ def _open_files(
 
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
-    place = stores.as_path(path)
-    if place.name.endswith(_SUFFIXES) and not place.is_dir():
-        return require_files(place)
-    names = [
-        entry.name
-        for entry in stores.list_directory(place)
-        if entry.name.endswith(_SUFFIXES) and not entry.name.startswith(".") and not entry.is_dir
-    ]
-    return [place / name for name in sorted(names, key=natural_order)]
+    return files_at(path, lambda name: name.endswith(_SUFFIXES))

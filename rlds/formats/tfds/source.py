@@ -207,7 +207,7 @@ class FolderSource(Source):
     def about(self) -> About:
         """Without what the metadata say of fields."""
         said = {name: value for name, value in self._folder.metadata.items() if name != FIELDS}
-        return About(**self._facts, metadata=said, video=self._video)
+        return About(**self._facts, metadata=said)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -225,6 +225,7 @@ class FolderSource(Source):
     @override
     def can(self) -> Can:
         return Can(
+            video=self._video,
             faults=self._faults,
             origin=self._origin,
             shards=lambda split: self._folder[split].shard_lengths,

@@ -20,10 +20,9 @@ from typing import NamedTuple
 from etils import epath
 
 from rlds.raw_files.archives import TarHeader, has_end_mark, tar_members
-from rlds.raw_files.input_files import natural_order
+from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import SourceError, require_files
-from rlds_ecosystem.files import stores
+from rlds.sources.source import SourceError
 
 __all__ = ["Sample", "TarShard", "find_shards", "first_fields"]
 
@@ -130,12 +129,7 @@ def _fields(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
 
 def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
     """Returns the tar files of a folder in order, or the file that is named."""
-    place = stores.as_path(path)
-    if place.name.endswith(".tar") and not place.is_dir():
-        return require_files(place)
-    entries = stores.list_directory(place)
-    names = [entry.name for entry in entries if entry.name.endswith(".tar") and not entry.is_dir]
-    return require_files(*(place / name for name in sorted(names, key=natural_order)))
+    return files_at(path, lambda name: name.endswith(".tar"))
 
 
 def first_fields(path: epath.Path) -> list[str]:

@@ -35,6 +35,7 @@ from rlds.sources.source import (
     with_discount,
 )
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
@@ -301,7 +302,7 @@ class WebdatasetSource(Source):
                 others[name] = data
             elif path := self._names.get(match[1], _image_path(match[1].replace(".", "/"))):
                 frames.setdefault(path, []).append(data)
-        steps |= {path: _objects(files) for path, files in frames.items()}
+        steps |= {path: objects(files) for path, files in frames.items()}
         values = self._values(shard.path, others)
         lengths = [len(column) for column in steps.values() if column.ndim]
         actions = [value for path, value in values.items() if root_of(path) == rlds.ACTION]
@@ -341,7 +342,7 @@ class WebdatasetSource(Source):
                 raise SourceError(what, file=shard.path, field=path)
             is_object = isinstance(values[0], str | bytes)
             with source_errors(shard.path, field=path):
-                steps[path] = _objects(values) if is_object else np.stack(values)
+                steps[path] = objects(values) if is_object else np.stack(values)
         _check_paths(shard, steps)
         return _Raw(steps, {}, num_members)
 
@@ -423,13 +424,9 @@ def _check_paths(shard: TarShard, steps: Mapping[str, Any]) -> None:
         seen[path] = None
 
 
-def _objects(values: Sequence[Any]) -> np.ndarray:
-    return np.array([*values, None], object)[:-1]
-
-
 def _one(value: Any) -> np.ndarray:
     """A value as a column."""
-    return _objects([value]) if isinstance(value, str | bytes) else np.asarray(value)[np.newaxis]
+    return objects([value]) if isinstance(value, str | bytes) else np.asarray(value)[np.newaxis]
 
 
 def _field_of(column: np.ndarray) -> Field:

@@ -23,6 +23,7 @@ from rlds.formats.zarr_buffers.files import ARRAY, ATTRIBUTES, ZarrFiles
 from rlds.raw_files.untrusted import source_errors, trusted_bytes
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 
 __all__ = ["IMAGE_CODECS", "ZarrArray"]
 
@@ -153,7 +154,7 @@ class ZarrArray:
         """Returns the files of rows that are images; empty bytes where there is none."""
         zeros = [0] * len(self.row_shape)
         files = [self._read((row, *zeros)) or b"" for row in range(begin, end)]
-        return np.array([*files, None], object)[:-1]
+        return objects(files)
 
     @property
     def _native(self) -> np.dtype:

@@ -221,7 +221,6 @@ class ZarrSource(Source):
             homepage="https://diffusion-policy.cs.columbia.edu",
             metadata={METADATA_KEY: said},
             options=self._options,
-            video=self._video,
         )
 
     def _attributes(self) -> dict[str, Any]:
@@ -239,6 +238,7 @@ class ZarrSource(Source):
     @override
     def can(self) -> Can:
         return Can(
+            video=self._video,
             lengths=self._lengths,
             reads_rows=True,
             totals=self._totals,

@@ -63,20 +63,9 @@ class ExportRoutes(Routes):
     async def formats(self, request: Request) -> Response:
         """What there is to choose from."""
         await self._people.required(request, May.EXPORT)
-        formats = FORMATS.values()
-        return answer(
-            {
-                "formats": [
-                    {
-                        "name": one.name,
-                        "title": one.title,
-                        "installed": one.installed,
-                        "requires": one.requires,
-                    }
-                    for one in formats
-                ]
-            }
-        )
+        names = ("name", "title", "installed", "requires")
+        shown = [{name: getattr(one, name) for name in names} for one in FORMATS.values()]
+        return answer({"formats": shown})
 
     async def all(self, request: Request) -> Response:
         """The downloads of who asks."""
@@ -98,9 +87,10 @@ class ExportRoutes(Routes):
     def _as_it_is(self, export: ExportRecord) -> ExportRecord:
         """A download with what is known of its job only."""
         job = self._jobs.get(export.id)
-        if job is None or export.state is not ExportState.RUNNING:
+        if job is None or not job.is_running or export.state is not ExportState.QUEUED:
             return export
-        return msgspec.structs.replace(export, progress=job.progress)
+        running = {"state": ExportState.RUNNING, "progress": job.progress}
+        return msgspec.structs.replace(export, **running)
 
     async def begin(self, request: Request) -> Response:
         """Begins an export."""
@@ -144,43 +134,29 @@ class ExportRoutes(Routes):
         return ids
 
     async def _watch(self, identifier: str, job: ExportJob) -> None:
-        is_running = False
+        job.start(turn=self._turn)
+        try:
+            await self._change(identifier, **await self._outcome(identifier, job))
+        finally:  # Not before: the end of the server waits for what is under way.
+            self._jobs.pop(identifier, None)
+            self._watchers.pop(identifier, None)
 
-        def note(progress: float) -> None:
-            nonlocal is_running
-            if not is_running:
-                is_running = True
-                tasks.append(
-                    asyncio.create_task(self._change(identifier, state=ExportState.RUNNING))
-                )
-
-        tasks: list[asyncio.Task[None]] = []
-        job.start(progress=note, turn=self._turn)
-        changes: dict[str, Any] = {}
+    async def _outcome(self, identifier: str, job: ExportJob) -> dict[str, Any]:
+        error = "The export failed, see the log of the server."
         try:
             exported = await job.result()
             num_bytes = self._file_of(identifier).stat().st_size
-            changes = {"state": ExportState.DONE, "progress": 1.0, "num_bytes": num_bytes}
-            logger.info("export %s has %d episodes", identifier, exported.episodes)
-        except ExportError as error:
-            logger.warning("export %s: %s\n%s", identifier, error, error.details)
-            changes = {"state": ExportState.FAILED, "error": without_folders(str(error))}
         except asyncio.CancelledError:
-            changes = {"state": ExportState.CANCELLED}
+            return {"state": ExportState.CANCELLED}
+        except ExportError as failure:
+            logger.warning("export %s: %s\n%s", identifier, failure, failure.details)
+            error = without_folders(str(failure))
         except Exception:
             logger.exception("export %s", identifier)
-            changes = {
-                "state": ExportState.FAILED,
-                "error": "The export failed, see the log of the server.",
-            }
-        finally:
-            for task in tasks:
-                await task
-            try:
-                await self._change(identifier, **changes)
-            finally:  # Not before: the end of the server waits for what is under way.
-                self._jobs.pop(identifier, None)
-                self._watchers.pop(identifier, None)
+        else:
+            logger.info("export %s has %d episodes", identifier, exported.episodes)
+            return {"state": ExportState.DONE, "progress": 1.0, "num_bytes": num_bytes}
+        return {"state": ExportState.FAILED, "error": error}
 
     async def _change(self, identifier: str, **changes: Any) -> None:
         try:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from feed_datasets import hot, pure
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds.feeds import _core, _pure
-
 compiled = pytest.importorskip("rlds.feeds._compiled")
-TWINS = pytest.mark.parametrize("core", [_pure, compiled], ids=["python", "cython"])
+TWINS = pytest.mark.parametrize("core", [pure, compiled], ids=["python", "cython"])
 HOT_FUNCTIONS = ["Buffers", "hash_many", "locate", "permute", "unpermute"]
 
 keys = st.integers(0, 2**64 - 1)
@@ -20,17 +19,17 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 
 
 def test_the_implementation_that_was_asked_for():
-    assert os.environ.get("RIEGELI_IMPLEMENTATION", "cython") == _core.IMPLEMENTATION
-    module = {"cython": compiled, "python": _pure}[_core.IMPLEMENTATION]
-    assert {*_core.__all__} == {*HOT_FUNCTIONS, "IMPLEMENTATION"}
+    assert os.environ.get("RIEGELI_IMPLEMENTATION", "cython") == hot.IMPLEMENTATION
+    module = {"cython": compiled, "python": pure}[hot.IMPLEMENTATION]
+    assert {*hot.__all__} == {*HOT_FUNCTIONS, "IMPLEMENTATION"}
     for name in HOT_FUNCTIONS:
-        assert getattr(_core, name) is getattr(module, name)
-        assert getattr(compiled, name) is not getattr(_pure, name)
+        assert getattr(hot, name) is getattr(module, name)
+        assert getattr(compiled, name) is not getattr(pure, name)
 
 
 def test_the_compiled_core_is_built_from_the_sources_under_test():
     built = Path(compiled.__file__)
-    source = Path(_pure.__file__).with_name("_compiled.pyx")
+    source = Path(pure.__file__).with_name("_compiled.pyx")
     assert built.parent == source.parent
     assert built.stat().st_mtime >= source.stat().st_mtime, "run `make test`, which rebuilds it"
 
@@ -75,7 +74,7 @@ def gathers(draw):
 def test_rows_are_those_of_plain_slices(arguments):
     buffers, numbers, offsets, width = arguments
     found = rows_of(compiled, *arguments)
-    assert rows_of(_pure, *arguments) == found
+    assert rows_of(pure, *arguments) == found
     outside = [
         row
         for row, (number, offset) in enumerate(zip(numbers, offsets))
@@ -261,7 +260,7 @@ def test_steps_are_those_of_plain_slices(arguments):
 
     slices = [expected(*row) for row in rows]
     found = outcome(compiled)
-    assert outcome(_pure) == found
+    assert outcome(pure) == found
     if None in slices:
         assert found.startswith(f"row {slices.index(None)} ")
     else:
@@ -279,8 +278,8 @@ def test_permutations_and_their_inverses(size, key, positions):
     moved = compiled.permute(positions, size, key)
     assert moved.dtype == np.int64
     assert ((moved >= 0) & (moved < size)).all()
-    np.testing.assert_array_equal(_pure.permute(positions, size, key), moved)
-    for core in (compiled, _pure):
+    np.testing.assert_array_equal(pure.permute(positions, size, key), moved)
+    for core in (compiled, pure):
         np.testing.assert_array_equal(core.unpermute(moved, size, key), positions)
 
 
@@ -339,8 +338,8 @@ def test_hashes(values, key):
     values = np.array(values, np.int64)
     found = compiled.hash_many(values, key)
     assert found.dtype == np.uint64
-    np.testing.assert_array_equal(_pure.hash_many(values, key), found)
-    for core in (compiled, _pure):
+    np.testing.assert_array_equal(pure.hash_many(values, key), found)
+    for core in (compiled, pure):
         np.testing.assert_array_equal(core.hash_many(values.view(np.uint64), key), found)
         np.testing.assert_array_equal(core.hash_many(values[::-2], key), found[::-2])
 
@@ -348,10 +347,10 @@ def test_hashes(values, key):
 def test_each_bit_changes_half_of_a_hash():
     values = np.arange(4096, dtype=np.uint64)
     for key, other in ((0, 1), (5, 5 + 2**63)):
-        hashes = _core.hash_many(values, key)
+        hashes = hot.hash_many(values, key)
         assert len(np.unique(hashes)) == len(values)
-        changed = [_core.hash_many(values ^ np.uint64(1 << bit), key) ^ hashes for bit in range(64)]
-        changed.append(_core.hash_many(values, other) ^ hashes)
+        changed = [hot.hash_many(values ^ np.uint64(1 << bit), key) ^ hashes for bit in range(64)]
+        changed.append(hot.hash_many(values, other) ^ hashes)
         bits = np.unpackbits(np.array(changed).view(np.uint8), axis=1).reshape(65, 4096, 64)
         # 5 standard deviations of 2048 coins (pairs may be there twice), for each bit that comes in
         # and each that goes out.
@@ -365,13 +364,13 @@ def test_each_bit_changes_half_of_a_hash():
 def test_samples_are_found_in_their_episodes(lengths, samples):
     owners = np.repeat(np.arange(len(lengths)), lengths)
     ends = np.cumsum(np.array(lengths, np.int64))
-    for core in (compiled, _pure):
+    for core in (compiled, pure):
         found = core.locate(np.arange(len(owners)), ends)
         assert found.dtype == np.int64
         np.testing.assert_array_equal(found, owners)
         np.testing.assert_array_equal(core.locate(np.arange(len(owners))[::-1], ends), owners[::-1])
     outside = np.array(samples, np.int64)
-    np.testing.assert_array_equal(compiled.locate(outside, ends), _pure.locate(outside, ends))
+    np.testing.assert_array_equal(compiled.locate(outside, ends), pure.locate(outside, ends))
 
 
 @TWINS

@@ -16,7 +16,7 @@ import pytest
 
 import rlds.feeds
 import tfds_files
-from rlds.feeds import Feed, Mixture, _core
+from rlds.feeds import Feed, Mixture
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import SourceError
 from rlds_ecosystem.model.nests import named_leaves
@@ -153,7 +153,9 @@ os.kill(os.getpid(), 7)  # Such signals of others end the process as ever.
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the number of the signal is another one")
-@pytest.mark.skipif(_core.IMPLEMENTATION == "python", reason="Python cannot catch the signal")
+@pytest.mark.skipif(
+    feed_datasets.hot.IMPLEMENTATION == "python", reason="Python cannot catch the signal"
+)
 def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path):
     fields = {"numbers": tensor("f4", 30), "text": tensor(object), "is_last": tensor(bool)}
     numbers = np.zeros((600, 30), "f4")

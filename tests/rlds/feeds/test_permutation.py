@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from feed_datasets import hot
 
-from rlds.feeds._core import permute
 from rlds.feeds.permutation import key_of
 
 
@@ -36,7 +36,7 @@ def spread(size, keys, cells, of):
     positions = np.arange(size)
     found = []
     for key in keys:
-        there = of(permute(positions, size, key_of(key, "spread")))
+        there = of(hot.permute(positions, size, key_of(key, "spread")))
         table = np.bincount(of(positions) * cells + there, minlength=cells**2)
         table = table.reshape(cells, cells)
         expected = table.sum(axis=0) * table.sum(axis=1)[:, None] / size
@@ -57,7 +57,7 @@ def test_positions_are_spread_as_by_chance(size):
 @pytest.mark.slow
 def test_all_orders_of_a_few_come_up_equally_often():
     num_keys, orders = 4_000, math.factorial(5)
-    counts = Counter(tuple(permute(np.arange(5), 5, key).tolist()) for key in range(num_keys))
+    counts = Counter(tuple(hot.permute(np.arange(5), 5, key).tolist()) for key in range(num_keys))
     assert len(counts) == orders
     expected = num_keys / orders
     chi_square = sum((count - expected) ** 2 / expected for count in counts.values()) / (orders - 1)
@@ -66,6 +66,6 @@ def test_all_orders_of_a_few_come_up_equally_often():
 
 def test_sizes_have_nothing_in_common():
     """Datasets that grow are shuffled anew."""
-    orders = [permute(np.arange(900), size, 1) for size in range(1000, 1020)]
+    orders = [hot.permute(np.arange(900), size, 1) for size in range(1000, 1020)]
     for one, other in itertools.combinations(orders, 2):
         assert (one == other).sum() < 10

@@ -16,13 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import envlogger
+import rlds.sources
 from rlds.formats.google_creator.pickles import NAMES
-from rlds.formats.google_creator.source import RldsCreatorSource
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.sources import DamagedEpisode, SourceError, reading
 from rlds.tfds import load
 from tfds_builders import RldsCreator, convert
+
+RldsCreatorSource = rlds.sources.formats()["rlds_creator"].load()
 
 tfds.disable_progress_bar()
 

@@ -14,14 +14,16 @@ import tiny_datasets
 from toy_source import ToySource
 
 import rlds.feeds
+import rlds.sources
 from envlogger.errors import StorageError
-from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.example_files import read_examples
 from rlds.sources import Field, SourceError, reading
 from rlds.sources import open as open_episodes
 from rlds_tools import stats
 from tfds_builders import RldsFolder, convert, episodes_from_source
 from tfds_builders.conversion import sharding
+
+FolderSource = rlds.sources.formats()["tfds"].load()
 
 NUM_EPISODES = {"train": 17, "test": 3}
 

@@ -11,13 +11,15 @@ import pytest
 import raw_d4rl
 from file_watch import Watch, not_opened
 
-from rlds.formats.d4rl.source import D4rlSource
+import rlds.sources
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources import reading
 from tfds_builders.builder import convert
 from tfds_builders.published import D4rlConfig, RldsD4rl
+
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 ROWS = 12
 

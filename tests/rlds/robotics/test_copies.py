@@ -3,10 +3,12 @@
 import pytest
 import raw_oxe
 
+import rlds.sources
 import tfds_files
-from rlds.formats.tfds.source import FolderSource
 from rlds.sources import reading
 from tfds_builders.builder import convert
+
+FolderSource = rlds.sources.formats()["tfds"].load()
 
 WRITERS = (
     *(raw_oxe.bridge_dataset, raw_oxe.fractal, raw_oxe.kuka, raw_oxe.roboturk),

@@ -9,7 +9,6 @@ import pytest
 import raw_npz
 
 import rlds.sources
-from rlds.formats.npz.source import NpzSource
 from rlds.sources import (
     Episodes,
     Export,
@@ -24,6 +23,8 @@ from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.source import Fields
 from rlds.sources.testing import differences
 from rlds.sources.writing import sidecar_placements
+
+NpzSource = rlds.sources.formats()["npz"].load()
 
 
 class TableSource(Source):

@@ -18,9 +18,9 @@ from hostile_sources import NAMES, OPENED, OPTIONS
 
 import envlogger
 import rlds
+import rlds.sources
 import tfds_files
 from envlogger.testing.catch_env import Catch
-from rlds.formats.rlu.rwrl import RluRwrlSource
 from rlds.sources import (
     DamagedEpisode,
     Episodes,
@@ -32,6 +32,8 @@ from rlds.sources import (
 )
 from rlds.sources import open as open_episodes
 from rlds_ecosystem.model.nests import at, leaves_at
+
+RluRwrlSource = rlds.sources.formats()["rlu_rwrl"].load()
 
 
 @pytest.fixture(scope="module")
@@ -406,7 +408,7 @@ def made_by_tfds(path):
         (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), "robomimic", ""),
         (lambda path: raw_robomimic.robomimic(path / "a.hdf5").parent, "robomimic", ""),
         (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), "d4rl", ""),
-        (lambda path: record(path, log=1) or path / "log", "envlogger", "logs"),
+        (lambda path: record(path, log=1) or path / "log", "envlogger", ""),
         (lambda path: made_by_tfds(path / "toy"), "tfds", "tfds"),
     ],
 )

@@ -12,10 +12,12 @@ import raw_d4rl
 import raw_rlu
 import tensorflow_datasets as tfds
 
+import rlds.sources
 import tfds_builders
-from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources.options import Option, options_of, parse_options
 from rlds_tools.converting import builders
+
+D4rlPybulletSource = rlds.sources.formats()["d4rl_pybullet"].load()
 
 # What any builder has an argument for.
 OF_ALL_BUILDERS = {tfds_builders.EnvLoggerSource: {"config", "float64"}}

@@ -1,11 +1,14 @@
 """Exported datasets: what their files state is known beside their sidecar."""
 
 import json
+import shutil
 
+import h5py
 import numpy as np
 import pytest
 
 import rlds.sources
+from rlds.sources import SourceError
 from rlds.sources.rates import rate_in
 from rlds_creator.viewing import Shelf
 from rlds_tools import inspection, validating
@@ -82,3 +85,50 @@ def test_splits_that_are_added_to_an_export_have_their_own_episodes(raw, tmp_pat
     split = rlds.sources.open(tmp_path / "lerobot", "val")
     assert [episode.key for episode in split] == [whole.episode(i).key for i in (1, 2)]
     assert split.lengths().num_steps.tolist() == [6, 7]
+
+
+def _copied(source, target):
+    shutil.copytree(source, target)
+    return target
+
+
+def test_a_sidecar_that_is_missing_or_of_other_data_is_said(raw, tmp_path):
+    made = tmp_path / "made"
+    rlds.sources.export(raw, "lerobot", made, fps=10)
+    bare, swapped = _copied(made, tmp_path / "bare"), _copied(made, tmp_path / "swapped")
+    shutil.rmtree(bare / ".rlds")
+    with pytest.warns(UserWarning, match=r"bare/\.rlds: it is missing\. The data has a sidecar"):
+        episodes = rlds.sources.open(bare)
+    assert [len(episode) for episode in episodes] == [4, 5, 6]  # What LeRobot has of them.
+    [fault] = [fault for fault in episodes.source.can.faults("train") if ".rlds" in str(fault)]
+    assert isinstance(fault, SourceError)
+    rlds.sources.export(rlds.sources.open(made).select([0, 1]), "lerobot", tmp_path / "two")
+    shutil.rmtree(swapped / ".rlds")
+    shutil.copytree(tmp_path / "two/.rlds", swapped / ".rlds")
+    with pytest.warns(UserWarning, match="it belongs to other data: its digest is"):
+        rlds.sources.open(swapped)
+    info = swapped / "meta/info.json"
+    content = json.loads(info.read_text())
+    del content["rlds_sidecar"]  # Others wrote it anew when they added an episode.
+    info.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match="it has 2 episodes, and the data 3"):
+        rlds.sources.open(swapped)
+
+
+def test_a_damaged_sidecar_names_its_place(raw, tmp_path):
+    rlds.sources.export(raw, "lerobot", tmp_path / "made", fps=10)
+    [keys] = (tmp_path / "made/.rlds/columns").glob("*-key.data")
+    keys.write_bytes(keys.read_bytes()[:-1])
+    with pytest.raises(SourceError, match=r"about\.json.*-key\.data: cut short before byte"):
+        rlds.sources.open(tmp_path / "made").source.key("train", 0)
+
+
+@pytest.mark.parametrize("format", ["robomimic", "d4rl", "d3rlpy"])
+def test_who_walks_a_file_meets_the_arrays_of_its_format(format, raw, tmp_path):
+    """D4RL takes row `i` of every array of a file."""
+    rlds.sources.export(raw, format, tmp_path / "data.hdf5")
+    with h5py.File(tmp_path / "data.hdf5") as file:
+        found = []
+        file.visititems(lambda name, item: found.append(name) if hasattr(item, "shape") else None)
+    assert found
+    assert not [name for name in found if name.startswith("rlds")]

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from rlds.transformations import _step_function, map_steps
-from rlds.transformations._step_function import step_function
+
+step_function = _step_function.step_function
 
 SPEC = {"x": tf.TensorSpec([], tf.float32)}
 SCALE = 2.0

@@ -296,6 +296,25 @@ def test_episodes_of_different_environments_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("format", ["log", "tfds"])
+def test_a_recording_that_was_cut_short_has_its_own_numbers(format, tmp_path):
+    """Beside one that was closed: it has less metadata, and internal fields of another release."""
+    steps = [step_data(number, 9, end="user") for number in range(3)]
+    steps = [
+        step._replace(custom_data={k: v for k, v in step.custom_data.items() if k != "camera"})
+        for step in steps
+    ]
+    cut = write_episode(tmp_path / "cut", steps=steps, state="abandoned", is_closed=False)
+    for recorded in ([write_episode(tmp_path / "whole", 5), cut], [cut, tmp_path / "whole"]):
+        out = tmp_path / f"{recorded[0].name} first"
+        made = export(recorded, out, format, name="x")
+        found = {e.metadata["state"]: e for e in rlds.sources.open(out / made.data)}
+        assert [found["completed"].metadata["num_steps"], len(found["completed"])] == [5, 5]
+        metadata = found["abandoned"].metadata
+        assert (metadata["num_steps"], metadata["total_reward"]) == (3, pytest.approx(3 / 7))
+        assert "num_steps_known" not in metadata
+
+
 def test_a_label_may_be_anything(tmp_path):
     labels = ["a/b", "../../up", "<b>", "new\nline", "nul\0", "\u202eleft", "x" * 200, "%s{0}"]
     tags = [(label, 1, 2**62) for label in labels]

@@ -24,7 +24,7 @@ from rlds_creator.environments import make
 from rlds_creator.frames import Frame
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps
-from rlds_creator.worker.player import _names_of_actions
+from rlds_creator.worker.player import names_of_actions
 from rlds_creator.worker.recovery import recover_episode
 
 
@@ -466,11 +466,11 @@ def test_who_cannot_record_cannot_play(
 
 def test_actions_that_are_one_of_several_are_recorded_with_their_names() -> None:
     names = [
-        _names_of_actions(make(family, {"id": id}))
+        names_of_actions(make(family, {"id": id}))
         for family, id in (("gymnasium", "CartPole-v1"), ("gymnasium", "Pendulum-v1"))
     ]
     assert names == [{"actions": ["push left", "push right"]}, {}]
-    assert _names_of_actions(make("drawn", {"id": "discrete"})) == {}
+    assert names_of_actions(make("drawn", {"id": "discrete"})) == {}
 
 
 def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import stores_of_tests
 import tensorflow_datasets as tfds
 from conversions import Interrupted
 from dm_env import specs
-from stores_of_tests import environment
+from stores_of_tests import clients, environment, paths
 from toy_source import ToySource
 
 import envlogger
@@ -31,7 +31,6 @@ from envlogger.converters import spec_codec
 from envlogger.errors import StorageError
 from rlds.formats.tfds.source import FolderSource
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.stores import _clients, _paths
 
 pytestmark = [
     pytest.mark.slow,
@@ -301,7 +300,7 @@ def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
             original(here, there)
 
         data, num_copies = store.directory(), 0
-        for module in (stores, _paths):
+        for module in (stores, paths):
             monkeypatch.setattr(module, "copy_file", copy_file)
         try:
             tfds_builders.convert(source, data_dir=data, download_config=config, **options)
@@ -382,7 +381,7 @@ def test_an_outage(store):
 def test_a_store_that_is_gone(store, monkeypatch):
     if store.client == "gcsfs":
         pytest.skip("gcsfs gives up after some minutes, which cannot be changed")
-    monkeypatch.setattr(_clients, "_PATIENCE", 1.0)
+    monkeypatch.setattr(clients, "_PATIENCE", 1.0)
     log = store.directory()
     writer = make_recorder(log)
     record(writer, 0, 1)

@@ -9,13 +9,13 @@ import dm_env
 import numpy as np
 import pytest
 from fast_share import one_in
+from stores_of_tests import clients
 
 import envlogger
 import riegeli
 from envlogger import StepData
 from envlogger.errors import StorageError
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.stores import _clients
 
 
 class Memory:
@@ -44,9 +44,9 @@ class Memory:
         self.ask("stat")
         if url in self.objects:
             data, number = self.objects[url]
-            return _clients.ObjectInfo(False, len(data), 0.0, (number,))
+            return clients.ObjectInfo(False, len(data), 0.0, (number,))
         if any(name.startswith(url + "/") for name in self.objects):
-            return _clients.ObjectInfo(True, 0, 0.0, ())
+            return clients.ObjectInfo(True, 0, 0.0, ())
         raise FileNotFoundError(url)
 
     def entries(self, url):
@@ -88,7 +88,7 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch):
     store = Memory()
-    monkeypatch.setattr(_clients, "client_of", lambda url: store)
+    monkeypatch.setattr(clients, "client_of", lambda url: store)
     return store
 
 
@@ -230,5 +230,5 @@ def test_what_clients_raise(monkeypatch):
         RuntimeError("odd"): (OSError, "gs://b/o: RuntimeError: odd"),
     }
     for raised, (kind, words) in expected.items():
-        with pytest.raises(kind, match=words), _clients._named("gs://b/o"):
+        with pytest.raises(kind, match=words), clients._named("gs://b/o"):
             raise raised

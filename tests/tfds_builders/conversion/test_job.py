@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from etils import epath
 from etils.epath import backend, gpath, register
+from stores_of_tests import clients
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
@@ -24,7 +25,6 @@ from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.source import Can, DamagedEpisode, SourceError, Stream
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.stores import _clients
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import encoder as episode_encoder
 from tfds_builders.conversion import episode_groups, staging
@@ -237,7 +237,7 @@ def remote(monkeypatch):
     monkeypatch.setitem(gpath._URI_MAP_ROOT, "ram://", "/ram/")
     monkeypatch.setitem(gpath._PREFIX_TO_BACKEND, "ram", backend.tf_backend)
     register.register_path_cls(("ram://",))(gpath.PosixGPath)
-    store = _clients._TensorFlowStore()
+    store = clients._TensorFlowStore()
     upload = store.upload
 
     def upload_anew(file, url):
@@ -246,8 +246,8 @@ def remote(monkeypatch):
         upload(file, url)
 
     monkeypatch.setattr(store, "upload", upload_anew)
-    monkeypatch.setattr(_clients, "client_of", lambda url: store)
-    monkeypatch.setitem(_clients.LIBRARIES, "ram", "tensorflow")
+    monkeypatch.setattr(clients, "client_of", lambda url: store)
+    monkeypatch.setitem(clients.LIBRARIES, "ram", "tensorflow")
     epath.Path("ram://bucket").mkdir(parents=True, exist_ok=True)
     return stores.as_path(f"ram://bucket/{uuid.uuid4().hex}")
 

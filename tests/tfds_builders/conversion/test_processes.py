@@ -8,10 +8,12 @@ import pytest
 import raw_d4rl
 import tensorflow_datasets as tfds
 
+import rlds.sources
 import tfds_builders
-from rlds.formats.d4rl.source import D4rlSource
 from tfds_builders.conversion import job as conversion
 from tfds_builders.conversion import sharding
+
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 pytestmark = [
     pytest.mark.slow,

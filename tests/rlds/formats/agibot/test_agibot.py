@@ -9,9 +9,10 @@ import raw_agibot
 from videos import decoded, encoded
 
 import rlds.sources
-from rlds.formats.agibot.source import AgiBotSource
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.model.nests import at
+
+AgiBotSource = rlds.sources.formats()["agibot"].load()
 
 
 @pytest.fixture(scope="module")

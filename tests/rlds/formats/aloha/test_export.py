@@ -9,10 +9,11 @@ import raw_npz
 import rlds.sources
 import tfds_builders
 from rlds.editing import Delete, Set
-from rlds.formats.aloha.source import AlohaSource
-from rlds.formats.npz.source import NpzSource
 from rlds.sources import export
 from rlds.sources.testing import differences
+
+AlohaSource = rlds.sources.formats()["aloha"].load()
+NpzSource = rlds.sources.formats()["npz"].load()
 
 NAMES = ("episode_0", "episode_2", "episode_10")
 

@@ -6,9 +6,11 @@ import raw_atari_dqn_replay
 import rollouts
 
 import rlds
-from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
+import rlds.sources
 from rlds.tfds import load
 from tfds_builders import convert
+
+AtariDqnReplaySource = rlds.sources.formats()["atari_dqn_replay"].load()
 
 
 @pytest.mark.slow

@@ -8,10 +8,12 @@ from conversions import check_conversion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds.formats.atari_dqn_replay.source import AtariDqnReplaySource
+import rlds.sources
 from rlds.sources import DamagedEpisode, SourceError
 from rlds.sources.testing import check_source
 from tfds_builders import BucketConfig, RldsAtariDqnReplay, convert
+
+AtariDqnReplaySource = rlds.sources.formats()["atari_dqn_replay"].load()
 
 PART = "Pong/1"
 

@@ -19,12 +19,13 @@ from raw_bags import BEGIN, CAMERA, COMMANDS, CONFIG, JOINTS, MARKERS, SECOND
 
 import rlds.sources
 from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
-from rlds.formats.bags.source import McapSource
 from rlds.formats.bags.videos import clip_of
 from rlds.sources import SourceError
 from rlds.sources.testing import differences
 from rlds.video.decoding import ClipReader
 from tfds_files.png import encode_png
+
+McapSource = rlds.sources.formats()["mcap"].load()
 
 POSITIONS = FieldOf("observation/joints", JOINTS, "position")
 

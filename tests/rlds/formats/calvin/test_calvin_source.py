@@ -7,8 +7,9 @@ import pytest
 import raw_calvin
 
 import rlds.sources
-from rlds.formats.calvin.source import CalvinSource
 from rlds.sources import SourceError
+
+CalvinSource = rlds.sources.formats()["calvin"].load()
 
 
 @pytest.mark.slow

@@ -12,10 +12,11 @@ import raw_npz
 
 import rlds.sources
 import tfds_builders
-from rlds.formats.d3rlpy.source import D3rlpySource
 from rlds.raw_files import hdf5_values
 from rlds.sources import reading
 from rlds.sources.source import SourceError
+
+D3rlpySource = rlds.sources.formats()["d3rlpy"].load()
 
 
 def contents(path):

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from raw_d4rl_pybullet import write_pybullet
 
 import rlds.sources
-from rlds.formats.d4rl.pybullet import D4rlPybulletSource
 from rlds.sources import SourceError, reading
+
+D4rlPybulletSource = rlds.sources.formats()["d4rl_pybullet"].load()
 
 
 def episodes(source):

@@ -12,10 +12,11 @@ import rollouts
 
 import rlds
 import rlds.sources
-from rlds.formats.d4rl.pybullet import D4rlPybulletSource
-from rlds.formats.d4rl.source import D4rlSource
 from rlds.tfds import load
 from tfds_builders import convert
+
+D4rlPybulletSource = rlds.sources.formats()["d4rl_pybullet"].load()
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 TIME_LIMIT = 18
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlds.sources
-from rlds.formats.d4rl.source import D4rlSource
 from rlds.raw_files import hdf5_access
 from rlds.sources import reading
 from rlds.sources.episodes import Episodes
@@ -19,6 +18,8 @@ from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.sources.testing import check_source
 from tfds_builders.builder import convert
 from tfds_builders.published import D4rlConfig, RldsD4rl
+
+D4rlSource = rlds.sources.formats()["d4rl"].load()
 
 # Some families have none; the warning has a test of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")

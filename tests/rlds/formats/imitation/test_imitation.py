@@ -8,9 +8,10 @@ import pytest
 import raw_imitation
 
 import rlds.sources
-from rlds.formats.imitation.source import ImitationSource
 from rlds.sources import reading
 from rlds.sources.source import SourceError
+
+ImitationSource = rlds.sources.formats()["imitation"].load()
 
 
 @pytest.mark.parametrize("pixels", [False, True])

@@ -217,7 +217,11 @@ def test_next_observations(tmp_path):
         ("order: sar", "", r"mine.yaml: order is missing \(sar: "),
         ("unit: m", "\n    unit: ???", r"not valid YAML|line \d+: .*unit: replace \?\?\?"),
         ("order: sar", "order: asr", "line 2: order: got 'asr', expected sar or rsa or dm_env"),
-        ("terminal: done", "terminl: done", "line 4: the layout: unknown key 'terminl'; did you"),
+        (
+            "terminal: done",
+            "terminl: done",
+            "line 4: terminl: unknown key; did you mean 'terminal'",
+        ),
         (
             "action: act",
             "action: acts",
@@ -228,7 +232,7 @@ def test_next_observations(tmp_path):
         ("terminal: done", "terminal: !!python/name:os.system done", "line 4: YAML: .* a tag"),
         ("terminal: done", "terminal: [", "mine.yaml: line .*: not valid YAML"),
         ("terminal: done", "terminal: 1", "line 4: terminal: got 1, expected a name; put it in"),
-        ("layout: 1", "layout: 2", "line 1: layout: got version 2, expected 1"),
+        ("layout: 1", "layout: 2", "line 1: layout: got 2, expected 1"),
         ("action: act", "is_last: act", "steps/is_last: the name is reserved"),
         ("ends: done", "ends: act", r"field 'act': .*expected a flag a row"),
         ("terminal: done", "terminal: any", r"field 'any': set in step 1 of 4; do episodes end"),

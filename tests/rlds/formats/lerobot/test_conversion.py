@@ -8,10 +8,11 @@ import raw_lerobot as raw
 
 import rlds.sources
 import tfds_builders
-from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.video_frames import with_frames
 from rlds_ecosystem.model.nests import leaves_at
+
+LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,10 @@ import rlds.labels
 import rlds.sources
 from rlds.editing import Delete, Drop, Merge, Set, Trim
 from rlds.formats.lerobot.language import STYLES, SUBTASKS
-from rlds.formats.lerobot.source import LeRobotSource
 from rlds.labels import labelled
 from rlds.sources import Episodes, SourceError, export
+
+LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
 # As `lerobot-annotate` writes them; times are those of rows 0, 2 and 5.
 SAID = [

@@ -19,12 +19,13 @@ import rlds
 import rlds.sources
 from rlds.editing import Add, Delete, Drop, Merge, Rename, Trim
 from rlds.formats.lerobot.dataset_files import DatasetFiles
-from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources import SourceError, export
 from rlds.sources.exporting import prepare, write_export
 from rlds.video.container import Clip, packets_of
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.model.nests import at, leaves_at
+
+LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
 VIDEOS = {raw.TOP: "h264", raw.DEPTH: "depth"}
 

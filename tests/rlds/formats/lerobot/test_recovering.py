@@ -515,7 +515,7 @@ def test_any_cut_gives_whole_groups_and_hostile_bytes_none(sets, tmp_path):
     leaves = unfinished_parquet.leaves_of(
         table.schema,
         {
-            name: unfinished_parquet.Feature.from_json(name, said)
+            name: unfinished_parquet.LeRobotFeature.from_json(name, said)
             for name, said in raw.FEATURES.items()
         },
     )

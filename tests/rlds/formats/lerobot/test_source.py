@@ -12,18 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import raw_lerobot as raw
+from fast_share import one_in
 from PIL import Image
 
 import rlds.editing
 import rlds.feeds
 import rlds.sources
 from rlds.formats.lerobot.layout import episode_key, step_paths
-from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources import DamagedEpisode, SourceError, reading
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.testing import check_source
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.model.nests import leaves_at
+
+LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
 # What the metadata of schemas says of lists is not what the source reads: `Sequence` and `List`.
 VERSIONS = {
@@ -104,6 +106,7 @@ def test_no_more_than_what_is_wanted(tmp_path):
     check_source(LeRobotSource(raw.write_v3(tmp_path, row_groups=False)))
 
 
+@pytest.mark.slow
 def test_pandas_is_not_loaded(tmp_path):
     """It takes longer to load than to read a small dataset."""
     raw.write_v3(tmp_path)
@@ -208,7 +211,7 @@ def test_videos_of_their_own_and_depths(tmp_path):
     assert (depth[..., 0] == raw.frames(raw.DEPTH, 1, 5)).all()  # The codec loses nothing.
 
 
-@pytest.mark.parametrize("unit", ["mm", "m"])
+@pytest.mark.parametrize("unit", one_in(2, ["mm", "m"]))
 def test_depths_of_codes(tmp_path, unit):
     """The formula is that of LeRobot: equal steps of the logarithm of the depth and the shift."""
     raw.write_v3(tmp_path / "set", codecs={raw.DEPTH: "depth", raw.TOP: "h264"})
@@ -272,7 +275,7 @@ def test_codes_of_depths_in_colours(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other", [{"video.depth_max": 3.0}, {"video.use_log": False}, {"depth_unit": "m"}]
+    "other", one_in(3, [{"video.depth_max": 3.0}, {"video.use_log": False}, {"depth_unit": "m"}])
 )
 def test_merges_of_unlike_depths(tmp_path, other):
     for name, said in {"one": {}, "same": {}, "other": other}.items():
@@ -745,6 +748,7 @@ def test_numbers_that_are_none(tmp_path):
     assert np.isnan(action).nonzero() == ([2], [1])
 
 
+@pytest.mark.slow
 def test_texts_that_are_larger_than_their_file(tmp_path):
     path = raw.write_v3(tmp_path / "dataset")
     file = path / "meta/tasks.parquet"

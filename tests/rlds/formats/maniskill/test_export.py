@@ -15,10 +15,11 @@ import raw_npz
 
 import rlds.sources
 import tfds_builders
-from rlds.formats.maniskill.source import ManiSkillSource
-from rlds.formats.npz.source import NpzSource
 from rlds.sources.exporting import differences, export
 from rlds_ecosystem.model.nests import leaves_at
+
+ManiSkillSource = rlds.sources.formats()["maniskill"].load()
+NpzSource = rlds.sources.formats()["npz"].load()
 
 KINDS = {
     "ManiSkill 3": {"entries": [10, 0, 1, 2]},

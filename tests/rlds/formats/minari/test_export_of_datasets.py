@@ -17,11 +17,12 @@ from PIL import Image
 
 import rlds
 import rlds.sources
-from rlds.formats.minari.source import MinariSource
 from rlds.raw_files.jpeg_images import black_jpeg
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.testing import differences
 from rlds.tfds import DatasetConfig, EpisodeWriter
+
+MinariSource = rlds.sources.formats()["minari"].load()
 
 FORMATS = ["hdf5", "arrow", "parquet"]
 features = tfds.features

@@ -11,9 +11,11 @@ import rollouts
 from fast_share import one_in
 
 import rlds
-from rlds.formats.minari.source import MinariSource
+import rlds.sources
 from rlds.tfds import load
 from tfds_builders import convert
+
+MinariSource = rlds.sources.formats()["minari"].load()
 
 TIME_LIMIT = 18
 

@@ -18,7 +18,7 @@ from fast_share import one_in
 from gymnasium import spaces
 from PIL import Image
 
-from rlds.formats.minari.source import MinariSource
+import rlds.sources
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.source import DamagedEpisode, SourceError
@@ -27,6 +27,8 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, leaves_at
 from tfds_builders import RldsMinari
 from tfds_builders.features import features_of
+
+MinariSource = rlds.sources.formats()["minari"].load()
 
 FORMATS = ["hdf5", "arrow", "parquet"]
 
@@ -286,6 +288,7 @@ def test_datasets_are_found_by_path_and_identifier(root, monkeypatch):
         MinariSource("box-v0")
 
 
+@pytest.mark.slow
 def test_minari_is_not_needed_to_read():
     directory = write_boxes(one_box())
     code = (

@@ -12,10 +12,11 @@ import tree
 
 import rlds
 import rlds.sources
-from rlds.formats.npz.source import NpzSource
 from rlds.sources import SourceError, reading
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model import nests
+
+NpzSource = rlds.sources.formats()["npz"].load()
 
 
 def check_episode(episode, file):

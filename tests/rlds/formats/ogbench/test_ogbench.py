@@ -7,9 +7,10 @@ import pytest
 import raw_ogbench
 
 import rlds.sources
-from rlds.formats.ogbench.source import OGBenchSource
 from rlds.sources import SourceError
 from rlds.sources.testing import differences
+
+OGBenchSource = rlds.sources.formats()["ogbench"].load()
 
 
 def check(episodes, raw):

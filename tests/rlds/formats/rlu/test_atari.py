@@ -3,10 +3,12 @@ import pytest
 import raw_rlu
 import tensorflow as tf
 
-from rlds.formats.rlu.atari import RluAtariSource
+import rlds.sources
 from rlds.sources import DamagedEpisode, SourceError
 from rlds.tfds import load
 from tfds_builders import RldsRluAtari, RluConfig, convert
+
+RluAtariSource = rlds.sources.formats()["rlu_atari"].load()
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@ import pytest
 import raw_rlu
 import tensorflow as tf
 
-from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
+import rlds.sources
 from rlds.sources import SourceError
 from rlds.tfds import load
 from tfds_builders import convert
+
+RluAtariTransitionsSource = rlds.sources.formats()["rlu_atari_transitions"].load()
 
 SHAPE = (6, 4)
 

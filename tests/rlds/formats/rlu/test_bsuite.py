@@ -3,10 +3,12 @@ import pytest
 import raw_rlu
 import tensorflow as tf
 
-from rlds.formats.rlu.bsuite import RluBsuiteSource
+import rlds.sources
 from rlds.sources import SourceError
 from rlds.tfds import load
 from tfds_builders import convert
+
+RluBsuiteSource = rlds.sources.formats()["rlu_bsuite"].load()
 
 
 def read(directory, raw):

@@ -5,8 +5,10 @@ import rollouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds.formats.rlu.control_suite import RluControlSuiteSource
+import rlds.sources
 from rlds.sources import DamagedEpisode
+
+RluControlSuiteSource = rlds.sources.formats()["rlu_control_suite"].load()
 
 
 def read(directory, raw, **kwargs):

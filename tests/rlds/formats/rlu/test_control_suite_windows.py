@@ -3,8 +3,10 @@ import pytest
 import raw_rlu
 import tensorflow as tf
 
-from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
+import rlds.sources
 from tfds_builders import convert
+
+RluControlSuiteWindowsSource = rlds.sources.formats()["rlu_control_suite_windows"].load()
 
 
 def published_transition(record):

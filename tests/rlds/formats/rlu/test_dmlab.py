@@ -5,7 +5,9 @@ import pytest
 import raw_rlu
 from PIL import Image
 
-from rlds.formats.rlu.dmlab import RluDmlabSource
+import rlds.sources
+
+RluDmlabSource = rlds.sources.formats()["rlu_dmlab"].load()
 
 
 def read(directory, raw, **kwargs):

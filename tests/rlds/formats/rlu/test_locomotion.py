@@ -3,7 +3,9 @@ import pytest
 import raw_rlu
 import tensorflow as tf
 
-from rlds.formats.rlu.locomotion import RluLocomotionSource
+import rlds.sources
+
+RluLocomotionSource = rlds.sources.formats()["rlu_locomotion"].load()
 
 
 def read(directory, raw, **kwargs):

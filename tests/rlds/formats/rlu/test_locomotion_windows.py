@@ -3,9 +3,11 @@ import pytest
 import raw_rlu
 import tensorflow as tf
 
-from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
+import rlds.sources
 from rlds.sources import SourceError
 from tfds_builders import convert
+
+RluLocomotionWindowsSource = rlds.sources.formats()["rlu_locomotion_windows"].load()
 
 CAMERA = "observation/walker/egocentric_camera"
 SHAPE = (6, 5, 3)

@@ -10,12 +10,14 @@ import rollouts
 import tensorflow as tf
 
 import rlds
-from rlds.formats.rlu.atari import RluAtariSource
-from rlds.formats.rlu.control_suite import RluControlSuiteSource
-from rlds.formats.rlu.locomotion import RluLocomotionSource
-from rlds.formats.rlu.rwrl import RluRwrlSource
+import rlds.sources
 from rlds.tfds import load
 from tfds_builders import convert
+
+RluAtariSource = rlds.sources.formats()["rlu_atari"].load()
+RluControlSuiteSource = rlds.sources.formats()["rlu_control_suite"].load()
+RluLocomotionSource = rlds.sources.formats()["rlu_locomotion"].load()
+RluRwrlSource = rlds.sources.formats()["rlu_rwrl"].load()
 
 NUM_STEPS = 20
 

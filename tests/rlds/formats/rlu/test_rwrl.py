@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import raw_rlu
 
-from rlds.formats.rlu.rwrl import RluRwrlSource
+import rlds.sources
+
+RluRwrlSource = rlds.sources.formats()["rlu_rwrl"].load()
 
 
 def read(directory, raw):

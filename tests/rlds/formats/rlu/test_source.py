@@ -7,15 +7,7 @@ import tensorflow_datasets as tfds
 from conversions import check_conversion
 from fast_share import one_in
 
-from rlds.formats.rlu.atari import RluAtariSource
-from rlds.formats.rlu.atari_transitions import RluAtariTransitionsSource
-from rlds.formats.rlu.bsuite import RluBsuiteSource
-from rlds.formats.rlu.control_suite import RluControlSuiteSource
-from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
-from rlds.formats.rlu.dmlab import RluDmlabSource
-from rlds.formats.rlu.locomotion import RluLocomotionSource
-from rlds.formats.rlu.locomotion_windows import RluLocomotionWindowsSource
-from rlds.formats.rlu.rwrl import RluRwrlSource
+import rlds.sources
 from rlds.sources import DamagedEpisode, SourceError
 from tfds_builders import (
     RldsRluAtari,
@@ -30,6 +22,16 @@ from tfds_builders import (
     convert,
 )
 from tfds_builders.features import features_of
+
+RluAtariSource = rlds.sources.formats()["rlu_atari"].load()
+RluAtariTransitionsSource = rlds.sources.formats()["rlu_atari_transitions"].load()
+RluBsuiteSource = rlds.sources.formats()["rlu_bsuite"].load()
+RluControlSuiteSource = rlds.sources.formats()["rlu_control_suite"].load()
+RluControlSuiteWindowsSource = rlds.sources.formats()["rlu_control_suite_windows"].load()
+RluDmlabSource = rlds.sources.formats()["rlu_dmlab"].load()
+RluLocomotionSource = rlds.sources.formats()["rlu_locomotion"].load()
+RluLocomotionWindowsSource = rlds.sources.formats()["rlu_locomotion_windows"].load()
+RluRwrlSource = rlds.sources.formats()["rlu_rwrl"].load()
 
 PRODUCTS = {
     "atari": (RluAtariSource, RldsRluAtari, raw_rlu.atari_episodes),

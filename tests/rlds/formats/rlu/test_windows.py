@@ -6,8 +6,10 @@ import raw_rlu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds.formats.rlu.control_suite_windows import RluControlSuiteWindowsSource
+import rlds.sources
 from rlds.sources import DamagedEpisode, SourceError
+
+RluControlSuiteWindowsSource = rlds.sources.formats()["rlu_control_suite_windows"].load()
 
 
 def read(directory, raw, **kwargs):

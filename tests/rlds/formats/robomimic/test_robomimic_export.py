@@ -11,11 +11,12 @@ import raw_robomimic as raw
 
 import rlds.sources
 from rlds.editing import Set
-from rlds.formats.robomimic.source import RobomimicSource
 from rlds.raw_files.input_files import natural_order
 from rlds.sources import export
 from rlds.sources.exporting import prepare
 from rlds.sources.testing import differences
+
+RobomimicSource = rlds.sources.formats()["robomimic"].load()
 
 DAMAGED = "demo_2"
 

@@ -9,9 +9,10 @@ import pytest
 import raw_robomimic as raw
 
 import rlds.sources
-from rlds.formats.robomimic.source import RobomimicSource
 from rlds.sources import SourceError
 from rlds_ecosystem.model.nests import leaves_at
+
+RobomimicSource = rlds.sources.formats()["robomimic"].load()
 
 
 def demos_of(path):

@@ -10,8 +10,9 @@ import raw_sb3
 from gymnasium import spaces
 
 import rlds.sources
-from rlds.formats.sb3.source import Sb3Source
 from rlds.sources import SourceError
+
+Sb3Source = rlds.sources.formats()["sb3"].load()
 
 
 def episodes_of(added, size):

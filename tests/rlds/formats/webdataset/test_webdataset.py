@@ -11,12 +11,13 @@ import raw_webdataset
 from webdataset import autodecode, tariterators
 
 import rlds.sources
-from rlds.formats.npz.source import NpzSource
-from rlds.formats.webdataset.source import WebdatasetSource
 from rlds.sources import reading
 from rlds.sources.exporting import differences, export
 from rlds.sources.source import Origin, SourceError
 from rlds_ecosystem.model.nests import at
+
+NpzSource = rlds.sources.formats()["npz"].load()
+WebdatasetSource = rlds.sources.formats()["webdataset"].load()
 
 
 def samples(path):

@@ -12,9 +12,10 @@ import zarr
 
 import rlds.sources
 import tfds_builders
-from rlds.formats.npz.source import NpzSource
 from rlds.sources import reading
 from rlds.sources.exporting import differences, export
+
+NpzSource = rlds.sources.formats()["npz"].load()
 
 
 def files(path):

@@ -1,4 +1,4 @@
-"""Exports of release 1.0 come back as they were. Their sidecars have a protobuf per episode."""
+"""Exports with version 1 of sidecars come back as they were: it has a protobuf for each episode."""
 
 import importlib.util
 import pickle
@@ -21,7 +21,7 @@ spec.loader.exec_module(sidecar_episodes)
 def test_exports_come_back(format, tmp_path):
     raw = [*rlds.sources.open(sidecar_episodes.write(tmp_path / "raw"))]
     name = sidecar_episodes.FORMATS[format]
-    golden, copy = HERE / "sidecars_1_0" / name, tmp_path / name
+    golden, copy = HERE / "sidecars_1" / name, tmp_path / name
     (shutil.copytree if golden.is_dir() else shutil.copyfile)(golden, copy)
     episodes = pickle.loads(pickle.dumps(rlds.sources.open(copy)))
     assert episodes.format == format

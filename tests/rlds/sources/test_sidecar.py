@@ -1,0 +1,108 @@
+"""Columns of sidecars, against the episodes that they were made of."""
+
+import numpy as np
+import pytest
+
+from rlds.alignment import from_sars
+from rlds.sources import Field, Origin, SourceEpisode
+from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
+from rlds.sources.source import DERIVED_DISCOUNT
+from rlds.sources.testing import differences
+from tfds_files.columns import stack
+
+STEPS = {
+    "x": Field(np.float32, (2,)),
+    "ragged": Field(np.int16, (None, 2)),
+    "words": Field(str, (2,)),
+    "image": Field(np.uint8, (2, 2, 3), encoding="png"),
+    "none": Field(np.float64, (0,)),
+    "discount": DERIVED_DISCOUNT,
+}
+EPISODE = {"seed": Field(np.int64), "tags": Field(str, (None,)), "goal": Field(np.complex64, (3,))}
+SIDECAR = Sidecar(STEPS, EPISODE, {"x": "x"})
+
+
+def made(number, length, *, known=True):
+    """An episode whose values tell which it is."""
+    rows, terminal = length + known, number % 2 == 0
+    ragged = stack([np.full((row % 3, 2), number, np.int16) for row in range(rows)])
+    png = b"\x89PNG\r\n\x1a\n"
+    steps = from_sars(
+        observation=np.arange(rows), action=np.zeros(length), reward=None, terminal=terminal
+    )
+    del steps["observation"], steps["action"]
+    steps |= {
+        "x": np.full((rows, 2), number, np.float32),
+        "ragged": ragged,
+        "words": np.array([[f"ü{row}", "\0"] for row in range(rows)], object),
+        "image": np.array([*(png + bytes([row]) for row in range(rows)), None], object)[:-1],
+        "none": np.zeros((rows, 0)),
+    }
+    tags = np.array(["a"] * number, object)
+    metadata = {"seed": np.int64(number), "tags": tags, "goal": np.full(3, 1j * number, "c8")}
+    origin = Origin(f"file {number}", number, number + length)
+    return SourceEpisode(f"key {number}", steps, origin, not terminal, known, metadata=metadata)
+
+
+def odd():
+    """One whose flags and discounts do not follow from how it ends."""
+    episode = made(4, 3)
+    episode.steps["is_terminal"][1] = True
+    episode.steps["discount"][0] = 0.5
+    return episode
+
+
+@pytest.fixture
+def episodes():
+    return [made(0, 3), made(1, 1, known=False), made(2, 2, known=False), made(3, 5), odd()]
+
+
+def read(directory, episodes):
+    kept = StoredSidecar.in_folder(directory)
+    assert kept is not None
+    for number, episode in enumerate(episodes):
+        rows = episode.num_steps - episode.final_observation_known
+        found = kept.sidecar.unpack(kept.read("train", number), {"x": episode.steps["x"][:rows]})
+        assert not [*differences(episode, found)]
+        assert found.origin == episode.origin
+        found.steps["x"][:] = 0  # They are copies.
+        assert kept.key("train", number) == episode.key
+    outlines = kept.outlines("train")
+    assert [*zip(*(column.tolist() for column in outlines))] == [e.outline for e in episodes]
+
+
+def test_episodes_come_back(episodes, tmp_path):
+    with SidecarWriter.in_folder(tmp_path, SIDECAR) as sidecar:
+        for episode in episodes:
+            sidecar.add(episode)
+    read(tmp_path, episodes)
+    # What follows from the flags takes no space but where it does not follow.
+    rows = sum(episode.num_steps for episode in episodes)
+    [found] = (tmp_path / ".rlds/columns").glob("*-discount.data")
+    assert found.stat().st_size == 4 * episodes[-1].num_steps < 4 * rows
+
+
+def test_rows_are_copied_from_one_sidecar_to_another(episodes, tmp_path):
+    with SidecarWriter.in_folder(tmp_path / "one", SIDECAR) as sidecar:
+        for episode in episodes:
+            sidecar.add(episode)
+    kept = StoredSidecar.in_folder(tmp_path / "one")
+    with SidecarWriter.in_folder(tmp_path / "two", SIDECAR) as sidecar:
+        for number in (4, 1, 0):
+            sidecar.add_row(kept.read("train", number))
+    read(tmp_path / "two", [episodes[number] for number in (4, 1, 0)])
+
+
+def test_a_row_alone(episodes):
+    for episode in episodes:
+        found = SIDECAR.unpack(SIDECAR.pack(episode), {"x": episode.steps["x"]})
+        assert not [*differences(episode, found)]
+
+
+def test_values_that_are_not_of_their_fields(tmp_path):
+    episode = made(0, 3)
+    episode.steps["ragged"][1] = np.zeros(2, np.int16)  # Of four rows, which are objects.
+    with pytest.raises(ValueError, match=r"a value of shape \(2,\), expected \(None, 2\)"):
+        SIDECAR.pack(episode)
+    with pytest.raises(ValueError, match="expected version 2 of a sidecar; update rlds"):
+        Sidecar.from_json(SIDECAR.to_json().replace('"version": 2', '"version": 3'))
