@@ -281,7 +281,7 @@ def test_all_views_are_known():
     ours = [
         kind
         for kind in _classes(AnySource)
-        if kind.__module__.startswith("rlds") and not inspect.isabstract(kind)
+        if kind.__module__.startswith("rlds.") and not inspect.isabstract(kind)
     ]
     views = {
         kind
