@@ -12,7 +12,6 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.tfds.source import FolderSource
 from rlds.sources import reading
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
@@ -315,11 +314,10 @@ def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
 
 def _id_of(episodes: Episodes, index: int) -> str:
     source, place = episodes.source, episodes.place(index)
-    if isinstance(source, FolderSource):
-        field = rlds.metadata.EPISODE_ID
-        if field in source.folder.features:
-            split, number = place
-            return str(_text(source.folder[split].example(number, [field])[field]))
+    field = rlds.metadata.EPISODE_ID
+    if (stored := source.can.examples) is not None and field in stored.folder.features:
+        split, number = place
+        return str(_text(stored.folder[split].example(number, [field])[field]))
     if isinstance(source, Source):
         return source.key(*place)
     return episodes.peek(index).key

@@ -370,12 +370,11 @@ def dataset_name(words: str) -> str:
 
 def _known_as(source: AnySource, path: str | os.PathLike[str]) -> tuple[str, str]:
     """The name and the version that a dataset gets if nobody says them."""
-    from rlds.formats.tfds.source import FolderSource
-
-    if isinstance(source, FolderSource):
-        is_name = re.fullmatch("[a-z][a-z0-9_]*", source.name)
-        return source.name if is_name else dataset_name(source.name), source.version
-    minari = source.about.metadata.get("minari")
+    about = source.about
+    if about.name:
+        is_name = re.fullmatch("[a-z][a-z0-9_]*", about.name)
+        return about.name if is_name else dataset_name(about.name), about.version
+    minari = about.metadata.get("minari")
     if isinstance(minari, Mapping) and "dataset_id" in minari:  # The path may end with "human-v2".
         return dataset_name(str(minari["dataset_id"])), "1.0.0"
     return _name_for(path), "1.0.0"

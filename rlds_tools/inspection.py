@@ -710,7 +710,7 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
         step_fields=_ordered(_fields_of(fields.pop(_STEPS, {}))),
         episode_fields=tuple(_fields_of(fields)),
         metadata=source.about.metadata,
-        robotics=_meaning(str(getattr(source, "name", "")), source.about.metadata),
+        robotics=_meaning(source.about.name, source.about.metadata),
         tasks=tasks,
     )
 

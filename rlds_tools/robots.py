@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import rlds
-from rlds.formats.tfds.source import FolderSource
 from rlds.robotics import DatasetMeaning, find_meaning
 from rlds.robotics.registry import is_misspelled
-from rlds.sources import Episodes
+from rlds.sources import AnySource, Episodes
 from rlds.sources.standardized import name_of
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import named_leaves
@@ -46,22 +45,24 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
             f"the name {name!r} resembles the known dataset {similar!r}, check it",
             None,
         )
-    if isinstance(episodes.source, FolderSource):
+    if episodes.source.can.examples is not None:
         yield from ((what, None) for what in _check_folder(episodes.source, meaning))
     if meaning is not None:
         yield from _check_fields(meaning, dict(named_leaves(episodes.spec[rlds.STEPS])))
 
 
-def _check_folder(source: FolderSource, meaning: DatasetMeaning | None) -> Iterator[str]:
+def _check_folder(source: AnySource, meaning: DatasetMeaning | None) -> Iterator[str]:
     """TFDS finds a dataset by the name of its folder, which has to be that in its files."""
-    parts: list[str] = ["", "", *source.directory.absolute().parts]
+    assert source.can.examples is not None
+    parts: list[str] = ["", "", *source.can.examples.directory.absolute().parts]
+    about = source.about
     above, parent, version = parts[-3:]
-    if version != source.version or source.name in (parent, above):
+    if version != about.version or about.name in (parent, above):
         return
     of_folder = find_meaning(parent)
     if meaning is not None or of_folder is not None:
         yield (
-            f"the folder is named {parent!r}, but dataset_info.json has the name {source.name!r}: "
+            f"the folder is named {parent!r}, but dataset_info.json has the name {about.name!r}: "
             f"tfds.load({parent!r}) does not find the dataset"
         )
 

@@ -21,9 +21,9 @@ from rlds import validation
 from rlds.feeds.compat import loader_profiles
 from rlds.sources import Episodes, reading
 from rlds.sources.cameras import Frames, cameras_of, fault_of
-from rlds.sources.selected import SelectedSource
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
+from rlds.sources.view import View
 from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
@@ -154,8 +154,9 @@ class Survey:
         self._tally = Tally()
         self._waiting: list[_Row] = []
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
-        is_chosen = isinstance(episodes.source, SelectedSource)
-        self.is_whole = episodes.split in episodes.splits and not is_chosen
+        source = episodes.source
+        has_all = not isinstance(source, View) or source.has_all
+        self.is_whole = episodes.split in episodes.splits and has_all
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
         # In how many episodes with actions that are floats the first one is zero, how many these

@@ -14,14 +14,13 @@ import tfds_files
 from rlds.feeds.images import ImageDecoder, ImageError
 from rlds.feeds.resizing import resize
 from rlds.formats.tfds.export import said_of_fields
-from rlds.formats.tfds.source import FolderSource
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.registry import formats
-from rlds.sources.source import SourceError, files_of
+from rlds.sources.source import Examples, SourceError, files_of
 from rlds.sources.stored_features import as_features
 from rlds.validation import Validator
 from rlds_ecosystem.files import stores
@@ -185,8 +184,8 @@ def _copy_of(episodes: Episodes, fields: list[str] | None, images_as_png: bool) 
     wanted = fields
     if fields is not None:
         wanted = list(dict.fromkeys([*fields, *source.fields.flags]))
-    if isinstance(source, FolderSource):
-        return _copy_of_folder(source, wanted)
+    if source.can.examples is not None:
+        return _copy_of_folder(source, source.can.examples, wanted)
     return _copy_of_source(episodes, wanted, images_as_png)
 
 
@@ -250,9 +249,9 @@ def _raw(copy: _Copy, size: tuple[int, int] | None, jpeg: Literal["accurate", "t
     )
 
 
-def _copy_of_folder(source: FolderSource, wanted: list[str] | None) -> _Copy:
+def _copy_of_folder(source: Any, stored: Examples, wanted: list[str] | None) -> _Copy:
     """Examples of TFDS stay what they are; but for how they are stored."""
-    folder = tfds_files.open_folder(source.directory, decode_images=False)
+    folder = tfds_files.open_folder(stored.directory, decode_images=False)
     features = _direct(folder.features)
     paths = [*features]
     if wanted is not None:
@@ -269,7 +268,7 @@ def _copy_of_folder(source: FolderSource, wanted: list[str] | None) -> _Copy:
         for split, begin, end in episodes.ranges:
             for index in range(begin, end):
                 key = source.key(split, index)
-                with source_errors(source.directory, episode=key):
+                with source_errors(stored.directory, episode=key):
                     yield split, key, folder[split].example(index, paths)
 
     return _Copy(folder.name, features, examples)

@@ -301,6 +301,8 @@ class About:
     """What is known of the data of a source as a whole.
 
     Attributes:
+      name: The name of the dataset, as its files have it.
+      version: Its version.
       description: What the data is, in a sentence or two.
       homepage: Where it comes from.
       citation: How to cite it (BibTeX).
@@ -315,6 +317,8 @@ class About:
         `(height, width, 1 | 3 | 4)` as PNG files.
     """
 
+    name: str = ""
+    version: str = ""
     description: str = ""
     homepage: str = ""
     citation: str = ""

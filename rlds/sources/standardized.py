@@ -54,9 +54,7 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
 
 def name_of(source: Any) -> str:
     """Returns the name of the dataset that a source reads, as its files have it; may be empty."""
-    while isinstance(source, View):
-        source = source.bases[0]
-    return str(getattr(source, "name", ""))
+    return str(source.about.name)
 
 
 class StandardizedSource(View):

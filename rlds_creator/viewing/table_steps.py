@@ -12,8 +12,8 @@ import numpy as np
 from typing_extensions import override
 
 from rlds import feeds
-from rlds.formats.tfds.source import FolderSource
 from rlds.sources.episodes import Episodes
+from rlds.sources.source import AnySource
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.source_steps import SourceSteps
 from rlds_ecosystem.files.stores import is_local
@@ -32,16 +32,18 @@ class Tables:
       source: The dataset.
     """
 
-    def __init__(self, source: FolderSource) -> None:
-        self._source = source
+    def __init__(self, source: AnySource) -> None:
+        assert source.can.shards is not None
+        self._source, self._lengths = source, source.can.shards
         self._lock = threading.Lock()
         self._open: dict[str, feeds.Table] = {}
 
     @classmethod
     def of(cls, source: Any) -> Tables | None:
         """Returns those of a dataset; None if it cannot be read that way."""
-        is_folder = isinstance(source, FolderSource) and is_local(source.directory)
-        return cls(source) if is_folder and source.folder.file_format == "tfrecord" else None
+        stored = source.can.examples
+        is_here = stored is not None and is_local(stored.directory)
+        return cls(source) if is_here and stored.folder.file_format == "tfrecord" else None
 
     def find(self, split: str, index: int) -> tuple[feeds.Table, int]:
         """Returns the table that an episode is in, and its number there.
@@ -49,7 +51,7 @@ class Tables:
         Raises:
           SourceError: The file is damaged, or was changed.
         """
-        ends = list(itertools.accumulate(self._source.folder[split].shard_lengths))
+        ends = list(itertools.accumulate(self._lengths(split)))
         shard = bisect.bisect_right(ends, index)
         name = f"{split}[{shard}shard]"
         with self._lock:

@@ -207,7 +207,7 @@ class FolderSource(Source):
     def about(self) -> About:
         """Without what the metadata say of fields."""
         said = {name: value for name, value in self._folder.metadata.items() if name != FIELDS}
-        return About(**self._facts, metadata=said)
+        return About(**self._facts, metadata=said, name=self.name, version=self.version)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
