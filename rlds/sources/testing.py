@@ -20,17 +20,19 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds.sources.digests import difference, differences
+from rlds.sources import reading
+from rlds.sources.digests import as_array, difference, differences
 from rlds.sources.episode_fields import EPISODE_FIELDS, as_converted, fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.exporting import Exported, prepare, write_export
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import AnySource, Source, SourceEpisode
+from rlds.sources.view import View
 from rlds.validation import validate
 from rlds_ecosystem.model.fields import match_columns
 from rlds_ecosystem.model.nests import at, leaves_at, nest, root_of
 
-__all__ = ["check_export", "check_source", "differences"]
+__all__ = ["check_export", "check_source", "check_view", "differences"]
 
 _INEXACT = ("changed", "lost", "renumbered")
 
@@ -81,6 +83,49 @@ def check_source(source: AnySource) -> None:
         for name, total in totals.items():
             counted = sum(episode.counts.get(name, 0) for episode in episodes)
             _equal(f"{where}, counts of {name!r}", counted, total, "the total")
+
+
+def check_view(view: View) -> None:
+    """Checks that a view keeps the contract of sources.
+
+    * `check_source` finds nothing.
+    * Fields that it names have the values of its bases, in the episodes that it does not touch.
+    * It makes the same of any rows, as a feed asks for them, as of complete episodes.
+
+    Args:
+      view: The view of a source with sound episodes.
+
+    Raises:
+      AssertionError: It does not; says where, what it gave, and what was expected.
+
+    >>> import tempfile
+    >>> directory = Path(tempfile.mkdtemp())
+    >>> np.savez(directory / "0.npz", observation=np.eye(3), action=np.ones((3, 1)))
+    >>> check_view(View(open_episodes(directory).source))
+    """
+    from rlds import feeds  # A floor above, which reads rows.
+
+    check_source(view)
+    root = f"{rlds.STEPS}/"
+    for split in view.splits:
+        episodes = Episodes(view, split)
+        table = feeds.open(episodes, decode_images=False, progress=False)
+        touched = view.touches(split, np.arange(len(episodes)))
+        for number, episode in enumerate(episodes):
+            where = f"split {split!r}, episode {number} ({episode.key})"
+            rows = np.random.default_rng(number).permutation(len(episode))
+            paths = [path for path, field in table.fields.items() if None not in field.shape]
+            found = table.take(np.full(len(rows), number), rows, paths)
+            for path, values in found.items():
+                wrong = difference(values, as_array(at(episode.steps, path))[rows])
+                _equal(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
+            base = reading.read(*view.place(split, number))
+            first = int(view.at(split, np.array([number]), np.zeros(1, np.int64))[0])
+            for path, there in (view.names or {}).items() if not touched[number] else ():
+                if path.startswith(root):
+                    column = at(base.steps, there.removeprefix(root))[first : first + len(episode)]
+                    wrong = difference(at(episode.steps, path.removeprefix(root)), column)
+                    _equal(f"{where}, {path!r}", wrong, None, f"{there!r} of the base")
 
 
 def check_export(

@@ -42,7 +42,7 @@ BLOCKS = {
     "docs/labels.md": 5,
     "docs/layouts.md": 2,
     "docs/migration.md": 6,
-    "docs/own_format.md": 5,
+    "docs/own_format.md": 6,
     "docs/patterns.md": 7,
     "docs/readers.md": 7,
     "docs/recording.md": 3,

@@ -6,11 +6,16 @@ import hostile_sources
 import numpy as np
 import pytest
 from export_options import NAMES, options_for
+from robot_source import RobotSource
 from toy_source import ToySource
 
 import rlds.sources
-from rlds.sources import About, Can, Episodes, Lengths
-from rlds.sources.testing import check_export, check_source, differences
+from rlds.editing.changes import Added, Dropped, Filled, Renamed
+from rlds.editing.trimmed import Flagged, Trimmed
+from rlds.sources import About, Can, Episodes, Lengths, View
+from rlds.sources.joined import JoinedSource
+from rlds.sources.selected import SelectedSource
+from rlds.sources.testing import check_export, check_source, check_view, differences
 
 
 @pytest.mark.parametrize("name", hostile_sources.NAMES)
@@ -142,3 +147,37 @@ def test_differences_name_facts_and_fields(tmp_path):
     assert "seed: missing" in found
     assert "steps/reward: float32 of shape (2,) became float64 of shape (4,)" in found
     assert not any("action" in what for what in found)
+
+
+def _halves(episode):
+    return np.arange(len(episode)) / 2
+
+
+VIEWS = {
+    "selected": lambda source: SelectedSource(source, {"train": [2, 0, 1]}),
+    "joined": lambda source: JoinedSource([Episodes(source), Episodes(source)], ["", "b/"]),
+    "renamed": lambda source: Renamed(source, "steps/action", "steps/command"),
+    "dropped": lambda source: Dropped(source, "steps/observation/state"),
+    "filled": lambda source: Filled(source, "steps/reward", 7, np.array([True, False, True])),
+    "added": lambda source: Added(source, "steps/halves", _halves, source.read("train", 0)),
+    "trimmed": lambda source: Trimmed(source, np.array([1, 0, 0]), np.array([4, -1, 5])),
+    "flagged": lambda source: Flagged(source, np.array([True, False, False])),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_a_view_makes_of_rows_what_it_makes_of_episodes(kind):
+    check_view(VIEWS[kind](RobotSource()))
+
+
+class Mixing(View):
+    """A view that looks at other rows, and does not say so."""
+
+    def make(self, values, of, fields):
+        path = "steps/reward"
+        return {**values, path: np.cumsum(values[path], dtype="f4")} if path in values else values
+
+
+def test_a_view_that_mixes_rows_is_seen():
+    with pytest.raises(AssertionError, match="rows of 'reward': got values differ"):
+        check_view(Mixing(RobotSource()))
