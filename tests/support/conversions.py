@@ -28,7 +28,7 @@ def check_conversion(
     path: Any = None,
     config: str | None = None,
 ) -> tfds.core.DatasetBuilder:
-    """Converts a source, and checks that the dataset holds it, and that the source can be resumed.
+    """Converts a source, and checks that the dataset holds it.
 
     Args:
       make_source: Makes the source anew.
@@ -52,19 +52,7 @@ def check_conversion(
         )
         assert loaded.cardinality() > 0
     check_against_source(converted, make_source())
-    check_goes_on(make_source)
     return converted
-
-
-def check_goes_on(make_source: Callable[[], Source]) -> None:
-    """Checks that a source, made anew, goes on after any of its episodes."""
-    source = make_source()
-    for split in source.splits:
-        for part in source.parts(split):
-            keys = [episode.key for episode in source.episodes(split, part)]
-            for number in sorted({1, len(keys) // 2, len(keys)} - {0}):
-                rest = make_source().episodes(split, part, keys[number - 1])
-                assert [episode.key for episode in rest] == keys[number:]
 
 
 def check_against_source(builder: tfds.core.DatasetBuilder, source: Source) -> None:
