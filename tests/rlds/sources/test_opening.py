@@ -220,6 +220,9 @@ def test_what_cannot_be_opened(tmp_path):
         open_episodes(tmp_path / "mine.h5")
     seen = "unknown format: an HDF5 file with 'grips', 'poses'. The nearest formats are: "
     assert seen in str(caught.value)
+    (tmp_path / "torn.hdf5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99))
+    with pytest.raises(SourceError, match=r"torn.hdf5: not a complete HDF5 file"):
+        open_episodes(tmp_path / "torn.hdf5")
     with h5py.File(tmp_path / "episode0.hdf5", "w") as file:
         file["joint_action"] = file["observation"] = 1
     with pytest.raises(SourceError, match="a raw file of RoboTwin: run its process_data"):
