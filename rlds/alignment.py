@@ -27,7 +27,7 @@ from rlds import rlds_types
 from rlds_ecosystem.model.columns import map_columns, step_flags, with_placeholder
 from rlds_ecosystem.model.nests import is_in
 
-__all__ = ["append_row", "discounts_of", "from_rsa", "from_sars", "num_rows"]
+__all__ = ["append_row", "derived_columns", "discounts_of", "from_rsa", "from_sars", "num_rows"]
 
 
 def discounts_of(
@@ -129,6 +129,19 @@ array([False, False,  True]))
         _lengthened(transition_metadata or {}, num_transitions, num_steps),
         observation_metadata or {},
     )
+
+
+def derived_columns(
+    num_steps: int, num_transitions: int, *, terminal: bool
+) -> dict[str, np.ndarray]:
+    """Returns the flags and the discounts of steps that have none of their own; see `from_sars`.
+
+    >>> derived_columns(3, 2, terminal=True)["discount"]
+    array([1., 0., 0.], dtype=float32)
+    """
+    rows = (np.empty((number, 0)) for number in (num_steps, num_transitions))
+    steps = from_sars(observation=next(rows), action=next(rows), terminal=terminal)
+    return {name: steps[name] for name in (*rlds_types.STEP_FLAGS, rlds_types.DISCOUNT)}
 
 
 def from_rsa(

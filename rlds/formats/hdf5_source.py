@@ -15,7 +15,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
+from rlds.alignment import derived_columns
 from rlds.formats.hdf5_videos import read_video, video_fields
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup, field_of_values
@@ -318,12 +318,7 @@ class Hdf5EpisodesSource(Source):
             if not num_steps:
                 raise SourceError("no rows", file=group.file)
             is_terminal = self._is_terminal(group)
-            others = from_sars(
-                observation=np.empty((num_steps, 0)),
-                action=np.empty((number, 0)),
-                reward=None,
-                terminal=is_terminal,
-            )
+            others = derived_columns(num_steps, number, terminal=is_terminal)
             paths = self.fields.step_paths(fields)
             if INSTRUCTION in paths and self.has_instruction:
                 text = self._instruction(split, index, group)

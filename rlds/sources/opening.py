@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,6 @@ from rlds.sources.options import options_of
 from rlds.sources.registry import Format, formats
 from rlds.sources.signs import Signs
 from rlds.sources.source import AnySource, SourceError, files_of
-from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import finish_replacing
 from rlds_ecosystem.model.names import what_there_is
@@ -145,9 +143,11 @@ def format_of(path: str | os.PathLike[str]) -> str:
     _check_is_there(path)
     if missing:
         raise missing[0]
+    if signs.damage is not None:
+        raise signs.damage
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open its content", file=path)
-    raise UnknownFormatError(_why_unknown(stores.as_path(path), known), file=path)
+    raise UnknownFormatError(_why_unknown(stores.as_path(path), known, signs), file=path)
 
 
 def _recognized(
@@ -173,7 +173,7 @@ def _recognized(
     return found, missing
 
 
-def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
+def _why_unknown(path: epath.Path, known: Iterable[str], signs: Signs) -> str:
     if path.is_dir() and not any(path.iterdir()):
         return "an empty folder"
     if (path / "features.json").exists():
@@ -183,7 +183,7 @@ def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
         )
     if (path / "zarr.json").exists():
         return "a store of Zarr 3, expected Zarr 2: write it with zarr_format=2"
-    seen, near = _seen_in(path)
+    seen, near = _seen_in(path, signs)
     near = [name for name in near if name in known]
     nearest = f" The nearest formats are: {', '.join(near)}." if near else ""
     if "'joint_action'" in seen:
@@ -198,18 +198,14 @@ def _why_unknown(path: epath.Path, known: Iterable[str]) -> str:
     )
 
 
-def _seen_in(path: epath.Path) -> tuple[str, Sequence[str]]:
+def _seen_in(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
     """What was found at a path of no known format, and the formats that have such files."""
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
     suffixes = {os.path.splitext(name)[1] for name in names}
     near = [name for suffix, formats in _NEAREST.items() if suffix in suffixes for name in formats]
     what = "a folder with"
     if not path.is_dir():
-        what, names = "an HDF5 file with", []
-        if suffixes <= {".hdf5", ".h5"} and stores.is_local(path):
-            damage = (ImportError, OSError, RuntimeError, LookupError, ValueError)
-            with contextlib.suppress(*damage), import_extra("h5py").File(path) as file:
-                names = sorted(file)
+        what, names = "an HDF5 file with", signs.hdf5_names
     if not names:
         return "", near
     more = ", …" if len(names) > _SEEN else ""

@@ -610,7 +610,7 @@ class StoredSidecar:
         files: Sequence[epath.Path] = (),
     ) -> None:
         self.sidecar, self.place, self.files = sidecar, os.fspath(place), files
-        self._columns = columns
+        self._known = columns
 
     @classmethod
     def from_text(
@@ -665,8 +665,13 @@ class StoredSidecar:
             raise _lost(file, what, said)
         return kept
 
+    @property
+    def _columns(self) -> Columns:
+        assert self._known is not None, "it is about the dataset as a whole"
+        return self._known
+
     def __len__(self) -> int:
-        return 0 if self._columns is None else len(self._columns)
+        return len(self._columns)
 
     def check_number(self, number: int) -> None:
         """Checks that it has a number of episodes: others may have added some to the data.
@@ -688,7 +693,6 @@ class StoredSidecar:
         Raises:
           SourceError: It is damaged.
         """
-        assert self._columns is not None
         with source_errors(self.place):
             return self._columns.keys[self.row(split, index)]
 
@@ -698,7 +702,6 @@ class StoredSidecar:
         Raises:
           SourceError: That is damaged.
         """
-        assert self._columns is not None
         rows = slice(None)
         if self.splits is not None:
             rows = slice(self.splits[split].start, self.splits[split].stop)
@@ -711,7 +714,6 @@ class StoredSidecar:
         Raises:
           SourceError: It is damaged.
         """
-        assert self._columns is not None
         return self._columns.row(self.row(split, index))
 
 
@@ -739,7 +741,7 @@ class PackedSidecar(StoredSidecar):
         length: int,
         files: Sequence[epath.Path] = (),
     ) -> None:
-        self.sidecar, self.place, self.files = sidecar, os.fspath(place), files
+        super().__init__(sidecar, place, None, files)
         self._packed, self._length = read, length
 
     @classmethod
@@ -785,10 +787,11 @@ class PackedSidecar(StoredSidecar):
     @override
     def _columns(self) -> Columns:
         """The keys and the lengths of all episodes."""
-        return self._outlines
+        if self._known is None:
+            self._known = self._read_outlines()
+        return self._known
 
-    @functools.cached_property
-    def _outlines(self) -> Columns:
+    def _read_outlines(self) -> Columns:
         fields = {KEY: Field(str)}
         file = None if self._length < _FEW else self._cache
         if file is not None and file.exists():

@@ -256,7 +256,7 @@ class Columns:
         stream, kind = self._kinds[name]
         if not kind.open_axes:
             elements = self._elements(stream, kind, begin * kind.size, end * kind.size)
-            return elements.reshape(end - begin, *kind.shape)  # type: ignore[arg-type]
+            return elements.reshape(end - begin, *kind.shape)
         if end == begin or not self._sizes.get(f"{stream}.rows"):
             return np.zeros((end - begin, *(size or 0 for size in kind.shape)), kind.dtype)
         before, width = max(begin - 1, 0), kind.row_bytes
@@ -347,8 +347,9 @@ def unpack(data: bytes, fields: Mapping[str, Field]) -> Columns:
     content = json.loads(head)
     sizes = {str(name): int(size) for name, size in content["sizes"].items()}
     firsts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0)))
-
-    def read(name: str, begin: int, end: int) -> bytes:
-        return body[firsts[name] + begin : firsts[name] + end]
-
+    read = functools.partial(_part_of, body, firsts)
     return Columns(fields, read, int(content[EPISODES]), sizes)
+
+
+def _part_of(body: bytes, firsts: Mapping[str, int], name: str, begin: int, end: int) -> bytes:
+    return body[firsts[name] + begin : firsts[name] + end]

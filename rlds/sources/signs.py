@@ -24,6 +24,7 @@ _MOST_NAMES = 2000
 # How many members of an HDF5 file are opened, to tell groups from arrays.
 _MOST_OPENED = 64
 _HDF5 = (".h5", ".hdf5")
+_AT_TOP = re.compile("[^/:]+").fullmatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +48,14 @@ class Signs:
 
     Args:
       path: A file or a folder.
+
+    Attributes:
+      damage: What is wrong with an HDF5 file there.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
+        self.damage: SourceError | None = None
         self._lock = threading.Lock()
         self._members: dict[str, set[str]] = {}
 
@@ -78,7 +83,6 @@ class Signs:
         Raises:
           ImportError: What would read it is not installed; says how to install it.
           OSError: It cannot be read.
-          SourceError: It is no HDF5 file, or damaged.
         """
         with self._lock:  # All formats ask, each in a thread of its own.
             files = [name for name in self._files if fnmatchcase(name, wanted.files)]
@@ -87,9 +91,21 @@ class Signs:
             place = stores.as_path(self._path)
             if files[0] not in self._members:
                 file = place / files[0] if self._is_folder else place
-                self._members[files[0]] = set(_members_of(file))
+                self._members[files[0]] = self._members_of(file)
         found = self._members[files[0]]
         return any(all(_is_in(found, each) for each in text.split()) for text in wanted.members)
+
+    def _members_of(self, file: Any) -> set[str]:
+        try:
+            return set(_members_of(file))
+        except SourceError as error:
+            self.damage = error
+            return set()
+
+    @property
+    def hdf5_names(self) -> list[str]:
+        """The names at the top of the HDF5 file, if formats have asked for it."""
+        return sorted(each for found in self._members.values() for each in found if _AT_TOP(each))
 
     @functools.cached_property
     def _is_folder(self) -> bool:

@@ -194,7 +194,8 @@ export interface Offer {
 
 /** The episode that is played. */
 export interface Played
-  extends Pick<EpisodeRecord, "id" | "number" | "reason" | "success" | "num_steps" | "total_reward" | "started" | "seconds"> {
+  extends Pick<EpisodeRecord,
+    "id" | "number" | "reason" | "success" | "num_steps" | "total_reward" | "started" | "seconds"> {
   seed: number | null;
 }
 

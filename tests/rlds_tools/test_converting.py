@@ -282,6 +282,7 @@ def test_interrupted_while_tensorflow_is_loaded(raw, tmp_path, monkeypatch, caps
     assert capsys.readouterr().err.strip() == "Interrupted."
 
 
+@pytest.mark.slow
 def test_interrupted(raw, tmp_path):
     """By Ctrl-C, in a process of its own; nothing but the summary is on its standard output."""
     data_dir, whole = tmp_path / "data", tmp_path / "whole"

@@ -30,7 +30,7 @@ def check_conversion(
     path: Any = None,
     config: str | None = None,
 ) -> tfds.core.DatasetBuilder:
-    """Converts a source, and checks that the dataset holds it, and that the source can be resumed.
+    """Converts a source, and checks that the dataset holds it.
 
     Args:
       make_source: Makes the source anew.
@@ -54,19 +54,7 @@ def check_conversion(
         )
         assert loaded.cardinality() > 0
     check_against_source(converted, make_source())
-    check_goes_on(make_source)
     return converted
-
-
-def check_goes_on(make_source: Callable[[], AnySource]) -> None:
-    """Checks that a source, made anew, goes on after any of its episodes."""
-    source = make_source()
-    for split in source.splits:
-        for part in reading.parts(source, split):
-            keys = [episode.key for episode in reading.episodes(source, split, part)]
-            for number in sorted({1, len(keys) // 2, len(keys)} - {0}):
-                rest = reading.episodes(make_source(), split, part, keys[number - 1])
-                assert [episode.key for episode in rest] == keys[number:]
 
 
 def check_against_source(builder: tfds.core.DatasetBuilder, source: AnySource) -> None:

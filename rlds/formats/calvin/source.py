@@ -26,6 +26,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
+from rlds.alignment import derived_columns
 from rlds.raw_files.npz_files import NpzFile, open_npz, read_npy
 from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source_errors
 from rlds.sources.source import (
@@ -41,7 +42,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import objects, step_flags
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
@@ -216,10 +217,7 @@ class CalvinSource(Source):
         length = last + 1 - first
         paths = [path for path in self.fields.step_paths(fields) if path in self._paths]
         numbers = range(first, last + 1)[rows]
-        others = {
-            rlds.DISCOUNT: np.ones(length, np.float32),
-            **step_flags([length], [False]),
-        }
+        others = derived_columns(length, length, terminal=False)
         annotations = found.annotations_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),

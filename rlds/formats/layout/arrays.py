@@ -156,14 +156,16 @@ def _hdf5(path: str, group: str = "") -> dict[str, FileArray]:
                 item = file.member(item, name, group)
             yield EpisodeGroup(file, item)
 
+    @functools.cache
     def field(name: str) -> Field:
         with opened() as found:
             return found.value_field(name) if lengths[name] is None else found.field(name)
 
     def rows(name: str, begin: int, end: int) -> np.ndarray:
+        expected = field(name)
         with opened() as found:
             if lengths[name] is not None:
-                return found.rows(name, found.field(name), slice(begin, end))
+                return found.rows(name, expected, slice(begin, end))
             value = found.value(name)
             return np.array([value], object if isinstance(value, str | bytes) else None)
 

@@ -6,8 +6,8 @@ import collections
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -157,23 +157,21 @@ class _Proposal:
         if self._seen.one_per:
             return f"{{one_per: {self._seen.one_per}}}", ()
         rows = self._rows
-        tests: dict[str, Callable[[str, np.ndarray], Any]] = {
-            "end_rows": lambda _, n: (
-                len(n) < rows and n[-1] == rows and np.all(np.diff(n, prepend=0) > 0)
-            ),
-            "lengths": lambda _, n: len(n) < rows and n.sum() == rows and np.all(n > 0),
-            "number": lambda name, n: (
-                len(n) == rows and _EPISODE.match(_last(name)) and np.all(np.diff(n) >= 0)
-            ),
-        }
         for name, field in self._fields.items():
             length = self._arrays[name].length
             is_integer = not field.shape and field.column_dtype.kind in "iu"
-            if is_integer and length and length <= min(rows, _MOST_ROWS):
-                values = self._arrays[name].rows(0, length).astype(np.int64)
-                for key, is_met in tests.items():
-                    if is_met(name, values):
-                        return f"{{{key}: {_quoted(name)}}}", [name]
+            if not is_integer or not length or length > min(rows, _MOST_ROWS):
+                continue
+            values = self._arrays[name].rows(0, length).astype(np.int64)
+            key = ""
+            if length == rows and _EPISODE.match(_last(name)) and np.all(np.diff(values) >= 0):
+                key = "number"
+            elif length < rows and values[-1] == rows and np.all(np.diff(values, prepend=0) > 0):
+                key = "end_rows"
+            elif length < rows and values.sum() == rows and np.all(values > 0):
+                key = "lengths"
+            if key:
+                return f"{{{key}: {_quoted(name)}}}", [name]
         return UNKNOWN, ()
 
     def _flag(self, name: str) -> str:

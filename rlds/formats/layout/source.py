@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from etils import epath
 from typing_extensions import override
 
 import rlds
@@ -19,8 +18,8 @@ from rlds.formats.layout.arrays import KINDS, Arrays, files_in, groups_in, open_
 from rlds.formats.layout.layouts import LAYOUT_FILE, FileLayout, LayoutField
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.image_files import image_field
-from rlds.raw_files.input_files import natural_order
-from rlds.raw_files.untrusted import check_link, source_errors
+from rlds.raw_files.input_files import files_at, natural_order
+from rlds.raw_files.untrusted import folders_in, source_errors
 from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import About, Can, Lengths, Origin, SourceError
 from rlds_ecosystem.files import stores
@@ -91,7 +90,7 @@ class LayoutSource(RowsSource):
         if not place.exists():
             raise FileNotFoundError(f"{self._root!r} does not exist.")
         has_many = place.is_dir() and (layout.files or layout.episodes.one_per)
-        paths = self._paths_in(place) if has_many else [self._root]
+        paths = self._paths_in() if has_many else [self._root]
         if layout.episodes.one_per != "group":
             return [_Location(path) for path in paths]
         groups = [_Location(path, it) for path in paths for it in groups_in(path, layout.groups)]
@@ -99,24 +98,21 @@ class LayoutSource(RowsSource):
             raise SourceError(f"no groups match {layout.groups!r}", file=self._root)
         return groups
 
-    def _paths_in(self, place: epath.Path) -> list[str]:
+    def _paths_in(self) -> list[str]:
         """Returns the files or the folders in a folder that the layout means."""
-        one_per, pattern = self._layout.episodes.one_per, self._layout.files or "*"
-        names = []
-        for entry in stores.list_directory(place):
-            check_link(os.path.join(self._root, entry.name))
-            is_kind = one_per == "folder" or os.path.splitext(entry.name)[1] in KINDS
-            is_meant = is_kind and entry.is_dir == (one_per == "folder")
-            if is_meant and not entry.name.startswith(".") and entry.name != LAYOUT_FILE:
-                names.append(entry.name)
+        is_folder, pattern = self._layout.episodes.one_per == "folder", self._layout.files or "*"
+        if is_folder:
+            names = folders_in(self._root)
+        else:
+            files = files_at(self._root, lambda name: os.path.splitext(name)[1] in KINDS)
+            names = [str(file.name) for file in files]
         names = sorted(fnmatch.filter(names, pattern), key=natural_order)
+        kinds = ", ".join(sorted({os.path.splitext(name)[1] for name in names}))
         if not names:
-            kind = "folder" if one_per == "folder" else "file"
+            kind = "folder" if is_folder else "file"
             raise SourceError(f"no {kind} matches {pattern!r}", file=self._root)
-        kinds = {os.path.splitext(name)[1] for name in names}
-        if one_per != "folder" and len(kinds) > 1:
-            shown = ", ".join(sorted(kinds))
-            what = f"files of several kinds ({shown}); name those to read with files:"
+        if not is_folder and "," in kinds:
+            what = f"files of several kinds ({kinds}); name those to read with files:"
             raise SourceError(what, file=self._root)
         return [os.path.join(self._root, name) for name in names]
 

@@ -200,7 +200,7 @@ class Info:
       chunks_size: How many episodes (2.x) or files (3.0) are in a chunk.
     """
 
-    raw: Mapping[str, Any]
+    raw: dict[str, Any]
     is_v3: bool
     features: Mapping[str, LeRobotFeature]
     fps: float
@@ -247,7 +247,7 @@ class Info:
             raise SourceError(what, file=file, field="data_path")
         has_video = any(feature.is_video for feature in features.values())
         return cls(
-            raw,
+            dict(raw),
             is_v3,
             features,
             float(fps),

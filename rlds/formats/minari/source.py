@@ -21,6 +21,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
+from rlds.alignment import derived_columns
 from rlds.formats.minari.attributes import (
     ATTRIBUTES,
     IRREGULAR,
@@ -66,7 +67,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import step_flags, with_placeholder
+from rlds_ecosystem.model.columns import with_placeholder
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
@@ -319,10 +320,7 @@ class MinariSource(Source):
         terminated = bool(columns[TERMINATIONS][-1:].any())
         truncated = bool(columns[TRUNCATIONS][-1:].any())
         steps = self._steps(index, columns, paths, rows)
-        others = {
-            **step_flags([number + 1], [terminated]),
-            rlds.DISCOUNT: _discount(number, terminated),
-        }
+        others = derived_columns(number + 1, number, terminal=terminated)
         steps |= {name: column[rows] for name, column in others.items() if name in wanted}
         return SourceEpisode(
             key=self.key(split, index),
@@ -433,13 +431,6 @@ def field_path(path: str) -> str:
     """Returns the path that a column has in a step."""
     root = root_of(path)
     return _FIELDS.get(root, root) + path.removeprefix(root)
-
-
-def _discount(number: int, terminated: bool) -> np.ndarray:
-    """The discounts of transitions, and the placeholder of the last step."""
-    discount = np.ones(number + 1, np.float32)
-    discount[max(number - terminated, 0) :] = 0
-    return discount
 
 
 def _mismatch(leaf: LeafSpace, field: Field) -> str | None:

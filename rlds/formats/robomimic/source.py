@@ -18,7 +18,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
+from rlds.alignment import derived_columns
 from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.formats.hdf5_source import INSTRUCTION, Hdf5Table
 from rlds.formats.robomimic.dialects import (
@@ -248,12 +248,8 @@ class RobomimicSource(Source):
             metadata = {
                 path: self._value(opened, path) for path in self.fields.episode_paths(fields)
             }
-            others = from_sars(
-                observation=np.empty((demo.num_steps, 0)),
-                action=np.empty((demo.num_steps - is_final_known, 0)),
-                reward=None,
-                terminal=is_terminal,
-            )
+            num_transitions = demo.num_steps - is_final_known
+            others = derived_columns(demo.num_steps, num_transitions, terminal=is_terminal)
             steps = {path: others[path][begin:end] for path in paths if path in others}
             steps |= self._columns(opened, paths, begin, max(begin, end))
             return SourceEpisode(

@@ -16,7 +16,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import from_sars
+from rlds.alignment import derived_columns
 from rlds.formats.webdataset.shards import TarShard, find_shards, first_fields, unique
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.npz_files import NpzFile, parse_npy
@@ -245,17 +245,14 @@ class WebdatasetSource(Source):
         length = len(next(iter(raw.steps.values())))
         terminal = raw.steps.get(rlds.IS_TERMINAL)
         is_terminal = terminal is not None and bool(np.asarray(terminal)[-1])
-        nothing = np.empty((length, 0))
-        others = from_sars(observation=nothing, action=nothing, reward=None, terminal=is_terminal)
-        flags = {name: others[name] for name in rlds.STEP_FLAGS}
-        steps = {**raw.steps, **flags}
-        if not has(steps, rlds.DISCOUNT):
-            steps[rlds.DISCOUNT] = others[rlds.DISCOUNT]
+        derived = derived_columns(length, length, terminal=is_terminal)
+        if has(raw.steps, rlds.DISCOUNT):
+            del derived[rlds.DISCOUNT]
         is_cut = end == last.samples[-1] and not last.is_complete
         begins_inside = not begin.number and (self._name_of(samples[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest(steps),
+            steps=nest({**raw.steps, **derived}),
             origin=Origin(str(first.path.name), begin.number, begin.number + len(samples)),
             truncated=not is_terminal,
             final_observation_known=False,

@@ -5,7 +5,6 @@ import pickle
 import shutil
 from pathlib import Path
 
-import conversions
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -164,25 +163,6 @@ def test_class(original, tmp_path):
                 tf.io.encode_jpeg(image(10 * int(episode["label"]) + index))
             )
             np.testing.assert_array_equal(step["observation"], expected)
-
-
-@pytest.mark.slow
-def test_resumes(original, tmp_path):
-    read = []
-    for stop in (2, 9):
-        with pytest.raises(conversions.Interrupted):
-            source = conversions.interrupted(
-                FolderSource(original.data_path), stop - len(read), read
-            )
-            convert(source, name="made", data_dir=tmp_path)
-    resumed = convert(
-        conversions.interrupted(FolderSource(original.data_path), None, read),
-        name="made",
-        data_dir=tmp_path,
-    )
-    assert len(read) == len(set(read)) == sum(NUM_EPISODES.values())
-    whole = convert(FolderSource(original.data_path), name="made", data_dir=tmp_path / "whole")
-    assert conversions.contents(resumed.data_path) == conversions.contents(whole.data_path)
 
 
 def copied(original, tmp_path):

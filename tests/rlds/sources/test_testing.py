@@ -1,8 +1,7 @@
-"""What authors of formats check theirs with: all formats pass it, and broken promises do not."""
+"""What authors check their formats with sees broken promises. All formats pass it: test_opening."""
 
 import dataclasses
 
-import hostile_sources
 import numpy as np
 import pytest
 from export_options import NAMES, options_for
@@ -16,11 +15,6 @@ from rlds.sources import About, Can, Episodes, Lengths, View
 from rlds.sources.joined import JoinedSource
 from rlds.sources.selected import SelectedSource
 from rlds.sources.testing import check_export, check_source, check_view, differences
-
-
-@pytest.mark.parametrize("name", hostile_sources.NAMES)
-def test_formats_keep_the_contract(name, tmp_path):
-    check_source(hostile_sources.opened(name, tmp_path).source)
 
 
 class Changed(ToySource):

@@ -81,7 +81,7 @@ def test_answers_of_the_creator_are_as_declared(tmp_path):
             check("PlayState", state)
             check("Played", state["episode"])
             player.say("control", do="confirm", value="completed")
-            check("Episode", player.until("episode", episode__state="completed")["episode"])
+            check("EpisodeRecord", player.until("episode", episode__state="completed")["episode"])
         *_, listed = get("/api/studies")["studies"]
         assert set(listed) == {*fields("Study"), *fields("Counts")}
         [episode] = get("/api/episodes")["episodes"]
