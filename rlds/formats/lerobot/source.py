@@ -193,7 +193,7 @@ class LeRobotSource(Source):
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self.info = self._info = read_info(self._root)
-        self._sidecar = self._info.raw.pop(SAID, None)  # type: ignore[attr-defined]
+        self._sidecar = self._info.raw.pop(SAID, None)
         self._table = EpisodeMetadata(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}

@@ -12,7 +12,7 @@ import rlds.sources
 from rlds import from_sars
 from rlds.editing import Set
 from rlds.raw_files.jpeg_images import black_jpeg
-from rlds.sources import Field, Origin, Source, SourceEpisode, export
+from rlds.sources import Can, Field, Lengths, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences
 from rlds.sources.source import About, Fields
@@ -265,8 +265,12 @@ def test_a_folder_is_not_called_a_file(tmp_path):
 @pytest.mark.parametrize("format", ["minari", "lerobot", "robomimic"])
 def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, format):
     class Short(Sample):
-        def num_steps(self, split: str) -> list[int]:
-            return [9, 9, 1, *[9] * (self.num_episodes(split) - 3)]
+        @property
+        def can(self) -> Can:
+            return Can(lengths=lambda split: Lengths.of([9, 9, 1, *[9] * (len(self) - 3)]))
+
+        def __len__(self) -> int:
+            return self.num_episodes("train")
 
         def read(
             self, split: str, index: int, fields: Any = None, rows: slice = slice(None)
