@@ -37,6 +37,7 @@ from rlds.formats.lerobot.language import (
     texts_of,
 )
 from rlds.formats.lerobot.layout import (
+    DIGEST,
     EPISODES_FOLDER,
     EPISODES_JSONL,
     EXTRAS,
@@ -195,7 +196,6 @@ class LeRobotSource(RandomAccessSource):
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self.info = self._info = read_info(self._root)
-        self._sidecar = self._info.raw.pop(SAID, None)
         self._table = EpisodeMetadata(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
@@ -259,7 +259,11 @@ class LeRobotSource(RandomAccessSource):
 
     @override
     def stored_sidecar(self) -> StoredSidecar | None:
-        stored = StoredSidecar.in_folder(self._root, OLDER_SIDECAR, self._sidecar)
+        digest, said = self._root / DIGEST, None
+        if digest.exists():
+            with source_errors(digest):
+                said = json.loads(read_bytes(digest))[SAID]
+        stored = StoredSidecar.in_folder(self._root, OLDER_SIDECAR, said)
         if stored is None or stored.sidecar.is_about:
             return stored
         said = stored.sidecar
