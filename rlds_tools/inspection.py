@@ -16,15 +16,6 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 import tfds_files
-from rlds.sources import reading
-from rlds.sources.finding import (
-    find_datasets,
-    is_of_datasets,
-    marked_format,
-    marked_formats,
-    several_datasets,
-)
-from rlds.sources.view import traced
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.texts import shorten
 from rlds_tools.recording_facts import recording_facts
@@ -47,7 +38,6 @@ __all__ = [
     "inspect",
     "inspect_episode",
     "inspect_step",
-    "marked_format",
     "number_of",
     "propose_layout",
     "shape_in_words",
@@ -414,8 +404,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
 
         format = format or sources.format_of(path)
         folder = tfds_files.find_folder(path) if format == "tfds" else path
-    is_summarized = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
-    if is_summarized and not options and not is_of_datasets(path):
+    if not options and (_is_plainly_tfds(path) or _may_be_tfds(path, format)):
         try:
             return _from_summary(path, tfds_files.summarize(folder))
         except (FileNotFoundError, NotADirectoryError):
@@ -425,10 +414,35 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
     try:
         return _from_source(path, format, options)
     except ValueError as error:
+        from rlds.sources.finding import several_datasets
+
         below = [] if format or not os.path.isdir(path) else sorted(find_datasets(path, 3))
         if len(below) < 2:
             raise
         raise ValueError(several_datasets(path, below)) from error
+
+
+def _is_plainly_tfds(path: str) -> bool:
+    """Whether a folder has the files of a TFDS dataset alone: then nothing of `rlds` is loaded."""
+    if not os.path.isfile(os.path.join(path, "features.json")):
+        return False
+    with os.scandir(path) as entries:
+        others = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
+    return not others and not os.path.exists(os.path.join(path, "metadata.riegeli"))
+
+
+def _may_be_tfds(path: str, format: str | None) -> bool:
+    from rlds.sources.finding import is_of_datasets, marked_formats
+
+    is_one = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
+    return is_one and not is_of_datasets(path)
+
+
+def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
+    """Yields the datasets below a folder of this machine, see `rlds.sources.finding`."""
+    from rlds.sources import finding
+
+    return finding.find_datasets(directory, depth)
 
 
 def inspect_episode(
@@ -524,6 +538,7 @@ def inspect_step(
 def number_of(episodes: Episodes, index: int) -> int:
     """Returns the number of an episode in its split, of which a condition may have chosen some."""
     from rlds.sources import Source
+    from rlds.sources.view import traced
 
     split, number = episodes.place(index if index >= 0 else len(episodes) + index)
     source = episodes.source
@@ -671,6 +686,8 @@ def _record_file(path: str) -> RecordFile:
 
 def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection:
     from rlds import sources
+    from rlds.sources import reading
+    from rlds.sources.finding import marked_formats
     from rlds_ecosystem.files import stores
 
     if format is None:

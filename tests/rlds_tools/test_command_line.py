@@ -104,7 +104,7 @@ def test_what_no_format_has(tmp_path, capsys):
         "half/1.0.0": "dataset_info.json, the last file to be written, is missing",
         "large.bin": "unknown format",
         "large.tfrecord": "no record begins at byte 0",
-        "large.hdf5": "unknown format",
+        "large.hdf5": "not a complete HDF5 file",
         "large.riegeli": "large.riegeli",
         "nowhere": "does not exist",
     }

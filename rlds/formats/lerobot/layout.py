@@ -9,6 +9,7 @@
     meta/episodes_stats.jsonl    2.1: the statistics of each episode
     meta/tasks.parquet           3.0: the texts of tasks; the text is an index of pandas
     meta/episodes/...parquet     3.0: a row for each episode, with its statistics
+    meta/rlds.json               the digest of the sidecar; LeRobot warns of others in info.json
     .rlds/...                    the sidecar, which no other reader sees
 
 A feature becomes the field of a step whose path is its name with slashes for dots (`step_paths`):
@@ -34,6 +35,7 @@ from rlds_ecosystem.model.nests import is_in
 
 __all__ = [
     "DEFAULT_COLUMNS",
+    "DIGEST",
     "EPISODES",
     "EPISODES_FOLDER",
     "EPISODES_JSONL",
@@ -73,6 +75,7 @@ EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
 # Where earlier releases wrote the sidecar, and the place of the text of the task in it.
 OLDER_SIDECAR, TASK = "meta/rlds", "task"
+DIGEST = "meta/rlds.json"
 
 
 # Under this name, the metadata of a dataset holds what is in its tables.
@@ -200,7 +203,7 @@ class Info:
       chunks_size: How many episodes (2.x) or files (3.0) are in a chunk.
     """
 
-    raw: dict[str, Any]
+    raw: Mapping[str, Any]
     is_v3: bool
     features: Mapping[str, LeRobotFeature]
     fps: float
@@ -247,7 +250,7 @@ class Info:
             raise SourceError(what, file=file, field="data_path")
         has_video = any(feature.is_video for feature in features.values())
         return cls(
-            dict(raw),
+            raw,
             is_v3,
             features,
             float(fps),

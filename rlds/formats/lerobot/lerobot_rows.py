@@ -204,8 +204,7 @@ class LeRobotRows:
         """Writes the episodes of an export."""
         sidecar = Sidecar.of_dataset(export.episodes, layout.METADATA_KEY)
         SidecarWriter.in_folder(path, sidecar).close()
-        others = {**self._settings.others, SAID: sidecar.digest}
-        settings = dataclasses.replace(self._settings, others=others)
+        settings = self._settings
         if self._is_part:
             used = self._used_tasks(export.episodes)
             known = [text for text in settings.tasks if text in used]
@@ -223,6 +222,7 @@ class LeRobotRows:
                     if name.startswith(f"{EXTRA_FILES}/") and data:
                         _write_file(folder, name.removeprefix(f"{EXTRA_FILES}/"), bytes(data))
             files.finish({})
+        _write_file(path, layout.DIGEST, json.dumps({SAID: sidecar.digest}).encode())
         for name, content in self._files.items():
             if name != layout.STATS or self._version == "v2.1":  # Those of 3.0 are computed.
                 text = content.get("text", "")

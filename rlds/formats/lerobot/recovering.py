@@ -580,7 +580,7 @@ class _Remains:
             if name not in (layout.STATS, *self._undone):
                 (path / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(self._root / name, path / name)
-        for name in (*SIDECAR_FILES, layout.OLDER_SIDECAR):
+        for name in (*SIDECAR_FILES, layout.DIGEST, layout.OLDER_SIDECAR):
             if not (self._root / name).exists():
                 continue
             (path / name).parent.mkdir(exist_ok=True)

@@ -45,7 +45,7 @@ from rlds.formats.lerobot.language import (
     labels_in,
     with_texts,
 )
-from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, METADATA_KEY, TASK, others_of
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, DIGEST, METADATA_KEY, TASK, others_of
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources import reading
@@ -197,10 +197,9 @@ class RldsRows:
         """Writes the episodes of an export."""
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
-        settings = dataclasses.replace(self._settings, others={SAID: self.sidecar.digest})
         with (
             SidecarWriter.in_folder(path, self.sidecar) as sidecar,
-            dataset_files(self._version, path, settings) as files,
+            dataset_files(self._version, path, self._settings) as files,
         ):
             for episode in export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
@@ -211,6 +210,7 @@ class RldsRows:
                     self._write_episode(files, episode)
                     sidecar.add(episode)
             files.finish(self._described())
+        (path / DIGEST).write_text(json.dumps({SAID: self.sidecar.digest}))
 
     def _copies(self, place: Place) -> bool:
         """Whether an episode is stored as it would be written; notes its rows if it is."""

@@ -37,6 +37,7 @@ from rlds.formats.lerobot.language import (
     texts_of,
 )
 from rlds.formats.lerobot.layout import (
+    DIGEST,
     EPISODES_FOLDER,
     EPISODES_JSONL,
     EXTRAS,
@@ -193,7 +194,6 @@ class LeRobotSource(Source):
         if not (self._root / INFO).exists():
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
         self.info = self._info = read_info(self._root)
-        self._sidecar = self._info.raw.pop(SAID, None)
         self._table = EpisodeMetadata(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
@@ -269,11 +269,15 @@ class LeRobotSource(Source):
             totals=self._totals,
             faults=self._faults,
             origin=self._origin,
-            sidecar=self._stored_sidecar,
+            sidecar=self._sidecar,
         )
 
-    def _stored_sidecar(self) -> StoredSidecar | None:
-        stored = StoredSidecar.in_folder(self._root, OLDER_SIDECAR, self._sidecar)
+    def _sidecar(self) -> StoredSidecar | None:
+        digest, said = self._root / DIGEST, None
+        if digest.exists():
+            with source_errors(digest):
+                said = json.loads(read_bytes(digest))[SAID]
+        stored = StoredSidecar.in_folder(self._root, OLDER_SIDECAR, said)
         if stored is None or stored.sidecar.is_about:
             return stored
         said = stored.sidecar
