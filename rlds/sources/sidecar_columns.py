@@ -62,6 +62,8 @@ USUAL, EPISODE, FINAL, STEPS = "flags/", "episode/", "final/", "steps/"
 # The bytes that are written, or fetched, at once.
 _BLOCK = 1 << 20
 
+# How many steps an episode may have.
+_MAX_STEPS = 1 << 31
 _NO_WORD = re.compile("[^a-z0-9_]+")
 
 Read: TypeAlias = "Callable[[str, int, int], Any]"
@@ -208,7 +210,12 @@ class Columns:
     @functools.cached_property
     def facts(self) -> np.ndarray:
         """An element of `FACTS` for each episode."""
-        return np.frombuffer(self._bytes(EPISODES, 0, self._number * FACTS.itemsize), FACTS)
+        data = self._bytes(EPISODES, 0, self._number * FACTS.itemsize)
+        found = np.frombuffer(data, FACTS)
+        steps, final = found["num_steps"], found["num_final"]
+        if ((steps > _MAX_STEPS) | (final < 0) | (final > steps)).any():
+            raise ValueError(f"stream {EPISODES}: an episode has a length that none can have")
+        return found
 
     @functools.cached_property
     def keys(self) -> list[str]:
