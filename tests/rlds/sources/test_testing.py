@@ -9,7 +9,7 @@ from robot_source import RobotSource
 from toy_source import ToySource
 
 import rlds.sources
-from rlds.editing.changes import Added, Dropped, Filled, Renamed
+from rlds.editing.changes import Added, Dropped, Filled, Renamed, fields_of
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.sources import About, Can, Episodes, Lengths, View
 from rlds.sources.joined import JoinedSource
@@ -162,6 +162,32 @@ VIEWS = {
 @pytest.mark.parametrize("kind", VIEWS)
 def test_a_view_makes_of_rows_what_it_makes_of_episodes(kind):
     check_view(VIEWS[kind](RobotSource()))
+
+
+def _more(source, rng):
+    """A view of a source, at random."""
+    [split] = source.splits
+    number = source.num_episodes(split)
+    some = rng.random(number) < 0.5
+    is_named = "steps/command" in fields_of(source)
+    views = [
+        lambda: SelectedSource(source, {"some": rng.permutation(number)[:4]}, of=split),
+        lambda: JoinedSource([Episodes(source, split)] * 2, ["", f"{rng.random()}/"]),
+        lambda: Filled(source, "steps/reward", float(rng.integers(9)), some),
+        lambda: Trimmed(source, np.zeros(number, int), np.where(some, 1, -1)),
+        lambda: Flagged(source, some),
+    ]
+    if not is_named:
+        views.append(lambda: Renamed(source, "steps/action", "steps/command"))
+    return views[rng.integers(len(views))]()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stacks_of_views_make_of_rows_what_they_make_of_episodes(seed):
+    rng, source = np.random.default_rng(seed), RobotSource()
+    for _ in range(4):
+        source = _more(source, rng)
+    check_view(source)
 
 
 class Mixing(View):
