@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 import raw_d4rl
 import tensorflow_datasets as tfds
+from toy_source import ToySource
 
 import rlds.labels
 import rlds.sources
 import rlds_tools
 import tfds_builders
 from rlds import sources
+from rlds.sources import About
 from rlds.sources.digests import text_of
 from rlds.sources.episode_fields import as_converted
 from rlds_tools import converting
@@ -125,8 +127,8 @@ def test_a_copy_keeps_its_name_and_its_version(raw, tmp_path):
 
 
 def test_the_name_of_a_minari_dataset_is_all_of_its_identifier():
-    source = mock.Mock()
-    source.metadata.return_value = {"minari": {"dataset_id": "D4RL/pen/human-v2"}}
+    source = ToySource("made up")
+    source.about = About(metadata={"minari": {"dataset_id": "D4RL/pen/human-v2"}})
     found = converting._known_as(source, "datasets/D4RL/pen/human-v2")
     assert found == ("d4rl_pen_human_v2", "1.0.0")
 
