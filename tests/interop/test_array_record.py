@@ -20,7 +20,7 @@ from random_records import (
     tag,
     varint,
 )
-from riegeli_internals import ChunkReader, ChunkType, RandomAccessSource, decompress
+from riegeli_internals import ChunkReader, ChunkType, SeekableSource, decompress
 
 import riegeli
 from riegeli.varints import read_varint
@@ -108,7 +108,7 @@ def test_it_reads_what_we_write(tmp_path):
 
 
 def chunks_of_records(file):
-    reader = ChunkReader(RandomAccessSource(file), 0)
+    reader = ChunkReader(SeekableSource(file), 0)
     while (chunk := reader.read_chunk()) is not None:
         if chunk.num_records:
             yield chunk
