@@ -239,13 +239,11 @@ def lengths(source: Source, split: str) -> Lengths | None:
     Raises:
       SourceError: The files are damaged that say it.
     """
-    can = source.can.lengths
-    if can is None:
-        return None
     known = _lengths.setdefault(source, {})
     if split not in known:
+        can = source.can.lengths
         with errors_of(source):
-            known[split] = can(split)
+            known[split] = None if can is None else can(split)
     return known[split]
 
 
