@@ -262,17 +262,17 @@ import signal, sys, time
 from rlds.formats.d4rl.source import D4rlSource
 from rlds_tools.command_line.commands import run
 
-episodes = D4rlSource.episodes
+read, numbers = D4rlSource.read, []
 
-def slow(self, *args):
-    for number, episode in enumerate(episodes(self, *args)):
-        if number == 2:
-            print("two", flush=True, file=sys.__stdout__)
-            time.sleep(60)
-        yield episode
+def slow(self, split, index, *args):
+    numbers.append(index)
+    if len(numbers) == 3:
+        print("two", flush=True, file=sys.__stdout__)
+        time.sleep(60)
+    return read(self, split, index, *args)
 
 if sys.argv.pop() == "slow":
-    D4rlSource.episodes = slow
+    D4rlSource.read = slow
 sys.exit(run(sys.argv[1:]))
 """
 
