@@ -405,8 +405,6 @@ class Can:
       origin: Takes a split and an index. Returns where the raw data of an episode is; None if that
         takes reading it.
       shards: Takes a split. Returns how many episodes each of its shards has.
-      column: Takes a split and the path of a field of episodes. Returns an array of the values of
-        all its episodes, without reading them; None if that field has none.
       image_files: Returns a source whose images are the files that are stored.
       run: Takes a split, the number of an episode and that after another one. Returns the episodes
         from the first on that are read at once, which is faster; perhaps none.
@@ -426,7 +424,6 @@ class Can:
     faults: Callable[[str], Iterator[SourceError]] | None = None
     origin: Callable[[str, int], Origin | None] | None = None
     shards: Callable[[str], Sequence[int]] | None = None
-    column: Callable[[str, str], np.ndarray | None] | None = None
     image_files: Callable[[], AnySource] | None = None
     run: Callable[[str, int, int], Sequence[SourceEpisode]] | None = None
     hold_open: Callable[[], contextlib.AbstractContextManager[Any]] | None = None

@@ -303,7 +303,6 @@ class View(Source):
             faults=self._faults if any(can.faults for can in of) else None,
             origin=self._origin if has_rows and all(can.origin for can in of) else None,
             shards=first.shards if self.has_all else None,
-            column=self._column if all(can.column for can in of) else None,
             image_files=self._image_files if any(can.image_files for can in of) else None,
             hold_open=self._hold_open if any(can.hold_open for can in of) else None,
         )
@@ -329,21 +328,6 @@ class View(Source):
         source, split, index = self.place(split, index)
         origin = source.can.origin
         return None if origin is None else origin(split, index)
-
-    def _column(self, split: str, path: str) -> np.ndarray | None:
-        there = (self.names or {}).get(path)
-        episodes = np.arange(self.num_episodes(split))
-        if there is None or self.touches(split, episodes).any():
-            return None
-        made: list[Any] = [None] * len(episodes)
-        for chosen in self.where(split, episodes):
-            column = chosen.source.can.column
-            values = None if column is None else column(chosen.split, there)
-            if values is None:
-                return None
-            for place, value in zip(episodes[chosen.at].tolist(), values[chosen.episodes]):
-                made[place] = value
-        return np.array(made)
 
     def _image_files(self) -> AnySource:
         """The same view of the files of images."""

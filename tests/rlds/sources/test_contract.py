@@ -112,7 +112,6 @@ class NotingSource(ClipSource):
             "faults": lambda split: iter([SourceError("a scratch", file=self.file)]),
             "origin": lambda split, index: Origin("robot", index, index + 1),
             "shards": lambda split: [1, 2],
-            "column": lambda split, path: np.arange(3),
             "image_files": self._again,
             "run": lambda split, begin, end: [],
             "hold_open": lambda: self.opened_files,
@@ -202,7 +201,7 @@ ANSWERS = {
         "shards": "they are those of one dataset",
     },
     RestoredSource: {
-        **dict.fromkeys(("lengths", "origin", "column"), _OTHERS),
+        **dict.fromkeys(("lengths", "origin"), _OTHERS),
         "totals": "episodes have no counts of the files that they were exported to",
         "reads_rows": "the sidecar has whole columns",
         "finite": "the fields have other paths",
@@ -210,30 +209,24 @@ ANSWERS = {
     },
     LabelledSource: {"options": "which labels there are"},
     StandardizedSource: {
-        "column": "its episodes have other values",
         **dict.fromkeys(("metadata", "options"), "how the standard is made"),
     },
-    RgbSource: {"image_files": _FILES, "column": "its episodes have other values"},
+    RgbSource: {"image_files": _FILES},
     FramesSource: {"options": "which cameras are decoded"},
-    EncodedFrames: {"options": "which", "image_files": _FILES, "column": "it reads clips"},
+    EncodedFrames: {"options": "which cameras are decoded", "image_files": _FILES},
     ClipsSource: {
         "image_files": _FILES,
         "reads_rows": "a clip is encoded of all frames",
-        "column": "it reads images",
     },
-    Renamed: {},
+    Renamed: {"finite": "the field has another name"},
     Dropped: {"finite": "a field that is gone is not checked"},
-    Filled: {"column": "values were set in all"},
-    Renumbered: {"column": "numbers may be others"},
-    Flagged: {"column": "flags were set in all"},
     Trimmed: {"origin": "a trimmed episode has other rows, which reading it tells"},
 }
-ANSWERS[Renamed] = {"finite": "the field has another name"}
 
 
 def _asked_of(view, name, split):
     """Uses an ability of a view."""
-    arguments = {"origin": (split, 1), "column": (split, "seed"), "image_files": ()}
+    arguments = {"origin": (split, 1), "image_files": ()}
     found = getattr(view.can, name)(*arguments.get(name, () if name == "hold_open" else (split,)))
     if name == "hold_open":
         with found:
