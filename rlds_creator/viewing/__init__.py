@@ -3,8 +3,7 @@
 values          values as JSON that every browser reads
 pictures        which fields are pictures, and files that browsers show
 episode_view    an episode: its outline, steps, pictures and curves
-steps           the steps of an episode: of a log (`log_steps`), of TFRecord files (`table_steps`),
-                of any source (`source_steps`)
+steps           the steps of an episode: of a log (`log_steps`), of any source (`source_steps`)
 shelf           the datasets that `rlds view` was given
 """
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -17,7 +19,6 @@ from envlogger.step_data import StepData
 from rlds.sources.cameras import evenly
 from rlds.sources.source import OF_TRANSITIONS
 from rlds_creator.recorded import TIME
-from rlds_creator.viewing import steps
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import EpisodeSteps, num_curves
 from rlds_ecosystem.model.errors import EnvLoggerError
@@ -26,18 +27,9 @@ from rlds_ecosystem.model.fields import Field, Opaque
 __all__ = ["LogSteps"]
 
 
-class _Place(NamedTuple):
-    """Where the values of a field are.
-
-    Attributes:
-      keys: What leads to them in a record.
-      ahead: 1 for what is recorded with the next step: see `to_rlds_episode`.
-    """
-
-    keys: tuple[Any, ...]
-    ahead: int
-
-
+# The keys that lead to a value in a record, of what `_leaves_of` yields.
+_Keys: TypeAlias = tuple[Any, ...]
+_Places: TypeAlias = dict[str, _Keys]
 # In how many records fields are looked for.
 _MOST_TRIED = 20
 
@@ -54,44 +46,35 @@ class LogSteps(EpisodeSteps):
       name: Names the log in the cache.
     """
 
+    is_slow = True
+
     def __init__(self, reader: Reader, index: int, cache: Cache, name: str = "") -> None:
         self._reader, self._index, self._cache = reader, index, cache
         self._key = "log", name, index
         self._records = reader.episodes[index]
         self.num_steps = len(self._records)
         metadata = reader.episode_metadata()[index]
-        self.metadata = metadata if isinstance(metadata, Mapping) else {"metadata": metadata}
-        if metadata is None:
-            self.metadata = {}
-        self._places: dict[str, _Place] = {}
+        named = {} if metadata is None else {"metadata": metadata}
+        self.metadata = metadata if isinstance(metadata, Mapping) else named
+        self._places: _Places = {}
         self.fields = self._find_fields()
         self._lock = threading.Lock()
         self._points = evenly(self.num_steps, self.most_points)
-        self._scan: Iterator[None] | None = self._scanned()
-        self._numbers = {
-            path: np.full(self.num_steps, np.nan)
-            for path in (rlds.REWARD, TIME)
-            if num_curves(self.fields.get(path)) == 1
-        }
-        self._curves: dict[str, np.ndarray] = {}
-        self._num_scanned = 0
-
-    @property
-    @override
-    def most_points(self) -> int:
-        most = steps.MOST_POINTS
-        return most if self.num_steps <= most else most * 2 // 5
+        sizes = {path: num_curves(self.fields[path]) for path in self._places}
+        self._curves = {p: np.full((len(self._points), n), np.nan) for p, n in sizes.items() if n}
+        numbers = [path for path in (rlds.REWARD, TIME) if sizes.get(path) == 1]
+        self._numbers = {path: np.full(self.num_steps, np.nan) for path in numbers}
+        self._scan, self._num_scanned = self._scanned(), 0
 
     def _find_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         for record in self._examples():
-            for place, value in _leaves_of(record):
-                path = _path_of(place.keys)
+            for keys, value in _leaves_of(record):
+                path = _path_of(keys)
                 if value is not None and path not in fields:
-                    fields[path], self._places[path] = _field_like(value), place
+                    fields[path], self._places[path] = _field_like(value), keys
         # They are stored in no order.
-        known = {path: fields[path] for path in sorted(fields)}
-        return known | dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
+        return dict(sorted(fields.items())) | dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
 
     def _examples(self) -> list[StepData]:
         """The first two records and the last one; others if these are damaged."""
@@ -117,13 +100,20 @@ class LogSteps(EpisodeSteps):
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         paths = list(paths)
         values = {path: self._flag(path, step) for path in paths if path in rlds.STEP_FLAGS}
-        places = {path: self._places[path] for path in paths if path in self._places}
-        found: dict[_Place, Any] = {}
-        for ahead in {place.ahead for place in places.values()}:
+        for ahead, places in self._grouped(paths):
             if step + ahead < self.num_steps:
-                leaves = _leaves_of(self._record(step + ahead))
-                found |= {place: leaf for place, leaf in leaves if place.ahead == ahead}
-        return values | {path: found[place] for path, place in places.items() if place in found}
+                leaves = dict(_leaves_of(self._record(step + ahead)))
+                values |= {path: leaves[keys] for path, keys in places.items() if keys in leaves}
+        return values
+
+    def _grouped(self, paths: Iterable[str]) -> list[tuple[int, _Places]]:
+        """How many records after the one of a step have values of it, and where they have which."""
+        groups: dict[int, _Places] = {}  # Some come with the next step: see `to_rlds_episode`.
+        for path in paths:
+            if path in self._places:
+                keys = self._places[path]
+                groups.setdefault(keys[0] in OF_TRANSITIONS, {})[path] = keys
+        return [*groups.items()]
 
     def _flag(self, path: str, step: int) -> bool:
         is_last = step + 1 == self.num_steps
@@ -134,11 +124,10 @@ class LogSteps(EpisodeSteps):
 
     @override
     def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
-        if path not in self._numbers:
-            raise KeyError(path)
+        numbers = self._numbers[path]
         with self._lock:
             self._go_on(time.monotonic() + seconds, self.num_steps)
-            return self._numbers[path].copy(), self._scan is None
+            return numbers.copy(), self._num_scanned == self.num_steps
 
     @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
@@ -150,75 +139,44 @@ class LogSteps(EpisodeSteps):
 
     def _go_on(self, deadline: float, number: int) -> None:
         """Reads on, until a number of steps has been read in all, or time is over."""
-        while self._scan is not None and self._num_scanned < number:
-            try:
-                next(self._scan)
-            except StopIteration:
-                self._scan = None
-                return
+        while self._num_scanned < number:
+            next(self._scan, None)
             self._num_scanned += 1
             if time.monotonic() > deadline:
                 return
-        if self._num_scanned == self.num_steps:
-            self._scan = None
 
     def _scanned(self) -> Iterator[None]:
         """Reads steps, each when it is requested: first some that are evenly spread."""
-        paths = [
-            path
-            for path, field in self.fields.items()
-            if num_curves(field) and path not in rlds.STEP_FLAGS
-        ]
-        for path in paths:
-            shape = len(self._points), num_curves(self.fields[path])
-            self._curves[path] = np.full(shape, np.nan)
         rows = {step: row for row, step in enumerate(self._points)}
-        for step in _coarse_first(self._points):
-            for path, value in zip(paths, self._picked(step, paths)):
-                row = np.asarray(np.nan if value is None else value)
-                curve = self._curves[path]
-                if row.dtype.kind in "biuf" and row.size in (1, curve.shape[1]):
-                    curve[rows[step]] = row.reshape(-1)
-                    if path in self._numbers:
-                        self._numbers[path][step] = curve[rows[step], 0]
+        others = (step for step in range(self.num_steps) if step not in rows)
+        of_points, of_others = self._grouped(self._curves), self._grouped(self._numbers)
+        for step in itertools.chain(_coarse_first(self._points), others):
+            row = rows.get(step)
+            for path, value in self._picked(step, of_others if row is None else of_points):
+                numbers = _as_numbers(value, self._curves[path].shape[1])
+                if row is not None:
+                    self._curves[path][row] = numbers
+                if path in self._numbers:
+                    self._numbers[path][step] = numbers[0]
             yield
-        paths = list(self._numbers)
-        for step in range(self.num_steps) if paths else ():
-            if step not in rows:
-                for path, value in zip(paths, self._picked(step, paths)):
-                    self._numbers[path][step] = _as_number(value)
-                yield
 
-    def _picked(self, step: int, paths: Sequence[str]) -> list[Any]:
-        """The values of fields in a step; None for those of a damaged record."""
-        values: list[Any] = [None] * len(paths)
-        for ahead in (0, 1):
-            which = [i for i, path in enumerate(paths) if self._places[path].ahead == ahead]
-            if not which or step + ahead >= self.num_steps:
-                continue
-            keys = [self._places[paths[i]].keys for i in which]
-            try:
-                [found] = self._reader.pick(self._index, [step + ahead], keys)
-            except EnvLoggerError:
-                continue
-            for i, value in zip(which, found):
-                values[i] = value
-        return values
+    def _picked(self, step: int, groups: list[tuple[int, _Places]]) -> Iterator[tuple[str, Any]]:
+        """Yields the values of fields in a step; not those of a damaged record."""
+        for ahead, places in groups:
+            if step + ahead < self.num_steps:
+                with contextlib.suppress(EnvLoggerError):
+                    [found] = self._reader.pick(self._index, [step + ahead], [*places.values()])
+                    yield from zip(places, found)
 
 
-def _leaves_of(record: StepData) -> Iterator[tuple[_Place, Any]]:
+def _leaves_of(record: StepData) -> Iterator[tuple[_Keys, Any]]:
     timestep = record.timestep
-    arrived = record.action, timestep.reward, timestep.discount
-    for name, value in zip(OF_TRANSITIONS, arrived):
-        yield from ((_Place(keys, 1), leaf) for keys, leaf in _walked(value, (name,)))
-    for name, value in (
-        (rlds.OBSERVATION, timestep.observation),
-        ("custom_data", record.custom_data),
-    ):
-        yield from ((_Place(keys, 0), leaf) for keys, leaf in _walked(value, (name,)))
+    values = record.action, timestep.reward, timestep.discount, timestep.observation
+    named = dict(zip((*OF_TRANSITIONS, rlds.OBSERVATION), values))
+    return _walked({**named, "custom_data": record.custom_data}, ())
 
 
-def _walked(value: Any, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _walked(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
     """What is nested in dicts and tuples, with the keys that lead to it."""
     if isinstance(value, Mapping):
         for key, child in value.items():
@@ -253,10 +211,11 @@ def _is_zero(discount: Any) -> bool:
     return bool(leaves) and all(not np.any(leaf) for leaf in leaves)
 
 
-def _as_number(value: Any) -> float:
-    """A number; NaN if there is none."""
+def _as_numbers(value: Any, size: int) -> np.ndarray:
+    """So many numbers, or one for all; NaN where there are none."""
     array = np.asarray(np.nan if value is None else value)
-    return float(array.reshape(-1)[0]) if array.size and array.dtype.kind in "biuf" else math.nan
+    fits = array.dtype.kind in "biuf" and array.size in (1, size)
+    return array.reshape(-1) if fits else np.array([np.nan])
 
 
 def _coarse_first(points: Sequence[int]) -> Iterator[int]:

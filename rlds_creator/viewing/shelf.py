@@ -44,9 +44,8 @@ from rlds_creator.viewing.episode_columns import (
 from rlds_creator.viewing.episode_view import ViewedEpisode
 from rlds_creator.viewing.labels import DatasetLabels
 from rlds_creator.viewing.log_steps import LogSteps
-from rlds_creator.viewing.source_steps import SourceSteps
+from rlds_creator.viewing.source_steps import SourceSteps, Tables
 from rlds_creator.viewing.steps import EpisodeSteps
-from rlds_creator.viewing.table_steps import Tables, TableSteps
 from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.viewing.values import as_json
 from rlds_ecosystem import import_extra
@@ -665,11 +664,8 @@ class _Source(_Dataset):
 
     def steps(self, split: str, index: int) -> EpisodeSteps:
         episodes = sources.Episodes(self._with_pictures, split, format=self.format)
-        name = f"{self.opened}/{split}"
-        if self._tables is not None:
-            table, row = self._tables.find(split, index)
-            return TableSteps(table, row, episodes, index, self.cache, name)
-        return SourceSteps(episodes, index, self.cache, name)
+        in_place = None if self._tables is None else self._tables.find(split, index)
+        return SourceSteps(episodes, index, self.cache, f"{self.opened}/{split}", in_place)
 
     def state(self, split: str, index: int) -> str:
         with self._lock:
@@ -679,7 +675,8 @@ class _Source(_Dataset):
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
         if self._tables is not None:
-            return {"num_steps": self._tables.num_steps(split, index)}
+            table, row = self._tables.find(split, index)
+            return {"num_steps": int(table.outlines.num_steps[row])}
         if not isinstance(self._source, sources.Source):
             return {}
         return {"num_steps": reading.outline(self._source, split, index).num_steps}

@@ -1,27 +1,79 @@
-"""The steps of an episode of any source, read by columns."""
+"""The steps of an episode of any source: in place where they can be read so, else by columns."""
 
 from __future__ import annotations
 
+import bisect
+import functools
+import itertools
 import math
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources import Source
+from rlds import feeds
+from rlds.sources import Source, reading
 from rlds.sources.episodes import Episodes
-from rlds_creator.viewing.cache import Cache, size_of
+from rlds.sources.source import AnySource
+from rlds.sources.view import stored_at
+from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import EpisodeSteps
+from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field, is_mark
 from rlds_ecosystem.model.nests import at, leaves_at
 
-__all__ = ["SourceSteps"]
+__all__ = ["SourceSteps", "Tables"]
 
+_MOST_OPEN = 8
+# To compare the checksum of a larger episode takes too long, and to read it too much memory.
+_MOST_CHECKED = 32 << 20
 # Values of fewer bytes are read as whole columns, all at once; of larger ones, so many at once.
 _SMALL, _BLOCK = 4096, 4 << 20
+# A table, and the number of an episode in it.
+_Row: TypeAlias = tuple[feeds.Table, int] | None
+
+
+class Tables:
+    """TFRecord files of TFDS, opened to be read in place when one of their episodes is looked at.
+
+    Args:
+      source: A dataset, or a view of some.
+    """
+
+    def __init__(self, source: AnySource) -> None:
+        self._source, self._lock = source, threading.Lock()
+        self._open = functools.lru_cache(_MOST_OPEN)(_table)
+
+    @classmethod
+    def of(cls, source: AnySource) -> Tables | None:
+        """Returns those of a source; None if it cannot be read that way."""
+        kept = [base.can.examples for base in reading.bases(source)]
+        here = all(x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in kept)
+        return cls(source) if here else None
+
+    def find(self, split: str, index: int) -> tuple[feeds.Table, int]:
+        """Returns a table that has an episode, and its number there.
+
+        Raises:
+          SourceError: The file is damaged, or was changed.
+        """
+        source, first, name = self._source, index, f"{split}[{index}:{index + 1}]"
+        place = stored_at(source, split, index)
+        if place and (shards := place.source.can.shards):  # All of its file costs no more.
+            source, split, index = place
+            begins = [*itertools.accumulate(shards(split), initial=0)]
+            shard = bisect.bisect_right(begins, index) - 1
+            first, name = begins[shard], f"{split}[{shard}shard]"
+        with self._lock:
+            return self._open(source, name), index - first
+
+
+def _table(source: AnySource, name: str) -> feeds.Table:
+    return feeds.open(Episodes(source, name), decode_images=False, progress=False)
 
 
 class SourceSteps(EpisodeSteps):
@@ -32,104 +84,114 @@ class SourceSteps(EpisodeSteps):
       index: Which of them.
       cache: Keeps columns.
       name: Names the episodes in the cache.
+      in_place: A table that has the episode, and its number there, if there is one.
 
     Raises:
       SourceError: The episode is damaged.
     """
 
-    def __init__(self, episodes: Episodes, index: int, cache: Cache, name: str = "") -> None:
+    def __init__(
+        self, episodes: Episodes, index: int, cache: Cache, name: str = "", in_place: _Row = None
+    ) -> None:
         self._episodes, self._index, self._cache = episodes, index, cache
         self._key = "source", name, index
         self.fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        self._read_about()
-        self._small = [path for path, field in self.fields.items() if _is_small(field)]
-        self._too_large: set[str] = set()
+        self._direct: set[str] = set()
+        if in_place is None or not self._find_about(*in_place):
+            episode = episodes.peek(index)
+            self.metadata = {"episode_id": episode.key, **episode.metadata}
+            self.has_last_action = not episode.final_observation_known
+            if in_place is None:
+                self.num_steps = len(episode) or len(episodes.episode(index))  # It has no flags.
+        small = (path for path, field in self.fields.items() if _size_of(field) < _SMALL)
+        self._small = [path for path in small if path not in self._direct]
 
-    def _read_about(self) -> None:
-        """Finds out what is said of the episode as a whole."""
-        episode = self._episodes.peek(self._index)
-        self.num_steps = len(next((c for _, c in leaves_at(episode.steps, None)), ()))
-        self.metadata = {"episode_id": episode.key, **episode.metadata}
-        self.has_last_action = not episode.final_observation_known
-
-    def _columns(self) -> Mapping[str, Any]:
-        """The columns of small fields."""
-        columns: Mapping[str, Any] = self._cache.get(
-            (*self._key, "columns"), lambda: self._read(self._small)
-        )
-        return columns
-
-    def _read(self, paths: Sequence[str], begin: int = 0, end: int | None = None) -> dict[str, Any]:
-        """Columns by their paths, which share no memory with others."""
-        known = [path for path in paths if isinstance(self.fields[path], Field)]
-        end = self.num_steps if end is None else end
-        found: dict[str, Any] = {}
-        if known:
-            columns = self._episodes.columns(self._index, known, begin, end, decode_images=False)
-            found = {path: _own(at(columns, path)) for path in known}
-        if len(known) < len(paths):  # Of which nothing is known but what is there.
-            steps = self._episodes.episode(self._index).steps
-            others = (path for path in paths if path not in found)
-            found |= {path: _rows(at(steps, path), slice(begin, end)) for path in others}
-        return found
-
-    def _large(self, path: str, step: int) -> Any:
-        """The value of a field of large values."""
-        field = self.fields[path]
-        source = self._episodes.source
-        reads_spans = isinstance(source, Source) and source.can.reads_rows
-        if not reads_spans and path not in self._too_large:
-            # All is read in any case; it is kept if there is room for it.
-            return _rows(self._cache.get((*self._key, path), lambda: self._whole(path)), step)
-        size = 1 << 14
-        if isinstance(field, Field) and not field.encoding:
-            size = math.prod(side or 64 for side in field.shape) * field.column_dtype.itemsize
-        length = max(1, min(64, _BLOCK // max(size, 1)))
-        begin = step // length * length
-        paths = [path, *([known_field(path)] if self._has_mark(path) else [])]
-        end = min(begin + length, self.num_steps)
-        rows = self._cache.get((*self._key, path, begin), lambda: self._read(paths, begin, end))
-        return _rows(rows[path], step - begin)
-
-    def _whole(self, path: str) -> Any:
-        column = self._read([path])[path]
-        if size_of(column) > self._cache.max_bytes // 2:
-            self._too_large.add(path)
-        return column
+    def _find_about(self, table: feeds.Table, row: int) -> bool:
+        """Finds what a table knows; whether that has to do, as the episode is large."""
+        self._table, self._row = table, row
+        storage, outlines = table.storage, table.outlines
+        self._direct = {p for p in self.fields if p in table.fields and storage.is_random(p)}
+        self.num_steps = int(outlines.num_steps[row])
+        if sum(map(storage.bytes_of_step, storage.fields)) * self.num_steps <= _MOST_CHECKED:
+            return False
+        paths = self._episodes.source.fields.episode
+        columns = {path: storage.metadata_column(path) for path in paths}
+        self.metadata = {path: c[row] for path, c in columns.items() if c is not None}
+        self.has_last_action = not outlines.final_observation_known[row]
+        return True
 
     @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
-        small = self._columns()
-
-        def value(path: str) -> Any:
-            mark = small.get(known_field(path)) if self._has_mark(path) else None
-            if mark is not None and not mark[step]:
-                return None
-            return _rows(small[path], step) if path in small else self._large(path, step)
-
-        return {path: value(path) for path in paths if path in self.fields}
+        paths = [path for path in paths if path in self.fields]
+        marks = {path: known_field(path) for path in paths if self._has_mark(path)}
+        known = self._values(step, {*marks.values()})
+        there = [path for path in paths if path not in marks or known[marks[path]]]
+        return dict.fromkeys(paths) | self._values(step, there)
 
     def _has_mark(self, path: str) -> bool:
         """Whether another field says in which steps a value is known."""
         return is_mark(self.fields.get(known_field(path)))
 
+    def _values(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
+        direct = [path for path in paths if path in self._direct]
+        found = {path: rows[0] for path, rows in self._take([step], direct).items()}
+        return found | {path: self._value(path, step) for path in paths if path not in found}
+
+    def _take(self, steps: Sequence[int], paths: Sequence[str]) -> dict[str, np.ndarray]:
+        if not paths:
+            return {}
+        episodes = np.full(len(steps), self._row, np.int64)
+        return self._table.take(episodes, np.asarray(steps, np.int64), paths)
+
+    def _value(self, path: str, step: int) -> Any:
+        if path in self._small:
+            return self._columns()[path][step]
+        length = max(1, min(64, _BLOCK // max(_size_of(self.fields[path]), 1)))
+        begin = step // length * length
+        key = (*self._key, path, begin)
+        block = self._cache.get(key, lambda: self._block(path, begin, begin + length))
+        return _rows(block[path], step - begin)
+
+    def _columns(self) -> Mapping[str, Any]:
+        """The columns of small fields."""
+        columns: Mapping[str, Any] = self._cache.get(self._key, lambda: self._read(self._small))
+        return columns
+
+    def _block(self, path: str, begin: int, end: int) -> dict[str, Any]:
+        """Some rows of a column of large values."""
+        source = self._episodes.source
+        if isinstance(source, Source) and source.can.reads_rows:
+            marks = [known_field(path)] if self._has_mark(path) else []
+            return self._read([path, *marks], begin, end)
+        # All is read in any case; it is kept if there is room for it.
+        column = self._cache.get((*self._key, path), lambda: self._read([path]))[path]
+        return {path: _own(_rows(column, slice(begin, end)))}
+
+    def _read(self, paths: Sequence[str], begin: int = 0, end: int | None = None) -> dict[str, Any]:
+        """Columns by their paths, which share no memory with others."""
+        if isinstance(self.fields[paths[0]], Field):
+            found = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
+            return {path: _own(at(found, path)) for path in paths}
+        steps = self._episodes.episode(self._index).steps  # Nothing is known but what is there.
+        return {path: _rows(at(steps, path), slice(begin, end)) for path in paths}
+
     @override
     def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
-        return self.curves(path, range(self.num_steps))[:, 0].copy(), True
+        return self.curves(path, range(self.num_steps))[:, 0], True
 
     @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
-        column = self._columns()[path]
-        if len(steps) < self.num_steps:
-            column = column[np.asarray(steps, np.intp)]
+        taken = self._take(steps, [path] if path in self._direct else [])
+        column = taken[path] if taken else self._columns()[path][np.asarray(steps, np.int64)]
         return np.asarray(column, np.float64).reshape(len(steps), -1)
 
 
-def _is_small(field: Any) -> bool:
+def _size_of(field: Any) -> int:
+    """About how many bytes a value has; 0 for a text, as texts are read as whole columns."""
     if not isinstance(field, Field) or field.encoding:
-        return False
-    size = math.prod(side or 64 for side in field.shape)
-    return field.is_text or size * field.column_dtype.itemsize < _SMALL
+        return 1 << 14
+    size = math.prod(side or 64 for side in field.shape) * field.column_dtype.itemsize
+    return 0 if field.is_text else size
 
 
 def _own(column: Any) -> Any:

@@ -1,8 +1,8 @@
 """The steps of an episode, read as they are requested, whatever they are stored as.
 
 An episode may be longer than memory, so that a step is read without the others: of a log its two
-records (`log_steps`), of a TFRecord file what an index says (`table_steps`). Other formats are read
-by columns (`source_steps`).
+records (`log_steps`), of a TFRecord file what an index says. Other formats are read by columns
+(`source_steps`).
 """
 
 from __future__ import annotations
@@ -42,18 +42,20 @@ class EpisodeSteps(abc.ABC):
       fields: The fields of a step, by their paths.
       metadata: The fields of the episode.
       has_last_action: Whether the last step has an action and a reward of its own.
-      most_points: How many points a curve has; fewer where each takes its time.
+      is_slow: Whether each point of a curve takes its time.
     """
 
     num_steps: int
     fields: Mapping[str, Any]
     metadata: Mapping[str, Any]
     has_last_action: bool = False
+    is_slow: bool = False
 
     @property
     def most_points(self) -> int:
-        """See above."""
-        return MOST_POINTS
+        """How many points a curve has at most."""
+        is_long = self.is_slow and self.num_steps > MOST_POINTS
+        return MOST_POINTS * 2 // 5 if is_long else MOST_POINTS
 
     @abc.abstractmethod
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:

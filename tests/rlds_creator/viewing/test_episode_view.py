@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import envlogger
+import tfds_files
 from envlogger import RiegeliBackendWriter, StepData
 from rlds import sources
 from rlds_creator.viewing import Shelf, ViewedEpisode, episode_view, steps
@@ -245,6 +246,15 @@ def test_datasets_of_tfds_have_what_their_columns_have(file_format, tmp_path):
                     )
                 else:
                     pixels_of(view.picture(step, name))
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_steps_without_flags(file_format, tmp_path):
+    step = tfds_files.Features(features={"reward": tfds_files.Tensor(dtype=np.dtype(np.float32))})
+    features = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
+    with tfds_files.DatasetWriter(tmp_path, features, "bare", file_format=file_format) as writer:
+        writer.add({"steps": {"reward": np.arange(5, dtype=np.float32)}})
+    check_values(view_of(tmp_path), {"reward": np.arange(5)})
 
 
 def columns_at(columns, path):

@@ -10,6 +10,7 @@ from PIL import Image
 
 import tfds_files
 from envlogger import RiegeliBackendWriter, StepData
+from rlds import sources
 from rlds_creator.viewing import Shelf, shelf
 
 NUM_STEPS, SIDE = 4_000, 64
@@ -43,15 +44,19 @@ def write_folder(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [write_log, write_folder])
-def test_memory_is_bounded(write, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("write", "where"), [(write_log, None), (write_folder, None), (write_folder, "steps > 1")]
+)
+def test_memory_is_bounded(write, where, tmp_path, monkeypatch):
     monkeypatch.setattr(shelf, "_CACHE_BYTES", MAX_CACHE)
     path = tmp_path / "long"
     write(path)
+    if where is not None:
+        sources.open(path, where=where)  # Keeps the table of episodes, which reads all of them.
     all_pictures = NUM_STEPS * SIDE * SIDE * 3
     tracemalloc.start()
     try:
-        shown = Shelf([path])
+        shown = Shelf([path], where=where)
         [dataset] = shown.datasets()["datasets"]
         view = shown.view(dataset["id"], "train", 0)
         while not (outline := view.outline(5))["is_complete"]:
