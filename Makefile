@@ -11,7 +11,7 @@ LIGHT ?= .venv-without-tensorflow
 TORCH ?= torch
 TORCH_VENV ?= .venv-torch
 TESTS_WITHOUT_TENSORFLOW := tests/without_tensorflow tests/golden/test_tfds_4_9_10.py \
-	$(addprefix tests/rlds/test_,alignment.py normalization.py quantile_sketch.py statistics.py) \
+	$(addprefix tests/rlds/test_,alignment.py normalization.py) tests/rlds/statistics \
 	$(addprefix tests/rlds/feeds/test_,core.py images.py permutation.py) \
 	$(addprefix tests/rlds/evaluation/test_,evaluation_set.py importance.py)
 

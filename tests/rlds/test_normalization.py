@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rlds.normalization import normalize, unnormalize
-from rlds.statistics import compute_statistics
-from rlds.transformations import Statistics
+from rlds.statistics import Statistics, compute_statistics
 
 
 def make_steps() -> dict[str, Any]:

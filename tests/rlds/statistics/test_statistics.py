@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds.statistics import compute_statistics
-from rlds.transformations import Statistics
+from rlds.statistics import Statistics, compute_statistics
 
 
 def episode(length: int, seed: int = 0, **fields: Any) -> dict[str, Any]:
