@@ -26,7 +26,7 @@ from rlds.sources.source import (
     is_derived,
 )
 from rlds.sources.texts import as_text, is_instruction
-from rlds.sources.view import Of, View, flat, with_values
+from rlds.sources.view import Of, View, flat, num_steps_of, with_values
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.fields import Field, as_fields
@@ -387,15 +387,11 @@ def _moved(path: str, old: str, new: str) -> str:
     return path
 
 
-def _num_steps(values: Mapping[str, Any]) -> int:
-    return next(len(column) for path, column in values.items() if path.startswith(STEPS))
-
-
 def for_steps(path: str, value: Any, values: Mapping[str, Any]) -> Any:
     """Returns a value, or a column of it if the field is one of steps."""
     if not path.startswith(STEPS):
         return value
-    column = np.empty((_num_steps(values), *np.shape(value)), getattr(value, "dtype", object))
+    column = np.empty((num_steps_of(values), *np.shape(value)), getattr(value, "dtype", object))
     column[...] = value
     return column
 

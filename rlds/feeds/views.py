@@ -129,20 +129,21 @@ class ViewStorage(Storage):
         return opened
 
     def _lengths(self, below: Sequence[Storage]) -> Lengths:
-        found: list[np.ndarray] = []
-        for arrays_of_parts in zip(*(each.outlines for each in below)):
-            made = np.empty(len(self._which), arrays_of_parts[0].dtype)
-            for part, array in enumerate(arrays_of_parts):
-                at = self._which == part
-                made[at] = array[self._numbers[at]]
-            found.append(made)
-        lengths = Lengths(*found)
+        lengths = Lengths(*map(self._gathered, zip(*(each.outlines for each in below))))
         pieces = [
             self.view.lengths(split, self._index[at], lengths.take(at))
             for place, split in enumerate(self._splits)
             for at in [np.flatnonzero(self._split == place)]
         ]
         return Lengths.joined(pieces)
+
+    def _gathered(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+        """The values of the episodes, of which each source below has a column."""
+        made = np.empty(len(self._which), np.result_type(*columns))
+        for part, column in enumerate(columns):
+            at = self._which == part
+            made[at] = column[self._numbers[at]]
+        return made
 
     @override
     def __reduce__(self) -> Any:
@@ -193,7 +194,6 @@ class ViewStorage(Storage):
     @override
     def metadata_column(self, name: str) -> np.ndarray | None:
         there = (self.view.names or {}).get(name)
-        every = np.arange(len(self._which))
         touched = (
             self.view.touches(split, self._index[self._split == place])
             for place, split in enumerate(self._splits)
@@ -201,13 +201,8 @@ class ViewStorage(Storage):
         if there is None or any(each.any() for each in touched):
             return None
         columns = [each.metadata_column(there) for each in self.below]
-        if not columns or any(column is None for column in columns):
-            return None
-        made = np.empty(len(every), np.result_type(*columns))
-        for part, column in enumerate(columns):
-            at = self._which == part
-            made[at] = column[self._numbers[at]]  # type: ignore[index]
-        return made
+        known = [column for column in columns if column is not None]
+        return self._gathered(known) if known and len(known) == len(columns) else None
 
     @override
     def is_random(self, path: str) -> bool:
@@ -217,8 +212,10 @@ class ViewStorage(Storage):
     @override
     def is_image(self, path: str) -> bool:
         needs = self._needs[path]
-        if path in self.view.decodes or needs is None:
-            return path in self.view.decodes or bool(self.fields[path].encoding)
+        if path in self.view.decodes:
+            return True
+        if needs is None:
+            return bool(self.fields[path].encoding)
         return any(each.is_image(name) for each in self.below for name in needs)
 
     @override

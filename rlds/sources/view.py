@@ -36,6 +36,7 @@ __all__ = [
     "Of",
     "View",
     "flat",
+    "num_steps_of",
     "read_values",
     "stored_at",
     "stored_names",
@@ -277,7 +278,7 @@ class View(Source):
             is_run = np.array_equal(steps, np.arange(there.start, there.stop))
             values = values if is_run else taken(values, steps - there.start)
         if type(self).make is not View.make:
-            number = _length_of(values)
+            number = num_steps_of(values)
             begin = 0 if is_whole else (rows.start or 0)
             of = Of(split, np.full(number, index), np.arange(begin, begin + number), index, episode)
             values = self.make(values, of, fields)
@@ -454,7 +455,8 @@ def taken(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     }
 
 
-def _length_of(values: Mapping[str, Any]) -> int:
+def num_steps_of(values: Mapping[str, Any]) -> int:
+    """Returns how many steps values have, see `values_of`; 0 if none is of steps."""
     return next((len(column) for path, column in values.items() if path.startswith(_STEPS)), 0)
 
 
