@@ -4,7 +4,6 @@ import functools
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import tensorflow_datasets as tfds
@@ -225,12 +224,7 @@ class EpisodeWriter:
     def __enter__(self) -> "EpisodeWriter":
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: object, *_: object) -> None:
         if exc_type is not None and self._replacement is not None:
             self._is_closed = True  # The new splits are not complete: the old ones stay.
             self._writer.abandon()

@@ -7,59 +7,45 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import opens_source, prints_result, wants_progress
+from rlds_tools.command_line.printing import (
+    Command,
+    opens_source,
+    option,
+    prints_result,
+    wants_progress,
+)
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds card data/walker2d -o data/walker2d/README.md --license CC-BY-4.0
-  rlds card data/walker2d -o README.md --croissant croissant.json --repository me/walker2d
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("path")
-@click.option(
-    "-o", "--output", metavar="README.md", help="Write the card to this file. By default, print it."
+@option("-o --output README.md", "Write the card to this file. By default, print it.")
+@option(
+    "--croissant FILE.json",
+    "Also write Croissant metadata (JSON-LD) to this file. Reads all files, for their checksums.",
 )
-@click.option(
-    "--croissant",
-    metavar="FILE.json",
-    help="Also write Croissant metadata (JSON-LD) to this file. Reads all files, for "
-    "their checksums.",
-)
-@click.option("--name", help="Title of the card. Default: the name of the dataset.")
-@click.option("--description", metavar="TEXT", help="Description of the dataset.")
-@click.option(
-    "--license", metavar="ID", help="License, preferably an SPDX identifier such as CC-BY-4.0."
-)
-@click.option(
-    "--citation",
-    metavar="FILE.bib",
+@option("--name TEXT", "Title of the card. Default: the name of the dataset.")
+@option("--description TEXT", "Description of the dataset.")
+@option("--license ID", "License, preferably an SPDX identifier such as CC-BY-4.0.")
+@option(
+    "--citation FILE.bib",
+    "BibTeX file with the citation of the dataset.",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="BibTeX file with the citation of the dataset.",
 )
-@click.option("--homepage", metavar="URL", help="Web page of the dataset.")
-@click.option(
-    "--published",
-    metavar="DATE",
-    help="Date of publication, such as 2026-11-22, for the Croissant metadata.",
+@option("--homepage URL", "Web page of the dataset.")
+@option("--published DATE", "Date of publication, such as 2026-11-22, for the Croissant metadata.")
+@option(
+    "--repository USER/NAME",
+    "Repository on Hugging Face. The card shows how to load the dataset from there.",
 )
-@click.option(
-    "--repository",
-    metavar="USER/NAME",
-    help="Repository on Hugging Face. The card shows how to load the dataset from there.",
-)
-@click.option(
-    "--task",
-    "tasks",
-    multiple=True,
+@option(
+    "--task tasks TEXT...",
+    "Task category of Hugging Face, such as robotics.",
     default=["reinforcement-learning"],
     show_default=True,
-    help="Task category of Hugging Face, such as robotics. Repeatable.",
 )
-@click.option("--tag", "tags", multiple=True, help="Additional tag. Repeatable.")
-@click.option("--force", is_flag=True, help="Replace existing files.")
+@option("--tag tags TEXT...", "Additional tag.")
+@option("--force", "Replace existing files.")
 @opens_source
 @prints_result
 def command(path: str, citation: Path | None, **options: Any) -> Result:
@@ -68,6 +54,10 @@ def command(path: str, citation: Path | None, **options: Any) -> Result:
     The card lists splits, fields and lineage, and shows code that loads the dataset. It names
     the facts that are missing, such as the license. An existing README is replaced only with
     --force.
+
+    Examples:
+      rlds card data/walker2d -o data/walker2d/README.md --license CC-BY-4.0
+      rlds card data/walker2d -o README.md --croissant croissant.json --repository me/walker2d
     """
     from rlds_tools import cards
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import click
 
-EXAMPLES = """\b
-Examples:
-  rlds completion bash >> ~/.bashrc
-  rlds completion fish > ~/.config/fish/completions/rlds.fish
-"""
+from rlds_tools.command_line.printing import Command
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the completion script for a shell."""
+    """Print the completion script for a shell.
+
+    Examples:
+      rlds completion bash >> ~/.bashrc
+      rlds completion fish > ~/.config/fish/completions/rlds.fish
+    """
     from click.shell_completion import get_completion_class
 
     from rlds_tools.command_line.commands import rlds

@@ -9,8 +9,10 @@ import click
 
 from rlds_ecosystem.model.names import what_there_is
 from rlds_tools.command_line.printing import (
+    Command,
     format_option,
     invocation,
+    option,
     parsed_options,
     prints_result,
     wants_progress,
@@ -19,91 +21,62 @@ from rlds_tools.command_line.printing import (
 from rlds_tools.converting import FILE_FORMATS
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds convert logs/run7 data --name run7
-  rlds convert data/my_robot my_robot --to lerobot --plan
-"""
-
 # Words of the command line that nothing here knows may be options of Apache Beam.
 _SETTINGS = {"ignore_unknown_options": True}
 
 
-@click.command(context_settings=_SETTINGS, epilog=EXAMPLES)
+@click.command(cls=Command, context_settings=_SETTINGS)
 @click.argument("words", nargs=-1, metavar="SRC DST [BEAM_OPTIONS]")
-@click.option(
-    "--to",
+@option(
+    "--to FORMAT",
+    "Format of the new dataset: tfrecord (or tfds) or array_record for TFDS, or a format that "
+    "`rlds list --formats` shows as written.",
     default="tfrecord",
-    metavar="FORMAT",
-    help="Format of the new dataset: tfrecord (or tfds) or array_record for TFDS, or a "
-    "format that `rlds list --formats` shows as written.",
 )
-@click.option("--format", help="Format of SRC, if it is not recognized.")
+@option("--format TEXT", "Format of SRC, if it is not recognized.")
 @where_option
-@click.option(
-    "--labels",
-    metavar="LAYERS",
-    help="Layers of labels to store as fields, separated by commas; or all.",
+@option("--labels LAYERS", "Layers of labels to store as fields, separated by commas; or all.")
+@option("--split TEXT", "Split to write, or part of one, such as train[:10%]. Not for TFDS.")
+@option("--to-option -T to_options NAME=VALUE...", "Option of the new format. Not for TFDS.")
+@option("--allow-loss", "Write the dataset even if the new format loses fields. Not for TFDS.")
+@option("--plan", "Show the result for each field; write nothing. Not for TFDS.")
+@option(
+    "--dataset TEXT",
+    "Builder of a published dataset, such as rlds_d4rl/hopper-medium-v2. Without SRC, download "
+    "the published data.",
 )
-@click.option("--split", help="Split to write, or part of one, such as train[:10%]. Not for TFDS.")
-@click.option(
-    "--to-option",
-    "-T",
-    "to_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Option of the new format. Not for TFDS. Repeatable.",
+@option(
+    "--version TEXT",
+    "Version of the new dataset. Default: the version of SRC, or 1.0.0. TFDS only.",
 )
-@click.option(
-    "--allow-loss",
-    is_flag=True,
-    help="Write the dataset even if the new format loses fields. Not for TFDS.",
-)
-@click.option(
-    "--plan", is_flag=True, help="Show the result for each field; write nothing. Not for TFDS."
-)
-@click.option(
-    "--dataset",
-    help="Builder of a published dataset, such as rlds_d4rl/hopper-medium-v2. Without "
-    "SRC, download the published data.",
-)
-@click.option(
-    "--version",
-    help="Version of the new dataset. Default: the version of SRC, or 1.0.0. TFDS only.",
-)
-@click.option("--name", help="Name of the new dataset. TFDS only.")
-@format_option("Option of the format of SRC. Repeatable.")
-@click.option(
+@option("--name TEXT", "Name of the new dataset. TFDS only.")
+@format_option("Option of the format of SRC.")
+@option(
     "--float64",
+    "Storage of float64 fields of steps: all bits as bytes (default), or rounded to float32, as "
+    "Octo and OpenVLA need. TFDS only.",
     type=click.Choice(["bytes", "float32"]),
-    help="Storage of float64 fields of steps: all bits as bytes (default), or rounded to "
-    "float32, as Octo and OpenVLA need. TFDS only.",
 )
-@click.option(
+@option(
     "--tensor-encoding",
+    "Compression of the arrays of steps. Default: that of the source. TFDS only.",
     type=click.Choice(["none", "zlib"]),
-    help="Compression of the arrays of steps. Default: that of the source. TFDS only.",
 )
-@click.option(
+@option(
     "--png-level",
+    "Compression level of PNG files. Default: 1, or 6 for images that it makes small. TFDS only.",
     type=click.IntRange(0, 9),
-    help="Compression level of PNG files. Default: 1, or 6 for images that it makes "
-    "small. TFDS only.",
 )
-@click.option("--num-shards", type=int, help="Number of files per split. TFDS only.")
-@click.option(
+@option("--num-shards", "Number of files per split. TFDS only.", type=int)
+@option(
     "--shuffle/--no-shuffle",
+    "Store episodes in random order, or in the order of the source. TFDS only.",
     default=None,
-    help="Store episodes in random order, or in the order of the source. TFDS only.",
 )
-@click.option("--skip-damaged", is_flag=True, help="Skip unreadable episodes, and list them.")
-@click.option(
-    "--verify/--no-verify",
-    default=True,
-    help="Read the new dataset back, and check its values.",
-)
-@click.option(
-    "--runner", help="Convert with Apache Beam on this runner, such as DirectRunner. TFDS only."
+@option("--skip-damaged", "Skip unreadable episodes, and list them.")
+@option("--verify/--no-verify", "Read the new dataset back, and check its values.", default=True)
+@option(
+    "--runner TEXT", "Convert with Apache Beam on this runner, such as DirectRunner. TFDS only."
 )
 @prints_result
 def command(
@@ -127,6 +100,10 @@ def command(
     be lost, nothing is written. `rlds list --formats` shows the formats and their options. To
     resume an interrupted conversion, repeat the command. With --runner, other options such as
     --direct_num_workers=4 go to Beam.
+
+    Examples:
+      rlds convert logs/run7 data --name run7
+      rlds convert data/my_robot my_robot --to lerobot --plan
     """
     places, beam_options = _split_words(words, options["runner"])
     if len(places) == 1 and dataset is None:

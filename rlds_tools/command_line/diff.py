@@ -8,49 +8,36 @@ from typing import Any
 import click
 
 from rlds_tools.command_line.printing import (
+    Command,
     format_option,
     invocation,
+    option,
     prints_result,
     source_options,
     wants_progress,
 )
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds diff logs/run7 data/run7/1.0.0
-  rlds diff raw.hdf5 data/demos/1.0.0 --ignore steps/observation/image --rtol 1e-6
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("one")
 @click.argument("other")
-@click.option("--split", help="Split, or part of one. Default: all splits.")
-@click.option(
-    "--structure-only",
-    is_flag=True,
-    help="Compare splits, fields and numbers of episodes; read no values.",
-)
-@click.option(
+@option("--split TEXT", "Split, or part of one. Default: all splits.")
+@option("--structure-only", "Compare splits, fields and numbers of episodes; read no values.")
+@option(
     "--match",
+    "How to pair episodes. auto: by id if the splits share ids, else by index.",
     type=click.Choice(["auto", "index", "id"]),
     default="auto",
     show_default=True,
-    help="How to pair episodes. auto: by id if the splits share ids, else by index.",
 )
-@click.option("--ignore", multiple=True, metavar="FIELD", help="Field to leave out. Repeatable.")
-@click.option("--rtol", default=0.0, help="Relative tolerance of numbers. Default: 0.")
-@click.option("--atol", default=0.0, help="Absolute tolerance of numbers. Default: 0.")
-@click.option("--format", help="Format of ONE, if it is not recognized.")
-@click.option("--other-format", help="Format of OTHER, if it is not recognized.")
-@format_option("Option of the format of ONE. Repeatable.")
-@click.option(
-    "--other-option",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Option of the format of OTHER. Repeatable.",
-)
+@option("--ignore FIELD...", "Field to leave out.")
+@option("--rtol FLOAT", "Relative tolerance of numbers. Default: 0.", default=0.0)
+@option("--atol FLOAT", "Absolute tolerance of numbers. Default: 0.", default=0.0)
+@option("--format TEXT", "Format of ONE, if it is not recognized.")
+@option("--other-format TEXT", "Format of OTHER, if it is not recognized.")
+@format_option("Option of the format of ONE.")
+@option("--other-option NAME=VALUE...", "Option of the format of OTHER.")
 @prints_result
 def command(
     one: str,
@@ -66,6 +53,10 @@ def command(
     ONE and OTHER are compared episode by episode: fields, dtypes, shapes, and the value of each
     field in each step. Images are equal if their pixels are. File names and shards are ignored. The
     exit code is 0 if nothing differs, and 1 otherwise.
+
+    Examples:
+      rlds diff logs/run7 data/run7/1.0.0
+      rlds diff raw.hdf5 data/demos/1.0.0 --ignore steps/observation/image --rtol 1e-6
     """
     from rlds_tools import comparing
 

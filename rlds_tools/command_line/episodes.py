@@ -6,22 +6,22 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import opens_source, prints_result, where_option
+from rlds_tools.command_line.printing import (
+    Command,
+    opens_source,
+    option,
+    prints_result,
+    where_option,
+)
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds episodes data/so100 --where 'steps < 10'
-  rlds episodes data/so100 --columns index,steps,instruction --csv
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("path")
-@click.option("--split", help="List this split only.")
+@option("--split TEXT", "List this split only.")
 @where_option
-@click.option("--columns", help="Columns to show, separated by commas; or all.")
-@click.option("--csv", "is_csv", is_flag=True, help="Print CSV.")
+@option("--columns TEXT", "Columns to show, separated by commas; or all.")
+@option("--csv is_csv", "Print CSV.")
 @opens_source
 @prints_result
 def command(path: str, columns: str | None, **options: Any) -> Result:
@@ -29,6 +29,10 @@ def command(path: str, columns: str | None, **options: Any) -> Result:
 
     `rlds inspect --episode` and `rlds edit --delete-episodes` take these numbers. The first call
     reads all episodes, and keeps a table of them next to the data.
+
+    Examples:
+      rlds episodes data/so100 --where 'steps < 10'
+      rlds episodes data/so100 --columns index,steps,instruction --csv
     """
     from rlds_tools import listing
 

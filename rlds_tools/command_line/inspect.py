@@ -8,24 +8,22 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import opens_source, prints_result, where_option
+from rlds_tools.command_line.printing import (
+    Command,
+    opens_source,
+    option,
+    prints_result,
+    where_option,
+)
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds inspect data/walker2d
-  rlds inspect logs/run7 --episode 0 --step 5
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("path")
-@click.option("--split", help="Split to show. Required for an episode if there are several splits.")
-@click.option("--episode", type=int, help="Episode to show; -1 is the last one.")
-@click.option("--step", type=int, help="Step of the episode to show; -1 is the last one.")
-@click.option(
-    "--lineage", is_flag=True, help="Show the sources of the dataset, and the operations on them."
-)
+@option("--split TEXT", "Split to show. Required for an episode if there are several splits.")
+@option("--episode", "Episode to show; -1 is the last one.", type=int)
+@option("--step", "Step of the episode to show; -1 is the last one.", type=int)
+@option("--lineage", "Show the sources of the dataset, and the operations on them.")
 @where_option
 @opens_source
 @prints_result
@@ -36,6 +34,10 @@ def command(
 
     The structure is the format, the splits, the fields of steps and episodes, and the metadata.
     Showing it reads no episode.
+
+    Examples:
+      rlds inspect data/walker2d
+      rlds inspect logs/run7 --episode 0 --step 5
     """
     from rlds_tools import inspection
 

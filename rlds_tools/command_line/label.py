@@ -8,17 +8,11 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import opens_source, prints_result
+from rlds_tools.command_line.printing import Command, opens_source, option, prints_result
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds label add my_robot quality 3,7,10:15 good --by ann
-  rlds label import my_robot labels.csv
-"""
 
-
-class _Group(click.Group):
+class _Group(Command, click.Group):
     """Shows labels, if the first word is none of its commands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -28,12 +22,16 @@ class _Group(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_Group, epilog=EXAMPLES, subcommand_metavar="[COMMAND] PATH [ARGS]...")
+@click.group(cls=_Group, subcommand_metavar="[COMMAND] PATH [ARGS]...")
 def command() -> None:
     """Label episodes and steps, without changing the data.
 
     Without a COMMAND, show the layers of labels of PATH: the count of each value, the episodes
     without a label, and the episodes on which annotators disagree.
+
+    Examples:
+      rlds label add my_robot quality 3,7,10:15 good --by ann
+      rlds label import my_robot labels.csv
     """
 
 
@@ -62,14 +60,12 @@ def _show(**arguments: Any) -> Result:
 @click.argument("layer")
 @click.argument("episodes")
 @click.argument("value")
-@click.option("--by", required=True, metavar="NAME", help="Name of the annotator.")
-@click.option(
-    "--steps", metavar="BEGIN:END", help="Label these steps instead of the whole episode."
-)
-@click.option(
+@option("--by NAME", "Name of the annotator.", required=True)
+@option("--steps BEGIN:END", "Label these steps instead of the whole episode.")
+@option(
     "--type",
+    "Type of a new layer. Default: inferred from VALUE.",
     type=click.Choice(["flag", "choice", "text", "number"]),
-    help="Type of a new layer. Default: inferred from VALUE.",
 )
 def _add(**arguments: Any) -> Result:
     """Add a label to episodes, by number: 3,7,10:15.
@@ -103,7 +99,7 @@ def _import(**arguments: Any) -> Result:
 
 
 @_command("agreement")
-@click.option("--layer", help="Layer to compare. Default: all layers.")
+@option("--layer TEXT", "Layer to compare. Default: all layers.")
 def _agreement(**arguments: Any) -> Result:
     """Measure how far annotators agree: Krippendorff's alpha, of all and of each pair."""
     from rlds_tools import labelling

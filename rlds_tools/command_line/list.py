@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, where_option
+from rlds_tools.command_line.printing import Command, option, prints_result, where_option
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds list data --where 'steps > 50 and success'
-  rlds list --formats
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("directory", default=".")
-@click.option(
-    "--depth", default=6, show_default=True, help="Maximum depth of the folders to search."
-)
-@click.option("--formats", is_flag=True, help="List the formats and their options.")
+@option("--depth INTEGER", "Maximum depth of the folders to search.", default=6, show_default=True)
+@option("--formats", "List the formats and their options.")
 @where_option
 @prints_result
 def command(directory: str, depth: int, formats: bool, where: str | None) -> Result:
@@ -27,6 +19,10 @@ def command(directory: str, depth: int, formats: bool, where: str | None) -> Res
 
     Finds TFDS, LeRobot and Minari datasets, and EnvLogger logs. With --where, counts the matching
     episodes of each.
+
+    Examples:
+      rlds list data --where 'steps > 50 and success'
+      rlds list --formats
     """
     from rlds_tools import listing
 

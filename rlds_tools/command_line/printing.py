@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import os
 import shlex
@@ -16,11 +17,13 @@ import click
 from rlds_tools.results import Result
 
 __all__ = [
+    "Command",
     "Invocation",
     "format_option",
     "invocation",
     "jobs_option",
     "opens_source",
+    "option",
     "parsed_options",
     "prints_result",
     "source_options",
@@ -90,24 +93,43 @@ def wants_progress() -> bool | None:
     return False if invocation().quiet else None
 
 
-def jobs_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the option that says how many processes read episodes; None for one per processor."""
-    return click.option(
-        "--jobs",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Number of processes that read thousands of small episodes. Default: one per "
-        "processor.",
-    )(function)
+class Command(click.Command):
+    """A command whose docstring ends with its examples, which end its page, too."""
+
+    def __init__(self, *, help: str, **settings: Any) -> None:
+        text, _, examples = inspect.cleandoc(help).partition("\nExamples:\n")
+        super().__init__(help=text, epilog=f"\b\nExamples:\n{examples}", **settings)
 
 
-def where_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the option that chooses episodes."""
-    return click.option(
-        "--where",
-        metavar="CONDITION",
-        help="Only the episodes that match this SQL condition, such as 'steps > 50 and success'.",
-    )(function)
+def option(shown: str, help: str, **settings: Any) -> Callable[[Any], Any]:
+    """Returns a decorator that adds an option, which is written as its page shows it.
+
+    Args:
+      shown: The names, then what stands for the value: "-o --output FILE". With "..." after it, the
+        option is repeatable. Without it, and without a type in the settings, the option is a flag.
+        A word in lower case is the name of the argument, if that is not the longest name.
+      help: Its description.
+      **settings: Other arguments of `click.option`.
+    """
+    words = shown.split()
+    names = [word for word in words if word[0] == "-" or (word.isidentifier() and word.islower())]
+    value = "".join(word for word in words if word not in names)
+    if value.endswith("..."):
+        settings, help = {"multiple": True, **settings}, f"{help} Repeatable."
+    elif not value and "type" not in settings:
+        settings = {"is_flag": True, **settings}
+    return click.option(*names, metavar=value.removesuffix("...") or None, help=help, **settings)
+
+
+jobs_option = option(
+    "--jobs N",
+    "Number of processes that read thousands of small episodes. Default: one per processor.",
+    type=click.IntRange(1),
+)
+where_option = option(
+    "--where CONDITION",
+    "Only the episodes that match this SQL condition, such as 'steps > 50 and success'.",
+)
 
 
 def format_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -117,8 +139,8 @@ def format_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option("--layout", metavar="FILE", help="Description in YAML of files of your own.")
-        @click.option("--option", "-O", "given", multiple=True, metavar="NAME=VALUE", help=help)
+        @option("--layout FILE", "Description in YAML of files of your own.")
+        @option("--option -O given NAME=VALUE...", help)
         @functools.wraps(function)
         def command(
             layout: str | None, given: Sequence[str], format: str | None, **kwargs: Any
@@ -138,8 +160,8 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     The data is at the argument `path`, or at all of `paths`.
     """
 
-    @click.option("--format", help="Format of the data, if it is not recognized.")
-    @format_option("Option of the format. Repeatable.")
+    @option("--format TEXT", "Format of the data, if it is not recognized.")
+    @format_option("Option of the format.")
     @functools.wraps(function)
     def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
         paths = kwargs.get("paths") or [kwargs["path"]]
@@ -189,17 +211,15 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
     The data goes to the standard output; the command ends with the result's `exit_code`.
     """
 
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys.")
-    @click.option(
+    @option("--json as_json", "Print JSON with stable keys.")
+    @option(
         "--color",
+        "Use colors; auto: on a terminal, unless NO_COLOR is set.",
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
-        help="Use colors; auto: on a terminal, unless NO_COLOR is set.",
     )
-    @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
-    @click.option(
-        "-v", "--verbose", is_flag=True, help="Show messages of libraries, and tracebacks."
-    )
+    @option("-q --quiet", "Print errors only.")
+    @option("-v --verbose", "Show messages of libraries, and tracebacks.")
     @functools.wraps(function)
     def command(
         *args: Any, as_json: bool, color: str, quiet: bool, verbose: bool, **kwargs: Any

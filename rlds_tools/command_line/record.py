@@ -10,14 +10,8 @@ from typing import Any
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import Command, option, prints_result, wants_progress
 from rlds_tools.results import Result
-
-EXAMPLES = """\b
-Examples:
-  rlds record CartPole-v1 -o logs/cartpole --episodes 100 --seed 7
-  rlds record dm_control:cartpole/swingup -o logs/swingup --policy agents:act --video swingup.mp4
-"""
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
@@ -35,68 +29,50 @@ def _camera(ctx: click.Context, param: click.Parameter, value: str | None) -> An
     return value if value is None or not value.lstrip("-").isdecimal() else int(value)
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("environment", metavar="ENV")
-@click.option("-o", "--output", metavar="DIR", required=True, help="Folder of the log.")
-@click.option(
-    "--episodes",
+@option("-o --output DIR", "Folder of the log.", required=True)
+@option(
+    "--episodes N",
+    "Number of episodes. Default: 10, unless you give --steps.",
     type=click.IntRange(1),
-    metavar="N",
-    help="Number of episodes. Default: 10, unless you give --steps.",
 )
-@click.option(
-    "--steps",
+@option(
+    "--steps N",
+    "Maximum number of steps in the log; the last episode is truncated there.",
     type=click.IntRange(2),
-    metavar="N",
-    help="Maximum number of steps in the log; the last episode is truncated there.",
 )
-@click.option(
-    "--policy",
-    metavar="POLICY",
+@option(
+    "--policy POLICY",
+    "random; constant:0, or constant:0.5,-1 with a number for each dimension of the action; or "
+    "module:function, a function of the observation, or of the timestep if its argument has that "
+    "name. A class is instantiated once.",
     default="random",
     show_default=True,
-    help="random; constant:0, or constant:0.5,-1 with a number for each dimension of the "
-    "action; or module:function, a function of the observation, or of the timestep "
-    "if its argument has that name. A class is instantiated once.",
 )
-@click.option(
-    "--seed",
+@option(
+    "--seed N",
+    "Seed of the environment and of the policy. Default: a random seed, which is recorded.",
     type=click.IntRange(0, 2**31 - 1),
-    metavar="N",
-    help="Seed of the environment and of the policy. Default: a random seed, which is recorded.",
 )
-@click.option(
-    "--max-episode-steps",
+@option(
+    "--max-episode-steps N",
+    "Number of actions after which an episode is truncated.",
     type=click.IntRange(1),
-    metavar="N",
-    help="Number of actions after which an episode is truncated.",
 )
-@click.option(
-    "--render",
-    is_flag=True,
-    help="Record rendered frames as the field `render` of the observation.",
+@option("--render", "Record rendered frames as the field `render` of the observation.")
+@option(
+    "--camera CAMERA", "Number or name of the camera, for MuJoCo environments.", callback=_camera
 )
-@click.option(
-    "--camera",
-    metavar="CAMERA",
-    callback=_camera,
-    help="Number or name of the camera, for MuJoCo environments.",
+@option("--size WIDTHxHEIGHT", "Size of the frames.", callback=_size)
+@option("--info", "Record the info that Gymnasium returns with each step.")
+@option(
+    "--metadata KEY=VALUE...", "Metadata of the log. JSON values are parsed; other values are text."
 )
-@click.option("--size", callback=_size, metavar="WIDTHxHEIGHT", help="Size of the frames.")
-@click.option("--info", is_flag=True, help="Record the info that Gymnasium returns with each step.")
-@click.option(
-    "--metadata",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Metadata of the log. JSON values are parsed; other values are text. Repeatable.",
-)
-@click.option("--video", metavar="FILE.mp4", help="Write a video of the first episode.")
-@click.option(
-    "--encode",
-    metavar="FIELD[=HOW]",
-    multiple=True,
-    help="Store a field of the observation, such as render, as video: h264 (default), "
-    "av1, or lossless. Repeatable.",
+@option("--video FILE.mp4", "Write a video of the first episode.")
+@option(
+    "--encode FIELD[=HOW]...",
+    "Store a field of the observation, such as render, as video: h264 (default), av1, or lossless.",
 )
 @prints_result
 def command(metadata: Iterable[str], encode: Iterable[str], **options: Any) -> Result:
@@ -108,6 +84,10 @@ def command(metadata: Iterable[str], encode: Iterable[str], **options: Any) -> R
 
     If DIR holds a log of ENV, the new episodes are appended. Ctrl-C ends the recording, and keeps
     all finished episodes.
+
+    Examples:
+      rlds record CartPole-v1 -o logs/cartpole --episodes 100 --seed 7
+      rlds record dm_control:cartpole/swingup -o logs/swingup --policy agents:act --video run.mp4
     """
     from rlds_tools import recording
 

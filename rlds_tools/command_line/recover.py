@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import click
 
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import Command, option, prints_result, wants_progress
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds recover logs/run7 --dry-run
-  rlds recover lerobot/so100 -o lerobot/so100-repaired
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Show what would be recovered; write nothing.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="COPY",
-    help="Write a repaired copy here, and do not change the original. By default, a log "
-    "is repaired in place.",
+@option("--dry-run", "Show what would be recovered; write nothing.")
+@option(
+    "-o --output COPY",
+    "Write a repaired copy here, and do not change the original. By default, a log is repaired in "
+    "place.",
 )
-@click.option(
-    "--in-place",
-    is_flag=True,
-    help="Repair PATH itself. A damaged LeRobot dataset is kept as NAME.old.",
-)
+@option("--in-place", "Repair PATH itself. A damaged LeRobot dataset is kept as NAME.old.")
 @prints_result
 def command(path: str, dry_run: bool, output: str | None, in_place: bool) -> Result:
     """Repair a log or a LeRobot dataset after a crash or damage.
@@ -38,6 +26,10 @@ def command(path: str, dry_run: bool, output: str | None, in_place: bool) -> Res
 
     Or PATH is a LeRobot dataset that LeRobot or this project recorded. Episodes with all rows and
     all camera frames are written to a new dataset.
+
+    Examples:
+      rlds recover logs/run7 --dry-run
+      rlds recover lerobot/so100 -o lerobot/so100-repaired
     """
     from rlds_tools import recovering
 

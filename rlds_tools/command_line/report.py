@@ -11,18 +11,14 @@ from typing import Any
 import click
 
 from rlds_tools.command_line.printing import (
+    Command,
     opens_source,
+    option,
     prints_result,
     wants_progress,
     where_option,
 )
 from rlds_tools.results import Result
-
-EXAMPLES = """\b
-Examples:
-  rlds report data/walker2d --open
-  rlds report data/bridge -o bridge.html --split train --episodes 0,5,10:13
-"""
 
 _UNITS = {"B": 1, "kB": 1000, "MB": 1000**2}
 
@@ -51,35 +47,34 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     return indices
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("path")
-@click.option("-o", "--output", metavar="FILE", help="File of the report. Default: report.html.")
-@click.option("--split", help="Split, or part of one. Required if there are several splits.")
-@click.option("--episodes", callback=_indices, metavar="LIST", help="Episodes to show: 0,5,10:20.")
-@click.option("--cameras", metavar="FIELDS", help="Cameras to show, separated by commas.")
-@click.option(
+@option("-o --output FILE", "File of the report. Default: report.html.")
+@option("--split TEXT", "Split, or part of one. Required if there are several splits.")
+@option("--episodes LIST", "Episodes to show: 0,5,10:20.", callback=_indices)
+@option("--cameras FIELDS", "Cameras to show, separated by commas.")
+@option(
     "--frames",
+    "Maximum number of frames per video.",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="Maximum number of frames per video.",
 )
-@click.option(
-    "--max-size",
+@option(
+    "--max-size SIZE",
+    "Maximum size of the report. Videos become coarser, shorter and fewer to fit.",
     callback=_size,
-    metavar="SIZE",
     default="3MB",
     show_default=True,
-    help="Maximum size of the report. Videos become coarser, shorter and fewer to fit.",
 )
-@click.option(
+@option(
     "--max-episodes",
+    "Maximum number of episodes to read, evenly spread. [default: 5000, or 2 GB]",
     type=click.IntRange(1),
-    help="Maximum number of episodes to read, evenly spread. [default: 5000, or 2 GB]",
 )
 @where_option
-@click.option("--overwrite", is_flag=True, help="Replace an existing file that is not a report.")
-@click.option("--open", "opens", is_flag=True, help="Open the report in a browser.")
+@option("--overwrite", "Replace an existing file that is not a report.")
+@option("--open opens", "Open the report in a browser.")
 @opens_source
 @prints_result
 def command(
@@ -94,6 +89,10 @@ def command(
 
     The report of a dataset is one file that you can send. For a large dataset, it shows a sample,
     and says so.
+
+    Examples:
+      rlds report data/walker2d --open
+      rlds report data/bridge -o bridge.html --split train --episodes 0,5,10:13
     """
     from rlds_tools import reporting
 

@@ -7,27 +7,23 @@ from typing import Any
 import click
 
 from rlds_tools.command_line.printing import (
+    Command,
     jobs_option,
     opens_source,
+    option,
     prints_result,
     wants_progress,
     where_option,
 )
 from rlds_tools.results import Result
 
-EXAMPLES = """\b
-Examples:
-  rlds stats data/walker2d
-  rlds stats data/bridge --fields action --by language_instruction --out stats.json
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("path")
-@click.option("--split", help="Split to read. Required if there are several splits.")
-@click.option("--fields", help="Fields, separated by commas. Default: all numeric fields.")
-@click.option("--by", metavar="FIELD", help="Group episodes by this field of episodes.")
-@click.option("--out", metavar="FILE", help="Also write the statistics to a .json or .npz file.")
+@option("--split TEXT", "Split to read. Required if there are several splits.")
+@option("--fields TEXT", "Fields, separated by commas. Default: all numeric fields.")
+@option("--by FIELD", "Group episodes by this field of episodes.")
+@option("--out FILE", "Also write the statistics to a .json or .npz file.")
 @where_option
 @jobs_option
 @opens_source
@@ -40,6 +36,10 @@ def command(
     Shows the lengths and returns of episodes, and mean, range and quantiles of each element
     of each field. Reads the whole split. FILE holds statistics for normalization: .json in the form
     of Octo and OpenVLA.
+
+    Examples:
+      rlds stats data/walker2d
+      rlds stats data/bridge --fields action --by language_instruction --out stats.json
     """
     if out is not None and not out.endswith((".json", ".npz")):
         raise click.UsageError(f"--out: got {out!r}, expected a name that ends with .json or .npz.")

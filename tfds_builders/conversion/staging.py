@@ -23,7 +23,6 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from etils import epath
@@ -164,12 +163,7 @@ class StagingArea:
             self._held = held.pop_all()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.close()
 
     def remove(self) -> None:
@@ -294,12 +288,7 @@ class PartWriter:
             self._files = files.pop_all()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # All that was added is flushed; the rest is of no use.
             self._files.close()
 

@@ -7,7 +7,6 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
-from types import TracebackType
 from typing import Any
 
 from rlds_ecosystem.files.stores import _clients as clients
@@ -198,12 +197,7 @@ class NewObject(io.RawIOBase):
             super().close()
             self._file.close()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: object, *_: object) -> None:
         # What a `with` could not write to its end is not an object.
         self.close() if exc_type is None else self.discard()
 
