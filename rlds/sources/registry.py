@@ -5,21 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import math
 import os
 import posixpath
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlds.raw_files.untrusted import is_damage
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
-from rlds.sources.signs import Hdf5Signs, Signs
+from rlds.sources.signs import FileSigns, Signs
 from rlds.sources.source import AnySource
 from rlds_ecosystem.files import stores
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ENTRY_POINTS", "Format", "formats"]
 
@@ -37,9 +33,9 @@ class Format:
       export: The class that writes it, in the same form; empty if there is none.
       signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder of such a
         name, at the path or below it. Without signs, it may have any names.
-      hdf5: What its HDF5 files have. It is recognized by that alone.
+      has: Its files, and what is in them. It is recognized by that and by `signs` alone.
       look: The function that recognizes a path, in the form of `target`. Without it, and without
-        `hdf5`, it is the `recognizes` of the class.
+        `has`, it is the `recognizes` of the class.
       mark: The file by which the folder of a dataset is found below others, without being opened.
       is_fallback: Whether data of other formats may look like its data: what another format
         recognizes, is of that format.
@@ -53,7 +49,7 @@ class Format:
     target: str
     export: str = ""
     signs: tuple[str, ...] = ()
-    hdf5: Hdf5Signs | None = None
+    has: FileSigns | None = None
     look: str = ""
     mark: str = ""
     is_fallback: bool = False
@@ -110,13 +106,13 @@ class Format:
         if self.signs and not signs.has_name(self.signs):
             return False
         try:
-            if self.hdf5:
-                return signs.has_hdf5(self.hdf5)
+            if self.has:
+                return signs.has_file(self.has)
             found = self._look()(stores.as_path(path) if self.look else path)
         except OSError:
             return False
         except Exception as error:
-            is_own = self.look or self.hdf5
+            is_own = self.look or self.has
             if is_damage(error) if is_own else isinstance(error, ValueError):
                 return False
             if not is_own and not isinstance(error, ImportError):
@@ -141,13 +137,13 @@ def _own(name: str, reader: str, writer: str = "", signs: str = "", **given: Any
         key: tuple(posixpath.join(f"/{name}", each)[1:] for each in text.split())
         for key, text in _STATED.get(name, {}).items()
     }
-    look = given.pop("look", f"{reader.partition(':')[0]}:recognizes")
+    has, look = given.get("has"), given.pop("look", f"{reader.partition(':')[0]}:recognizes")
     return Format(
         name,
         folder + reader,
         writer and f"{folder}export:{writer}",
-        tuple(signs.split()) or (("*.h5", "*.hdf5") if "hdf5" in given else ()),
-        look="" if "hdf5" in given else look if look.startswith("rlds.") else folder + look,
+        tuple(signs.split()) or (has.names if has else ()),
+        look="" if has else look if look.startswith("rlds.") else folder + look,
         **stated,
         **given,
     )
@@ -203,22 +199,34 @@ _STATED: Mapping[str, Mapping[str, str]] = {
 
 
 # What HDF5 files have: one for each episode, for all, with one row of arrays for each step.
-_ALOHA = Hdf5Signs(("action observations/qpos",), "episode_[0-9]*", math.inf)
-_ROBOMIMIC = Hdf5Signs(("data/*/actions",), most=math.inf)
-_MANISKILL = Hdf5Signs(("traj_#/actions",), most=1)
+_HDF5, _EPISODE = "*.h5 *.hdf5", "episode_[0-9]*.h5 episode_[0-9]*.hdf5"
+_ALOHA = FileSigns(_EPISODE, ("action observations/qpos",))
+_ROBOMIMIC = FileSigns(_HDF5, ("data/*/actions",))
+_MANISKILL = FileSigns(_HDF5, ("traj_#/actions",), most=1)
+_ROBOMIND = FileSigns("trajectory.hdf5 **/trajectory.hdf5", ("puppet master",))
+_DROID = FileSigns("**/trajectory.h5", ("action observation",))
 _ARRAYS = "observations actions rewards{} terminals{} {}episode_terminals"
-_D3RLPY = Hdf5Signs(("columns num_episodes version", _ARRAYS.format("", "", "")))
+_D3RLPY = FileSigns(_HDF5, ("columns num_episodes version", _ARRAYS.format("", "", "")), most=0)
 # Published files have rewards or terminals in a column, but not both.
-_D4RL = Hdf5Signs(
-    tuple(_ARRAYS.format(*n, "!") for n in ((":1", ":1"), (":1", ":2"), (":2", ":1")))
+_D4RL = FileSigns(
+    _HDF5,
+    tuple(_ARRAYS.format(*n, "!") for n in ((":1", ":1"), (":1", ":2"), (":2", ":1"))),
+    most=0,
 )
-_PYBULLET = Hdf5Signs((_ARRAYS.format(":2", ":2", "!"),))
-_MINARI, _ZARR = "metadata.json *-v[0-9]*", "*.zarr.zip .zgroup .zarray zarr.json"
+_PYBULLET = FileSigns(_HDF5, (_ARRAYS.format(":2", ":2", "!"),), most=0)
+# What other files have.
+_NPZ = FileSigns("*.npz", ("action", "actions"))
+_SB3 = FileSigns("*.pkl", ("stable_baselines3.common.buffers", "stable_baselines3.her"))
+_IMITATION = FileSigns("./dataset_info.json", ('"obs" "acts" "terminal"',))
+_LEROBOT = FileSigns("meta/info.json", ('"codebase_version" "features"',))
+_CALVIN = FileSigns("./{0} training/{0} validation/{0}".format("ep_start_end_ids.npy"))
+_CHECKPOINTS = FileSigns("**/$store$_*_ckpt.*.gz")
+_ZARR = FileSigns("*.zarr.zip ./{0} replay_buffer.zarr/{0}".format("meta/episode_ends/.zarray"))
+_MINARI = "metadata.json *-v[0-9]*"
 _RECORDS = "*-of-[0-9]* *.tfrecord*"
 _LOG, _BAG = "metadata.riegeli", "*.bag *.db3 *.mcap *.zstd metadata.yaml"
 _IN_LOGS: Any = {"folder": "logs", "look": "rlds.sources.finding:find_logs", "mark": _LOG}
 _IN_BAGS: Any = {"folder": "bags", "is_fallback": True}
-_IN_CHECKPOINTS: Any = {"look": "checkpoints:find_directories"}
 _IN_CREATOR: Any = {"folder": "google_creator", "look": "source:pickles_in"}
 _IN_RLU: Any = {"folder": "rlu", "look": "source:product_of", "is_fallback": True}
 _RLU = "atari atari_transitions bsuite control_suite control_suite_windows dmlab locomotion "
@@ -227,27 +235,29 @@ _FORMATS = (
     _own("envlogger", "EnvLoggerSource", "EnvLoggerExport", _LOG, **_IN_LOGS),
     _own("tfds", "FolderSource", "TfdsExport", "features.json", mark="dataset_info.json"),
     _own("minari", "MinariSource", "MinariExport", _MINARI, mark="data/metadata.json"),
-    _own("lerobot", "LeRobotSource", "LeRobotExport", "info.json", mark="meta/info.json"),
-    _own("aloha", "AlohaSource", "AlohaExport", hdf5=_ALOHA),
+    _own("lerobot", "LeRobotSource", "LeRobotExport", has=_LEROBOT, mark="meta/info.json"),
+    _own("aloha", "AlohaSource", "AlohaExport", has=_ALOHA),
     _own("webdataset", "WebdatasetSource", "WebdatasetExport", "*.tar", is_fallback=True),
-    _own("calvin", "CalvinSource", signs="*.npz", look="source:find_splits"),
-    _own("zarr", "ZarrSource", "ZarrExport", _ZARR, folder="zarr_buffers"),
-    _own("robomimic", "RobomimicSource", "RobomimicExport", hdf5=_ROBOMIMIC),
-    _own("maniskill", "ManiSkillSource", "ManiSkillExport", hdf5=_MANISKILL),
-    _own("robomind", "RoboMindSource", signs="trajectory.hdf5"),
-    _own("droid", "DroidSource", signs="trajectory.h5"),
-    _own("agibot", "AgiBotSource", signs="proprio_stats"),
+    _own("calvin", "CalvinSource", has=_CALVIN),
+    _own("zarr", "ZarrSource", "ZarrExport", has=_ZARR, folder="zarr_buffers"),
+    _own("robomimic", "RobomimicSource", "RobomimicExport", has=_ROBOMIMIC),
+    _own("maniskill", "ManiSkillSource", "ManiSkillExport", has=_MANISKILL),
+    _own("robomind", "RoboMindSource", has=_ROBOMIND),
+    _own("droid", "DroidSource", signs="metadata_*.json", has=_DROID),
+    _own(
+        "agibot", "AgiBotSource", signs="proprio_stats", has=FileSigns("task_info/task_[0-9]*.json")
+    ),
     _own("mcap", "McapSource", "McapExport", "*.mcap*", look="recordings:is_mcap", **_IN_BAGS),
     _own("rosbag", "RosbagSource", signs=_BAG, look="recordings:is_rosbag", **_IN_BAGS),
-    _own("npz", "NpzSource", signs="*.npz", is_fallback=True),
-    _own("layout", "LayoutSource", signs="rlds_layout.yaml"),
+    _own("npz", "NpzSource", has=_NPZ, is_fallback=True),
+    _own("layout", "LayoutSource", has=FileSigns("./rlds_layout.yaml")),
     _own("ogbench", "OGBenchSource", signs="*.npz"),
-    _own("sb3", "Sb3Source", signs="*.pkl"),
-    _own("d3rlpy", "D3rlpySource", "D3rlpyExport", hdf5=_D3RLPY),
-    _own("imitation", "ImitationSource", signs="state.json"),
-    _own("d4rl", "D4rlSource", "D4rlExport", hdf5=_D4RL),
-    _own("d4rl_pybullet", "pybullet:D4rlPybulletSource", folder="d4rl", hdf5=_PYBULLET),
-    _own("atari_dqn_replay", "AtariDqnReplaySource", signs="*.gz", **_IN_CHECKPOINTS),
+    _own("sb3", "Sb3Source", has=_SB3),
+    _own("d3rlpy", "D3rlpySource", "D3rlpyExport", has=_D3RLPY),
+    _own("imitation", "ImitationSource", signs="state.json", has=_IMITATION),
+    _own("d4rl", "D4rlSource", "D4rlExport", has=_D4RL),
+    _own("d4rl_pybullet", "pybullet:D4rlPybulletSource", folder="d4rl", has=_PYBULLET),
+    _own("atari_dqn_replay", "AtariDqnReplaySource", has=_CHECKPOINTS),
     _own("rlds_creator", "RldsCreatorSource", signs="*.pkl *.zip", **_IN_CREATOR),
     *(
         _own(f"rlu_{m}", f"{m}:Rlu{m.title().replace('_', '')}Source", signs=_RECORDS, **_IN_RLU)

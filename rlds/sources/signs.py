@@ -6,41 +6,57 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
+import posixpath
 import re
 import threading
+import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
 from rlds.raw_files.input_files import natural_order
-from rlds.raw_files.untrusted import SourceError
+from rlds.raw_files.untrusted import SourceError, check_is_file, folders_in
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.nests import root_of
 
-__all__ = ["Hdf5Signs", "Signs"]
+__all__ = ["FileSigns", "Signs"]
 
 # How many names are looked at to tell which formats a path cannot be of.
 _MOST_NAMES = 2000
 # How many members of an HDF5 file are opened, to tell groups from arrays.
 _MOST_OPENED = 64
-_HDF5 = (".h5", ".hdf5")
+# How many levels of folders are looked through for a file, and how many folders of each.
+_LEVELS, _MOST_FOLDERS = 6, 20
+# How many bytes of a file are looked at that is no container.
+_MOST_BYTES = 1 << 20
+_HDF5, _NPZ = (".h5", ".hdf5"), ".npz"
 _AT_TOP = re.compile("[^/:]+").fullmatch
 
 
 @dataclasses.dataclass(frozen=True)
-class Hdf5Signs:
-    """What the HDF5 files of a format have.
+class FileSigns:
+    """Files of a format, and the contents of the first one.
 
     Attributes:
-      members: What is in them, by patterns of paths: one of several texts. `!name` is not there,
-        and `name:2` is an array of two axes.
-      files: A pattern of their names.
-      most: How many a folder may have to be data of the format; none if only a file is.
+      files: Patterns of their paths, one of which is there: of the file itself, or of files in a
+        folder; with a slash, of files in a folder only. `**/` stands for up to 6 folders.
+      members: Members of the first file, one of several texts: in HDF5, patterns of paths, where
+        `!name` is not there and `name:2` is an array of two axes; in `.npz` files, names of arrays
+        and the first parts of these; in all others, words at the beginning. Empty if it is not
+        looked at.
+      most: How many of the files a folder may have to be data of the format.
     """
 
-    members: tuple[str, ...]
-    files: str = "*"
-    most: float = 0
+    files: str
+    members: tuple[str, ...] = ()
+    most: float = math.inf
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Patterns of the names of the files."""
+        return tuple(map(posixpath.basename, self.files.split()))
 
 
 class Signs:
@@ -51,13 +67,16 @@ class Signs:
 
     Attributes:
       damage: What is wrong with an HDF5 file there.
+      hdf5_names: The names at the top of the HDF5 file that was looked at.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self.damage: SourceError | None = None
+        self.hdf5_names: list[str] = []
         self._lock = threading.Lock()
-        self._members: dict[str, set[str]] = {}
+        self._contents: dict[str, set[str] | bytes] = {}
+        self._entries_in = functools.cache(stores.list_directory)
 
     @functools.cached_property
     def names(self) -> set[str] | None:
@@ -77,52 +96,74 @@ class Signs:
         names = self.names
         return names is None or any(fnmatchcase(n, each) for each in patterns for n in names)
 
-    def has_hdf5(self, wanted: Hdf5Signs) -> bool:
-        """Whether the HDF5 file, or the first one of a folder, has what a format has.
+    def has_file(self, wanted: FileSigns) -> bool:
+        """Whether there is a file of a format, and the first one has what the format has.
 
         Raises:
           ImportError: What would read it is not installed; says how to install it.
           OSError: It cannot be read.
+          SourceError: It is damaged.
         """
+        found = [file for pattern in wanted.files.split() for file in self._matching(pattern)]
+        if not found or (self._is_folder and len(found) > wanted.most):
+            return False
+        if not wanted.members:
+            return True
+        file = min(found, key=lambda file: natural_order(file.name))
         with self._lock:  # All formats ask, each in a thread of its own.
-            files = [name for name in self._files if fnmatchcase(name, wanted.files)]
-            if not files or (self._is_folder and len(files) > wanted.most):
-                return False
-            place = stores.as_path(self._path)
-            if files[0] not in self._members:
-                file = place / files[0] if self._is_folder else place
-                self._members[files[0]] = self._members_of(file)
-        found = self._members[files[0]]
-        return any(all(_is_in(found, each) for each in text.split()) for text in wanted.members)
+            if os.fspath(file) not in self._contents:
+                self._contents[os.fspath(file)] = self._look_into(file)
+        contents = self._contents[os.fspath(file)]
+        return any(all(_is_in(contents, each) for each in text.split()) for text in wanted.members)
 
-    def _members_of(self, file: Any) -> set[str]:
-        try:
-            return set(_members_of(file))
-        except SourceError as error:
-            self.damage = error
-            return set()
+    def _matching(self, pattern: str) -> list[Any]:
+        """Returns the files of a pattern; of those in folders at any depth, the first one."""
+        place = stores.as_path(self._path)
+        folder, _, name = pattern.rpartition("/")
+        if not self._is_folder:
+            is_meant = not folder and fnmatchcase(place.name, name)
+            return [place] if is_meant and place.exists() else []
+        if folder == "**":
+            return [*itertools.islice(self._below(place, name, _LEVELS), 1)]
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return self._files_in(place / folder, name)
+        return []
 
-    @property
-    def hdf5_names(self) -> list[str]:
-        """The names at the top of the HDF5 file, if formats have asked for it."""
-        return sorted(each for found in self._members.values() for each in found if _AT_TOP(each))
+    def _files_in(self, folder: Any, pattern: str) -> list[Any]:
+        """Returns files in a folder, without hidden ones unless the pattern begins with a dot."""
+        return [
+            folder / entry.name
+            for entry in self._entries_in(os.fspath(folder))
+            if fnmatchcase(entry.name, pattern)
+            and not entry.is_dir
+            and entry.name.startswith(".") == pattern.startswith(".")
+        ]
+
+    def _below(self, folder: Any, pattern: str, levels: int) -> Iterator[Any]:
+        """Yields files in a folder, and in the first folders below it."""
+        yield from self._files_in(folder, pattern)
+        for name in folders_in(folder)[:_MOST_FOLDERS] if levels else ():
+            yield from self._below(folder / name, pattern, levels - 1)
 
     @functools.cached_property
     def _is_folder(self) -> bool:
         return bool(stores.as_path(self._path).is_dir())
 
-    @functools.cached_property
-    def _files(self) -> list[str]:
-        """The names of HDF5 files: of the one that is there, or of those of a folder."""
-        place = stores.as_path(self._path)
-        if not self._is_folder:
-            return [place.name] if place.name.endswith(_HDF5) and place.exists() else []
-        found = [
-            entry.name
-            for entry in stores.list_directory(place)
-            if entry.name.endswith(_HDF5) and not entry.name.startswith(".") and not entry.is_dir
-        ]
-        return sorted(found, key=natural_order)
+    def _look_into(self, file: Any) -> set[str] | bytes:
+        if file.name.endswith(_HDF5):
+            try:
+                found = set(_members_of(file))
+            except SourceError as error:
+                self.damage, found = error, set()
+            self.hdf5_names = sorted(filter(_AT_TOP, found))
+            return found
+        check_is_file(file)
+        with stores.open_binary(file) as stream:
+            if not file.name.endswith(_NPZ):
+                return bytes(stream.read(_MOST_BYTES))
+            with zipfile.ZipFile(stream) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist()]
+            return {*names, *map(root_of, names)}
 
 
 def _members_of(file: Any) -> Iterator[str]:
@@ -147,7 +188,9 @@ def _members_of(file: Any) -> Iterator[str]:
         yield from below(opened, "", _MOST_OPENED)
 
 
-def _is_in(members: set[str], wanted: str) -> bool:
+def _is_in(members: set[str] | bytes, wanted: str) -> bool:
+    if isinstance(members, bytes):
+        return wanted.encode() in members
     if wanted.startswith("!"):
         return not _is_in(members, wanted[1:])
     if wanted in members:

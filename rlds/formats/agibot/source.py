@@ -37,7 +37,7 @@ from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import root_of
 
-__all__ = ["METADATA_KEY", "AgiBotSource", "recognizes"]
+__all__ = ["METADATA_KEY", "AgiBotSource"]
 
 METADATA_KEY = "agibot"
 
@@ -375,12 +375,3 @@ def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
 
 def _texts(values: Sequence[Any]) -> np.ndarray:
     return objects("" if value is None else str(value) for value in values)
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    root = stores.as_path(path)
-    if not (root / _PROPRIO).is_dir() or not (root / _INFO).is_dir():
-        return False
-    names = [entry.name for entry in stores.list_directory(root / _INFO)]
-    return any(re.fullmatch(r"task_[0-9]+\.json", name) for name in names)

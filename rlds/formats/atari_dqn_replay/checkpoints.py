@@ -101,7 +101,7 @@ class Checkpoint:
         return self.first + sum(end - begin for begin, end in self.segments)
 
 
-def find_directories(path: epath.Path, depth: int = _DEPTH) -> list[epath.Path]:
+def find_directories(path: epath.Path) -> list[epath.Path]:
     """Returns the folders that have checkpoints: this one, or those below it, in order.
 
     Raises:
@@ -109,11 +109,11 @@ def find_directories(path: epath.Path, depth: int = _DEPTH) -> list[epath.Path]:
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
-    found = _directories(path, depth)
+    found = _directories(path, _DEPTH)
     if not found:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} has no files such as $store$_observation_ckpt.0.gz, nor has a "
-            f"folder up to {depth} levels below it."
+            f"folder up to {_DEPTH} levels below it."
         )
     return found
 

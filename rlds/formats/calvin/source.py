@@ -46,7 +46,7 @@ from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["CalvinSource", "find_splits"]
+__all__ = ["CalvinSource"]
 
 _SPLITS = ("training", "validation")
 _ENDS = "ep_start_end_ids.npy"
@@ -115,7 +115,7 @@ class CalvinSource(Source):
         if action not in _ACTIONS:
             raise ValueError(f"action: got {action!r}, expected one of {_ACTIONS}")
         self._action, self._annotations = action, annotations
-        found = find_splits(path)
+        found = _find_splits(path)
         if not found:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_ENDS}, in it or in {_SPLITS}.")
         self._splits = {name: _Split(directory, annotations) for name, directory in found.items()}
@@ -420,7 +420,7 @@ def _annotations_of(
     return columns
 
 
-def find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
+def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     """Returns the folders of splits by name."""
     place = stores.as_path(path)
     if is_there(place / _ENDS):

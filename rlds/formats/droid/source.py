@@ -30,7 +30,7 @@ from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["METADATA_KEY", "DroidSource", "recognizes"]
+__all__ = ["METADATA_KEY", "DroidSource"]
 
 METADATA_KEY = "droid"
 
@@ -38,9 +38,8 @@ _TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "
 _ROLES = ("wrist", "ext1", "ext2")
 _IMAGES = "observation/images"
 _RATE = 15
-# How many folders may be between the one that is opened and those of episodes, and how many entries
-# of each are looked at to recognize the format.
-_LEVELS, _MOST = 6, 20
+# How many folders may be between the one that is opened and those of episodes.
+_LEVELS = 6
 
 _POSE, _JOINTS = ("x", "y", "z", "roll", "pitch", "yaw"), tuple(f"joint_{i}" for i in range(1, 8))
 _FLANGE = "of the flange of the wrist, not of the tool, in the frame of the base"
@@ -253,23 +252,15 @@ def _uuid_of(folder: epath.Path) -> str:
     return ""
 
 
-def _walk(place: epath.Path, levels: int, most: int | None = None) -> Iterator[epath.Path]:
+def _walk(place: epath.Path, levels: int) -> Iterator[epath.Path]:
     """Yields the folders of episodes at a place or below it."""
     if not place.is_dir():
         return
-    entries = stores.list_directory(place)[:most]
-    names = [entry.name for entry in entries]
+    names = [entry.name for entry in stores.list_directory(place)]
     if _TRAJECTORY in names or any(
         name.startswith(_METADATA) and name.endswith(".json") for name in names
     ):
         yield place
         return
-    for name in folders_in(place)[:most] if levels else ():
-        yield from _walk(place / name, levels - 1, most)
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    for folder in _walk(stores.as_path(path), _LEVELS, _MOST):
-        return bool(_uuid_of(folder)) and (folder / _TRAJECTORY).exists()
-    return False
+    for name in folders_in(place) if levels else ():
+        yield from _walk(place / name, levels - 1)

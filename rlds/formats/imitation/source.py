@@ -27,7 +27,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["ImitationSource", "recognizes"]
+__all__ = ["ImitationSource"]
 
 OBS, ACTS, INFOS, TERMINAL, REWS = "obs", "acts", "infos", "terminal", "rews"
 # The fields of a step that columns become. `infos` keeps its name.
@@ -191,12 +191,3 @@ class ImitationSource(RowsSource):
         if (column.dtype, column.shape[1:]) != (field.column_dtype, field.shape):
             what = f"{column.dtype} of shape {column.shape[1:]}, but the first one has {field}"
             raise SourceError(what, file=self._files[number], row=row, field=name)
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    place = stores.as_path(path)
-    if not (place / STATE_FILE).exists():
-        return False
-    features = json.loads((place / INFO_FILE).read_text()).get("features", {})
-    return {OBS, ACTS, TERMINAL} <= {*features}

@@ -28,7 +28,7 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["LayoutSource", "recognizes"]
+__all__ = ["LayoutSource"]
 
 
 class _Location(NamedTuple):
@@ -58,7 +58,7 @@ class LayoutSource(RowsSource):
 
     def __init__(self, path: str | os.PathLike[str], *, layout: str = "") -> None:
         self._root = os.fspath(path)
-        if not layout and not recognizes(path):
+        if not layout and not stores.as_path(os.path.join(self._root, LAYOUT_FILE)).exists():
             raise ValueError(
                 "layout: missing; pass a layout in YAML (`rlds inspect PATH` proposes one)"
             )
@@ -425,8 +425,3 @@ def _kind(field: Field) -> tuple[Any, ...]:
 
 def _meaning(wanted: LayoutField) -> dict[str, Any]:
     return {"doc": wanted.doc, "unit": None if wanted.unit == "unknown" else wanted.unit}
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    return bool(stores.as_path(os.path.join(os.fspath(path), LAYOUT_FILE)).exists())

@@ -93,7 +93,7 @@ from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest, root_of
 
-__all__ = ["EXTRA_FILES", "ROW", "LeRobotSource", "recognizes"]
+__all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
 
 # The fields of an episode, beside `video`: what the tables say of it, in JSON, with its statistics;
 # the files that RoboCasa has of it.
@@ -676,12 +676,3 @@ class LeRobotSource(Source):
         what, place = f"the dataset has no {what}", row.begin + span.start + number
         file = self._root / row.file
         return SourceError(what, file=file, episode=row.key, row=place, field=field)
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    file = stores.as_path(path) / INFO
-    if not file.exists():
-        return False
-    raw = json.loads(read_bytes(file))
-    return isinstance(raw, dict) and {"codebase_version", "features"} <= raw.keys()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -12,12 +11,11 @@ from etils import epath
 
 import rlds
 from rlds.raw_files.npz_files import NpzFile, open_npz
-from rlds.raw_files.untrusted import check_is_file
 from rlds.sources.source import OF_TRANSITIONS, SourceError
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, is_in, root_of
 
-__all__ = ["EpisodeFile", "Layout", "has_actions", "open_episode"]
+__all__ = ["EpisodeFile", "Layout", "open_episode"]
 
 _NEXT = "next_observation"
 _PLURALS = {f"{name}s": name for name in (rlds.OBSERVATION, _NEXT, *OF_TRANSITIONS)}
@@ -223,14 +221,6 @@ class EpisodeFile:
                 raise self.error(f"{what}, expected {expected}", path)
         assert rows[0] is not None
         return rows[0]
-
-
-def has_actions(file: epath.Path) -> bool:
-    """Whether a file has an array of actions, by the names in it alone."""
-    check_is_file(file)
-    with file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
-        names = [root_of(name.removesuffix(".npy")) for name in archive.namelist()]
-    return any(_PLURALS.get(name, name) == rlds.ACTION for name in names)
 
 
 @contextlib.contextmanager

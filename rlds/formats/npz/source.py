@@ -33,7 +33,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import append_row, from_rsa, from_sars
-from rlds.formats.npz.arrays import EpisodeFile, Layout, has_actions, open_episode
+from rlds.formats.npz.arrays import EpisodeFile, Layout, open_episode
 from rlds.raw_files.input_files import files_at, present
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
@@ -51,7 +51,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, nest, root_of
 
-__all__ = ["NpzSource", "recognizes"]
+__all__ = ["NpzSource"]
 
 _SUFFIX = ".npz"
 # What the first row has of transitions, if its action led to its observation.
@@ -293,10 +293,3 @@ def _read_value(episode: EpisodeFile, path: str) -> Any:
 
 def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
     return files_at(path, lambda name: name.endswith(_SUFFIX))
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    files = _find_files(path)
-    # Logs and datasets may have others beside them, with statistics for example.
-    return bool(files) and has_actions(files[0])

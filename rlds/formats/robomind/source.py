@@ -11,7 +11,6 @@ There are no times (about 10 rows in a second), no rewards and no observation af
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -32,7 +31,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
-__all__ = ["METADATA_KEY", "RoboMindSource", "recognizes"]
+__all__ = ["METADATA_KEY", "RoboMindSource"]
 
 METADATA_KEY = "robomind"
 
@@ -45,9 +44,8 @@ _TABLE = Hdf5Table(
 )
 # The shapes of frames that are no files, by how many bytes they have.
 _FRAMES = {height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))}
-# How many folders may be above that of the episodes, and how many entries of each are looked at to
-# recognize the format.
-_LEVELS, _MOST = 3, 20
+# How many folders may be above that of the episodes.
+_LEVELS = 3
 
 
 class RoboMindSource(Hdf5EpisodesSource):
@@ -178,8 +176,8 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, list[epath.Path]]:
     return {split: files[split] for split in _SPLITS if split in files}
 
 
-def _walk(place: Any, levels: int, most: int | None = None) -> Iterator[epath.Path]:
-    """Yields the files at a place or below it; of `most` folders in each, if not None.
+def _walk(place: Any, levels: int) -> Iterator[epath.Path]:
+    """Yields the files at a place or below it.
 
     Each folder of an episode should have one, so it is yielded even if it is not there.
     """
@@ -189,33 +187,22 @@ def _walk(place: Any, levels: int, most: int | None = None) -> Iterator[epath.Pa
         if below == 0:
             for split in _SPLITS:
                 if is_there(place / split):
-                    yield from _walk(place / split, 0, most)
+                    yield from _walk(place / split, 0)
         elif below == 1:
             names = folders_in(place) if place.is_dir() else []
-            yield from (place.joinpath(name, *_FILE) for name in names[:most])
+            yield from (place.joinpath(name, *_FILE) for name in names)
         else:
             yield place.joinpath(*_FILE[below - 2 :])
     elif place.name == _FILE[-1]:
         if place.exists() and not place.is_dir():
             yield place
     elif is_there(place / _SUCCESS):
-        yield from _walk(place / _SUCCESS, 0, most)
+        yield from _walk(place / _SUCCESS, 0)
     elif levels and place.is_dir():
-        for name in folders_in(place)[:most]:
-            yield from _walk(place / name, levels - 1, most)
+        for name in folders_in(place):
+            yield from _walk(place / name, levels - 1)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Any:
     """The path with all folders that it is in, as their names say what an episode is of."""
     return stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    files = itertools.islice(_walk(_absolute(path), _LEVELS, _MOST), _MOST)
-    file = next((file for file in files if file.exists()), None)
-    if file is None:
-        return False
-    hdf5 = Hdf5File(file)
-    with hdf5.read() as opened:
-        return hdf5.has(opened, "puppet") and hdf5.has(opened, "master")

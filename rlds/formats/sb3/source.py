@@ -35,7 +35,7 @@ from rlds.sources.source import DERIVED_DISCOUNT, About, Can, Origin, SourceErro
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["METADATA_KEY", "Sb3Source", "recognizes"]
+__all__ = ["METADATA_KEY", "Sb3Source"]
 
 METADATA_KEY = "sb3"
 _COMMON, _HER = "stable_baselines3.common.buffers", "stable_baselines3.her"
@@ -396,12 +396,3 @@ def _parts(observation: Any) -> dict[str, np.ndarray]:
 
 def _field(array: np.ndarray) -> Field:
     return Field(array.dtype, array.shape[2:])
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    if not os.fspath(path).endswith(".pkl"):
-        return False
-    with stores.open_binary(path) as file:
-        begin = file.read(200)
-    return any(name.rpartition(".")[0].encode() in begin for name in _BUFFERS)

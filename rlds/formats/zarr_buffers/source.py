@@ -50,7 +50,7 @@ from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest
 
-__all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of", "recognizes"]
+__all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
 
 # Under this name, the metadata of a dataset holds what the JSON files say.
 METADATA_KEY = "zarr"
@@ -394,8 +394,3 @@ def _constant(array: ZarrArray, begin: int, end: int) -> Any:
         )
         raise array.error(what, begin + others[0])
     return rows[0]
-
-
-def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
-    return os.fspath(path).endswith(".zarr.zip") or bool(ZarrFiles(path).path)

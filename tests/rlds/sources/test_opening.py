@@ -394,7 +394,7 @@ def made_by_tfds(path):
 @pytest.mark.parametrize(
     ("write", "format", "loaded"),
     [
-        (lambda path: raw_npz.write_folder(path, raw_npz.sample()), "npz", "calvin npz ogbench"),
+        (lambda path: raw_npz.write_folder(path, raw_npz.sample()), "npz", "ogbench"),
         (lambda path: raw_robomimic.robomimic(path / "a.hdf5"), "robomimic", ""),
         (lambda path: raw_robomimic.robomimic(path / "a.hdf5").parent, "robomimic", ""),
         (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), "d4rl", ""),
