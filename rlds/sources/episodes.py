@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import operator
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from rlds.sources.source import (
 )
 from rlds_ecosystem.files.forking import begin_anew_in_forks
 from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
-from rlds_ecosystem.model.nests import leaves_at, nest, put
+from rlds_ecosystem.model.nests import leaves_at, put
 from tfds_files.splits import ranges_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,11 @@ class Episodes(Sequence[SourceEpisode]):
         self.source, self.split, self.format = source, split, format
         self._said = dict(said or {})
         self._is_whole = split in source.splits
-        self._episodes = _reader(source, split) if self._is_whole else _Part(source, split)
+        self._passed: Mapping[str, _Passed] = {}
+        if not isinstance(source, Source):
+            self._passed = {name: _Passed(source, name) for name in _splits_in(source, split)}
+        if not self._is_whole:
+            _ = self.ranges  # Raises an error if there is no such part.
         with reading.errors_of(source):
             flags = {name: Field(np.bool_) for name in source.fields.flags}
             self._steps = {**as_fields(source.fields.steps), **flags}
@@ -110,14 +115,39 @@ class Episodes(Sequence[SourceEpisode]):
         """The names of all splits of the source."""
         return self.source.splits
 
-    @property
+    @functools.cached_property
     def ranges(self) -> Sequence[tuple[str, int, int]]:
-        """Where the episodes are: splits, each with the first one, and the one after the last."""
-        return self._episodes.ranges()
+        """Splits of the episodes, each with the first episode, and the one after the last."""
+        if self._is_whole:
+            return [(self.split, 0, self._count(self.split))]
+        return _ranges_of(self.source, self.split, self._count)
+
+    @functools.cached_property
+    def _ends(self) -> list[int]:
+        """The number of the episode after the last one of each of the ranges."""
+        return list(itertools.accumulate(end - begin for _, begin, end in self.ranges))
+
+    def _count(self, split: str) -> int:
+        if isinstance(self.source, Source):
+            return self.source.num_episodes(split)
+        return self._passed[split].count()
 
     def place(self, index: int) -> tuple[str, int]:
         """Returns which split an episode is of, and which one it is there."""
-        return self._episodes.place(index)
+        if self._is_whole:
+            return self.split, index
+        number = bisect.bisect_right(self._ends, index)
+        split, _, end = self.ranges[number]
+        return split, end - (self._ends[number] - index)
+
+    def _read(
+        self, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
+    ) -> SourceEpisode:
+        split, number = self.place(index)
+        if isinstance(self.source, Source):
+            return reading.read(self.source, split, number, fields, rows)
+        episode = self._passed[split].read(number)
+        return episode if rows == ALL_ROWS else reading.cut(episode, rows)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -133,11 +163,13 @@ class Episodes(Sequence[SourceEpisode]):
             return {**self.source.about.metadata, **self._said}
 
     def __len__(self) -> int:
-        return self._episodes.count()
+        return self._ends[-1]
 
     def has(self, index: int) -> bool:
         """Whether there is an episode of an index from 0 on; counts no further than to it."""
-        return self._episodes.has(index)
+        if self._is_whole and self._passed:
+            return self._passed[self.split].has(index)
+        return index < len(self)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -145,7 +177,14 @@ class Episodes(Sequence[SourceEpisode]):
         return self.episode(index)
 
     def __iter__(self) -> Iterator[SourceEpisode]:
-        return self._episodes.all()
+        if isinstance(self.source, Source):
+            return map(self._read, range(len(self)))
+        ranges = [(self.split, 0, None)] if self._is_whole else self.ranges
+        found = (
+            itertools.islice(_in_order(self.source, split), begin, end)
+            for split, begin, end in ranges
+        )
+        return map(_sound, itertools.chain.from_iterable(found))
 
     def episode(self, index: int) -> SourceEpisode:
         """Reads an episode.
@@ -160,7 +199,7 @@ class Episodes(Sequence[SourceEpisode]):
           IndexError: There is no such episode.
           SourceError: It is damaged; says where. Others can be read nevertheless.
         """
-        return self._episodes.read(self._checked(index))
+        return self._read(self._checked(index))
 
     def peek(self, index: int) -> SourceEpisode:
         """Reads an episode, without fields of its steps other than flags if that is faster.
@@ -172,12 +211,9 @@ class Episodes(Sequence[SourceEpisode]):
           IndexError: There is no such episode.
           SourceError: It is damaged; says where.
         """
-        split, number = self.place(self._checked(index))
-        if isinstance(self.source, Source):
-            flags = [f"{rlds.STEPS}/{name}" for name in self.source.fields.flags]
-            fields = [*flags, *self.source.fields.episode_paths()]
-            return reading.read(self.source, split, number, fields)
-        return self.episode(index)
+        fields = self.source.fields
+        flags = [f"{rlds.STEPS}/{name}" for name in fields.flags]
+        return self._read(self._checked(index), [*flags, *fields.episode_paths()])
 
     def columns(
         self,
@@ -210,11 +246,10 @@ class Episodes(Sequence[SourceEpisode]):
         index = self._checked(index)
         aliases = {} if fields is None else step_aliases(self.source)
         wanted = dict(leaves_at(self._steps, fields, aliases))
-        names, rows = None if fields is None else list(wanted), ALL_ROWS
+        names, rows = [f"{rlds.STEPS}/{path}" for path in wanted], ALL_ROWS
         if start is not None and stop is not None and 0 <= start <= stop:
             rows, start, stop = slice(start, stop), None, None
-        steps = self._episodes.read_steps(index, names, rows)
-        found = dict(leaves_at(steps, None))
+        found = dict(leaves_at(self._read(index, names, rows).steps, None))
         chosen: dict[str, Any] = {}
         try:
             for path, field in wanted.items():
@@ -233,7 +268,10 @@ class Episodes(Sequence[SourceEpisode]):
         Raises:
           SourceError: An episode is damaged; says where.
         """
-        return self._episodes.outlines()
+        if not isinstance(self.source, Source):
+            return (episode.outline for episode in self)
+        places = map(self.place, range(len(self)))
+        return (reading.outline(self.source, *place) for place in places)
 
     def lengths(self) -> Lengths | None:
         """Returns how long all episodes are, as far as is known without reading them."""
@@ -315,10 +353,9 @@ class Episodes(Sequence[SourceEpisode]):
         numbers = np.where(indices < 0, indices + total, indices)
         for wrong in indices[(numbers < 0) | (numbers >= total)][:1]:
             self._checked(wrong)
-        splits, begins, ends = zip(*self.ranges)
-        firsts = np.cumsum([0, *np.subtract(ends, begins)])[:-1]
-        which = np.searchsorted(firsts, numbers, side="right") - 1
-        rows, names = numbers - (firsts - begins)[which], np.array(splits)[which]
+        splits, _, ends = zip(*self.ranges)
+        which = np.searchsorted(self._ends, numbers, side="right")
+        rows, names = numbers + np.subtract(ends, self._ends)[which], np.array(splits)[which]
         chosen = {split: rows[names == split] for split in dict.fromkeys(splits)}
         source = SelectedSource(source, chosen, condition)
         return Episodes(source, "+".join(chosen), format=self.format)
@@ -337,7 +374,7 @@ class Episodes(Sequence[SourceEpisode]):
             ) from None
         if number < 0:
             number += len(self)
-        if number < 0 or not self._episodes.has(number):
+        if number < 0 or not self.has(number):
             raise IndexError(f"split {self.split!r} has {len(self)} episodes, not one {index}")
         return number
 
@@ -437,42 +474,8 @@ def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
         yield f"{indent}{name}: {'; '.join(facts)}"
 
 
-class _ByIndex:
-    """The episodes of a split of a source that can read any."""
-
-    def __init__(self, source: Source, split: str) -> None:
-        self._source, self._split = source, split
-
-    def count(self) -> int:
-        return self._source.num_episodes(self._split)
-
-    def has(self, index: int) -> bool:
-        return index < self.count()
-
-    def read(self, index: int) -> SourceEpisode:
-        return reading.read(self._source, self._split, index)
-
-    def read_steps(
-        self, index: int, fields: list[str] | None, rows: slice = ALL_ROWS
-    ) -> Mapping[str, Any]:
-        return reading.read_steps(self._source, self._split, index, fields, rows)
-
-    def all(self) -> Iterator[SourceEpisode]:
-        return map(self.read, range(self.count()))
-
-    def outlines(self, begin: int = 0, end: int | None = None) -> Iterator[Outline]:
-        numbers = range(begin, self.count() if end is None else end)
-        return (reading.outline(self._source, self._split, index) for index in numbers)
-
-    def ranges(self) -> list[tuple[str, int, int]]:
-        return [(self._split, 0, self.count())]
-
-    def place(self, index: int) -> tuple[str, int]:
-        return self._split, index
-
-
-class _InOrder:
-    """The episodes of a split of a source that can go on after any of them."""
+class _Passed:
+    """The episodes of a split of a stream, which can go on after any that was passed."""
 
     def __init__(self, source: AnySource, split: str) -> None:
         self._source, self._split = source, split
@@ -526,90 +529,37 @@ class _InOrder:
             episode = next(reading.episodes(self._source, self._split, part, before))
         return _sound(episode)
 
-    def read_steps(
-        self, index: int, fields: list[str] | None, rows: slice = ALL_ROWS
-    ) -> Mapping[str, Any]:
-        del fields
-        leaves = leaves_at(self.read(index).steps, None)
-        return nest({path: column[rows] for path, column in leaves})
 
-    def all(self) -> Iterator[SourceEpisode]:
-        for part in reading.parts(self._source, self._split):
-            yield from map(_sound, reading.episodes(self._source, self._split, part))
-
-    def outlines(self, begin: int = 0, end: int | None = None) -> Iterator[Outline]:
-        return (episode.outline for episode in itertools.islice(self.all(), begin, end))
-
-    def ranges(self) -> list[tuple[str, int, int]]:
-        return [(self._split, 0, self.count())]
-
-    def place(self, index: int) -> tuple[str, int]:
-        return self._split, index
-
-
-def _reader(source: AnySource, split: str) -> _ByIndex | _InOrder:
-    if isinstance(source, Source):
-        return _ByIndex(source, split)
-    return _InOrder(source, split)
-
-
-class _Part:
-    """The episodes of a part of a split, or of several."""
-
-    def __init__(self, source: AnySource, part: str) -> None:
-        # Counting may mean to read everything: no split is counted but those that are named.
-        named = [split for split in source.splits if split in part or "all" in part]
-        self._readers = {split: _reader(source, split) for split in named}
-        shards = source.can.shards or (lambda split: ())
-        lengths = {
-            split: shards(split) or [reader.count()] for split, reader in self._readers.items()
-        }
-        try:
-            if re.search(r"\dshard[:\]]", part) and not all(map(shards, named)):
-                raise ValueError(f"{part!r}: there are no shards")
-            ranges = ranges_of(part, lengths)
-        except KeyError:
-            splits = list(source.splits)
-            where = files_of(source, 1)
-            raise KeyError(f"no split {part!r}, only {splits} in {where}") from None
-        except ValueError as error:
-            raise ValueError(f"{files_of(source)}: {error}") from None
-        self._ranges = [(split, begin, max(begin, end)) for split, begin, end in ranges]
-        self._ends = list(itertools.accumulate(end - begin for _, begin, end in self._ranges))
-
-    def count(self) -> int:
-        return self._ends[-1]
-
-    def has(self, index: int) -> bool:
-        return index < self.count()
-
-    def place(self, index: int) -> tuple[str, int]:
-        number = bisect.bisect_right(self._ends, index)
-        split, _, end = self._ranges[number]
-        return split, end - (self._ends[number] - index)
-
-    def read(self, index: int) -> SourceEpisode:
-        split, number = self.place(index)
-        return self._readers[split].read(number)
-
-    def read_steps(
-        self, index: int, fields: list[str] | None, rows: slice = ALL_ROWS
-    ) -> Mapping[str, Any]:
-        split, number = self.place(index)
-        return self._readers[split].read_steps(number, fields, rows)
-
-    def all(self) -> Iterator[SourceEpisode]:
-        return map(self.read, range(self.count()))
-
-    def outlines(self) -> Iterator[Outline]:
-        for split, begin, end in self._ranges:
-            yield from self._readers[split].outlines(begin, end)
-
-    def ranges(self) -> list[tuple[str, int, int]]:
-        return self._ranges
+def _in_order(source: AnySource, split: str) -> Iterator[SourceEpisode | DamagedEpisode]:
+    for part in reading.parts(source, split):
+        yield from reading.episodes(source, split, part)
 
 
 def _sound(episode: SourceEpisode | DamagedEpisode) -> SourceEpisode:
     if isinstance(episode, DamagedEpisode):
         raise episode.error
     return episode
+
+
+def _splits_in(source: AnySource, part: str) -> list[str]:
+    """The splits that the name of a part may name: counting others may mean to read everything."""
+    return [split for split in source.splits if split in part or "all" in part]
+
+
+def _ranges_of(
+    source: AnySource, part: str, count: Callable[[str], int]
+) -> list[tuple[str, int, int]]:
+    """The episodes of a part of a split, or of several: splits, each with a begin and an end."""
+    named, shards = _splits_in(source, part), source.can.shards or (lambda split: ())
+    lengths = {split: shards(split) or [count(split)] for split in named}
+    try:
+        if re.search(r"\dshard[:\]]", part) and not all(map(shards, named)):
+            raise ValueError(f"{part!r}: there are no shards")
+        ranges = ranges_of(part, lengths)
+    except KeyError:
+        splits = list(source.splits)
+        where = files_of(source, 1)
+        raise KeyError(f"no split {part!r}, only {splits} in {where}") from None
+    except ValueError as error:
+        raise ValueError(f"{files_of(source)}: {error}") from None
+    return [(split, begin, max(begin, end)) for split, begin, end in ranges]
