@@ -7,6 +7,7 @@ Fields are named by paths, as in `Episodes.spec`: `steps/observation/state` is a
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,8 @@ class Change(View):
       fields: The fields by path, see `fields_of`.
     """
 
+    keeps_values = True
+
     def __init__(self, base: Source, fields: Mapping[str, Any]) -> None:
         super().__init__(base)
         self._after = fields
@@ -77,13 +80,6 @@ class Change(View):
     def about(self) -> About:
         about = super().about
         return about.replace(finite=(*(p for p in about.finite if STEPS + p in self._after),))
-
-    @property
-    @override
-    def names(self) -> Mapping[str, str]:
-        flags = (STEPS + name for name in super().fields.flags)
-        kept = fields_of(self.bases[0]).keys() & self._after.keys()
-        return {path: path for path in (*kept, *flags)}
 
 
 class Renamed(Change):
@@ -116,12 +112,10 @@ class Renamed(Change):
             renamed[name] = field
         super().__init__(base, renamed)
 
-    @property
+    @functools.cached_property
     @override
     def names(self) -> Mapping[str, str]:
-        flags = (STEPS + name for name in super().fields.flags)
-        paths = (*fields_of(self.bases[0]), *flags)
-        return {_moved(path, self._old, self._new): path for path in paths}
+        return {_moved(path, self._old, self._new): path for path in self.paths}
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
@@ -261,6 +255,8 @@ class Added(Change):
       ValueError: There is a field at the path.
     """
 
+    looks_around = True
+
     def __init__(
         self,
         base: Source,
@@ -270,7 +266,7 @@ class Added(Change):
     ) -> None:
         fields = fields_of(base)
         _check_is_free(fields, path, "add")
-        self._path, self._function = path, function
+        self._path, self._function, self.made = path, function, {path}
         value = np.asarray(self._made(like))
         shape = value.shape[1:] if path.startswith(STEPS) else value.shape
         self._field = Field(str if value.dtype.kind in "USO" else value.dtype, shape)
@@ -288,15 +284,9 @@ class Added(Change):
         return None if self._path in fields else fields
 
     @override
-    def takes_whole(self, fields: Collection[str] | None) -> bool:
-        return fields is None or self._path in fields
-
-    @override
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self.takes_whole(fields):
-            return values
         assert of.episode is not None
         key = of.episode.key
         made = self._made(with_values(of.episode, values))

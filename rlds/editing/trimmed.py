@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -68,11 +68,6 @@ class Trimmed(View):
         touched: np.ndarray = (self._begin[episodes] > 0) | (self._end[episodes] >= 0)
         return touched
 
-    @property
-    @override
-    def names(self) -> Mapping[str, str]:
-        return {path: path for path in self.paths}
-
     @override
     def values(
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
@@ -94,6 +89,9 @@ class Flagged(View):
       chosen: Which episodes: one flag each.
     """
 
+    keeps_values, looks_around = True, True
+    made = _FLAGS
+
     def __init__(self, base: Source, chosen: np.ndarray) -> None:
         super().__init__(base)
         self._chosen = chosen
@@ -102,11 +100,6 @@ class Flagged(View):
     @override
     def fields(self) -> Fields:
         return super().fields.replace(flags=rlds.STEP_FLAGS)
-
-    @property
-    @override
-    def names(self) -> Mapping[str, str]:
-        return {path: path for path in self.paths}
 
     @override
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
@@ -120,14 +113,10 @@ class Flagged(View):
         return {*fields, *flags}
 
     @override
-    def takes_whole(self, fields: Collection[str] | None) -> bool:
-        return fields is None or not {*fields}.isdisjoint(_FLAGS)
-
-    @override
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self.takes_whole(fields) or not self._chosen[of.number]:
+        if not self._chosen[of.number]:
             return values
         return values | _flags(values.get(_FLAGS[2]), len(of.steps), rlds.STEP_FLAGS)
 

@@ -58,7 +58,7 @@ class ViewStorage(Storage):
 
     def _of(self, below: Sequence[Storage], whole: Callable[[Lengths], Storage] | None) -> None:
         # Which fields are those below, as they are.
-        names, touches = self.view.names or {}, type(self.view).touches is not View.touches
+        names, touches = self.view.names or {}, self.view.overrides("touches")
         self._plain = {
             path: needs[0]
             for path, needs in self._needs.items()
@@ -161,8 +161,6 @@ class ViewStorage(Storage):
 
     def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Returns the steps below of steps of episodes of a split."""
-        if type(self.view).at is View.at:
-            return steps
         return self.view.at(split, self._index[episodes], steps)
 
     def needed(self, paths: Sequence[str]) -> list[str]:
@@ -291,7 +289,9 @@ class _ViewRows(Rows):
             return self._rows[number].take(storage._plain[path])
         values = {_STEPS + name: self._rows[number].take(name) for name in needs}
         of = Of(split, storage._index[self._episodes[at]], self._steps[at], beside=self._paths)
-        made: np.ndarray = storage.view.make(values, of, {_STEPS + path})[_STEPS + path]
+        if storage.view.makes({_STEPS + path}):
+            values = storage.view.make(values, of, {_STEPS + path})
+        made: np.ndarray = values[_STEPS + path]
         return made
 
 
@@ -311,6 +311,7 @@ class WithColumn(View):
         assert isinstance(episodes.source, Source)
         super().__init__(episodes.source)
         self._path, self._values, self._begins = path, values, begins
+        self.made = {_STEPS + path}
         self._firsts: dict[str, int] = {}
         first = 0
         for split, begin, end in episodes.ranges:
@@ -325,19 +326,8 @@ class WithColumn(View):
         steps = {**dict(leaves_at(fields.steps, None)), self._path: more}
         return fields.replace(steps=nest(steps))
 
-    @property
-    @override
-    def names(self) -> Mapping[str, str]:
-        return {path: path for path in self.paths}
-
-    @override
-    def needs(self, fields: Any) -> set[str]:
-        return {*fields} - {_STEPS + self._path}
-
     @override
     def make(self, values: dict[str, Any], of: Of, fields: Any) -> dict[str, Any]:
-        if fields is not None and _STEPS + self._path not in fields:
-            return values
         begins = self._begins[of.episodes + self._firsts[of.split]]
         return {**values, _STEPS + self._path: self._values[begins + of.steps]}
 

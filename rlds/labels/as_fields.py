@@ -14,7 +14,7 @@ from rlds.labels.labels import Labels
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import COLUMN, TYPES, Label
 from rlds.sources.source import About, Fields, Source, files_of, with_random_access
-from rlds.sources.view import Of, View, stored_names
+from rlds.sources.view import Of, View, flat
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 
@@ -73,6 +73,7 @@ class LabelledSource(View):
         for row in rows:
             self._types[row.begin is not None][row.layer] = TYPES[row.type]
             self._rows.setdefault(row.episode, []).append(row)
+        self.made = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
         place = labels.episodes.place
         found = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(found)
@@ -105,11 +106,6 @@ class LabelledSource(View):
         names = [row.id for rows in self._rows.values() for row in rows]
         digest = hashlib.sha256(" ".join(names).encode()).hexdigest()
         return about.replace(options={**about.options, COLUMN: digest})
-
-    @property
-    @override
-    def names(self) -> Mapping[str, str]:
-        return {path: path for path in stored_names(self.bases[0])}
 
     @override
     def make(

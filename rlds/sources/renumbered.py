@@ -27,16 +27,12 @@ class Renumbered(View):
       is_copied: Whether episodes are copied nevertheless: the export renumbers them itself.
     """
 
+    keeps_values = True
     is_copied = False
 
     def __init__(self, base: Source, new: Mapping[str, Mapping[int, int]]) -> None:
         super().__init__(base)
         self._new = new
-
-    @property
-    @override
-    def names(self) -> Mapping[str, str]:
-        return {path: path for path in self.paths}
 
     @override
     def make(

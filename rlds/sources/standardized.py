@@ -69,6 +69,8 @@ class StandardizedSource(View):
       ValueError: The fields are not those that are known.
     """
 
+    looks_around = True  # Rules look back and ahead.
+
     def __init__(self, source: Source, meaning: DatasetMeaning) -> None:
         super().__init__(source)
         self.meaning = meaning
@@ -92,7 +94,9 @@ class StandardizedSource(View):
             for kind, width in widths.items()
         }
         self._fields["is_kept"] = Field(np.bool_)
-        self._made_of = {path for paths in fields_of(meaning).values() for path in paths}
+        self.made = {f"{_STANDARD}/{kind}" for kind in self._fields}
+        paths = {path for paths in fields_of(meaning).values() for path in paths}
+        self._made_of = {_STEPS + path for path in paths}
 
     @property
     @override
@@ -117,22 +121,13 @@ class StandardizedSource(View):
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        stored = {path for path in fields if not is_in(path, _STANDARD)}
-        if len(stored) == len(fields):
-            return stored
-        return stored | {f"{rlds.STEPS}/{path}" for path in self._made_of}
-
-    @override
-    def takes_whole(self, fields: Collection[str] | None) -> bool:
-        """Rules look back and ahead."""
-        return fields is None or any(is_in(path, _STANDARD) for path in fields)
+        stored = {*fields} - self._added
+        return stored | self._made_of if self.makes(fields) else stored
 
     @override
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self.takes_whole(fields):
-            return values
         steps = {path.removeprefix(_STEPS): v for path, v in values.items() if is_in(path, "steps")}
         made = standard_columns(nest(steps), self.meaning)
         return values | {f"{_STANDARD}/{name}": column for name, column in made.items()}

@@ -116,6 +116,7 @@ class FramesSource(View):
         clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in wanted}
         self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
         self.decodes = tuple(self.cameras)
+        self.made = {_in_steps(path) for path in (*self.cameras, *self.marks)}
         self._values = {n: depths_of_codes(clip.codes, clip.unit) for n, clip in clips.items()}
 
     def _pixels(self, camera: str, clip: Field) -> Field:
@@ -172,16 +173,9 @@ class FramesSource(View):
     def can(self) -> Can:  # No frame is decoded that is not wanted.
         return dataclasses.replace(super().can, reads_rows=True)
 
-    @property
     @override
-    def names(self) -> Mapping[str, str]:
-        here = {*self.fields.step_paths()} - {*self.cameras, *self.marks}
-        others = [*map(_in_steps, here), *self.fields.episode_paths()]
-        return {path: path for path in others}
-
-    @override
-    def needs(self, fields: Collection[str]) -> Collection[str]:
-        return {*fields} - {_in_steps(path) for path in (*self.cameras, *self.marks)}
+    def makes(self, fields: Collection[str] | None) -> bool:
+        return True  # Clips are left out.
 
     @override
     def make(

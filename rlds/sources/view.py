@@ -92,19 +92,26 @@ class View(Source):
 
     Whatever a derived class does not override is that of the bases: it says which episodes there
     are (`splits`, `num_episodes`, `where`), which steps they have (`at`, `lengths`), or which
-    fields (`fields`, `needs`, `make`, and `names`, which exports and edits ask).
+    fields (`fields`, `made`, `needs`, `make`, and `names`, which exports and edits ask).
 
     Args:
       *bases: The sources that it is made of.
 
     Attributes:
       shares_table: Whether the table of its episodes is that of its base.
+      keeps_values: Whether fields that the bases have, too, have the same values here, but for
+        episodes that `touches` names.
+      looks_around: Whether `make` needs all steps of an episode for what it makes.
+      made: The paths of the fields that `make` is for; None if it may make others of any.
       decodes: The fields of steps that `make` decodes images for, by their paths.
       threads: How many threads `make` may take, beside the one that asks; None for as many as help.
     """
 
     shares_table: ClassVar[bool] = False
+    keeps_values: ClassVar[bool] = False
+    looks_around: ClassVar[bool] = False
 
+    made: Collection[str] | None = None
     bases: Sequence[Source]
     decodes: Collection[str] = ()
     threads: int | None = 0
@@ -149,11 +156,11 @@ class View(Source):
     @property
     def has_all(self) -> bool:
         """Whether the episodes are those of the one base, in its order."""
-        return type(self).where is View.where and type(self).num_episodes is View.num_episodes
+        return not (self.overrides("where") or self.overrides("num_episodes"))
 
     def place(self, split: str, index: int) -> Place:
         """Returns which episode of a base an episode is."""
-        if type(self).where is View.where:
+        if not self.overrides("where"):
             return Place(self.bases[0], split, index)
         [(_, source, split, [number])] = self.where(split, np.array([index], np.int64))
         return Place(source, split, int(number))
@@ -179,7 +186,12 @@ class View(Source):
 
     def needs(self, fields: Collection[str]) -> Collection[str] | None:
         """Returns which fields of the bases some fields are made of; None for all."""
-        return fields
+        return fields if self.made is None else {*fields} - self._added
+
+    @functools.cached_property
+    def _added(self) -> set[str]:
+        """The fields that `make` adds to those of the bases."""
+        return {*(self.made or ())}.difference(self.paths)
 
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
@@ -197,31 +209,40 @@ class View(Source):
 
     def takes_whole(self, fields: Collection[str] | None) -> bool:
         """Whether `make` needs all steps of an episode for some of the fields."""
-        del fields
-        return not self.is_by_rows
+        return not self.is_by_rows or (self.looks_around and self.makes(fields))
+
+    def makes(self, fields: Collection[str] | None) -> bool:
+        """Whether `make` has something to do for some of the fields."""
+        if not self.overrides("make"):
+            return False
+        return self.made is None or fields is None or not {*fields}.isdisjoint(self.made)
 
     @property
     def is_by_rows(self) -> bool:
         """Whether `make` does all that is done, so that it can be asked for any rows."""
-        return type(self).read is View.read and type(self).values is View.values
+        return not (self.overrides("read") or self.overrides("values"))
 
-    @property
+    def overrides(self, method: str) -> bool:
+        """Whether its class has a method of its own in place of that of all views."""
+        return getattr(type(self), method) is not getattr(View, method)
+
+    @functools.cached_property
     def names(self) -> Mapping[str, str] | None:
         """The paths in the bases of fields that have the values of these; None if none has.
 
         `touches` names the episodes of which this does not hold.
         """
-        return None if self._makes_others else {path: path for path in self.paths}
+        makes_others = self.overrides("make") or self.overrides("read")
+        only_adds = self.made is not None and self._added == {*self.made}
+        if makes_others and not (self.keeps_values or only_adds):
+            return None
+        here = {*_paths(self.fields)}
+        return {path: path for path in self.paths if path in here}
 
     @property
     def paths(self) -> Sequence[str]:
         """The paths of the fields of the bases."""
         return _paths(self.bases[0].fields)
-
-    @property
-    def _makes_others(self) -> bool:
-        kind = type(self)
-        return kind.make is not View.make or kind.read is not View.read
 
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
         """Returns which episodes have other values than `names` says: a bool for each."""
@@ -262,12 +283,13 @@ class View(Source):
         """Reads an episode as `read` does; returns that of the base, and the values by path."""
         place = self.place(split, index)
         needs = None if fields is None else self.needs(fields)
-        if type(self).make is not View.make and needs is not None:
+        is_made = self.makes(fields)
+        if is_made and needs is not None:
             needs = {*needs, *self._counted_by(place.source, needs)}
         steps = None
         is_whole = self.takes_whole(fields)
         there = ALL_ROWS if is_whole else rows
-        if type(self).at is not View.at:
+        if self.overrides("at"):
             length = int(reading.outline(self, split, index).num_steps)
             steps = np.arange(*there.indices(length), dtype=np.int64)
             steps = self.at(split, np.full(len(steps), index), steps)
@@ -277,7 +299,7 @@ class View(Source):
         if steps is not None:
             is_run = np.array_equal(steps, np.arange(there.start, there.stop))
             values = values if is_run else taken(values, steps - there.start)
-        if type(self).make is not View.make:
+        if is_made:
             number = num_steps_of(values)
             begin = 0 if is_whole else (rows.start or 0)
             of = Of(split, np.full(number, index), np.arange(begin, begin + number), index, episode)
@@ -294,7 +316,7 @@ class View(Source):
     @override
     def can(self) -> Can:
         of = [base.can for base in self.bases]
-        first, has_rows = of[0], type(self).at is View.at
+        first, has_rows = of[0], not self.overrides("at")
         return Can(
             lengths=self._lengths if all(can.lengths for can in of) else None,
             reads_rows=all(can.reads_rows for can in of),
@@ -442,7 +464,7 @@ def read_values(
 ) -> tuple[SourceEpisode, dict[str, Any]]:
     """Reads an episode through the door; returns it, and its values as `values_of` has them."""
     source, split, index = place
-    if isinstance(source, View) and type(source).read is View.read:  # Nested once, at the end.
+    if isinstance(source, View) and not source.overrides("read"):  # Nested once, at the end.
         return source.values(split, index, fields, rows)
     episode = reading.read(source, split, index, fields, rows)
     return episode, values_of(episode)
