@@ -22,6 +22,7 @@ __all__ = [
     "absent_infos",
     "attributes_of",
     "common_attributes",
+    "decoded",
     "metadata_of",
 ]
 
@@ -77,27 +78,31 @@ def _has_own_place(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
     return name == TOTAL_STEPS or known.get(name) is not None
 
 
-def attributes_of(fields: Mapping[str, Any], transitions: int) -> dict[str, Any]:
-    """Returns the attributes of an episode, given the fields that `metadata_of` returned.
+def attributes_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the attributes of an episode without its number and its length.
 
     Args:
-      fields: The fields; texts as `str`.
-      transitions: How many there are.
+      fields: The fields that `metadata_of` returned. Texts may be bytes, as TFDS has them.
     """
-    attributes: dict[str, Any] = {_ID: int(fields[RECORDED_ID]), TOTAL_STEPS: transitions}
+    attributes: dict[str, Any] = {}
     if fields[SEED_KNOWN]:
         attributes[SEED] = int(fields[SEED])
     if fields[OPTIONS_KNOWN]:
         attributes[OPTIONS] = json.loads(fields[OPTIONS])
+    attributes |= {name: decoded(value) for name, value in fields.get(ATTRIBUTES, {}).items()}
     others = json.loads(fields[IRREGULAR]).get(ATTRIBUTES, {})
-    decoded = {name: decode_value(value) for name, value in others.items()}
-    return {**attributes, **fields.get(ATTRIBUTES, {}), **decoded}
+    return attributes | {name: decode_value(value) for name, value in others.items()}
 
 
 def absent_infos(fields: Mapping[str, Any]) -> list[str]:
     """Returns the infos that an episode lacks, given the fields that `metadata_of` returned."""
     absent: list[str] = json.loads(fields[IRREGULAR]).get(_ABSENT, [])
     return absent
+
+
+def decoded(value: Any) -> Any:
+    """Returns bytes as text, and any other value as it is."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def common_attributes(

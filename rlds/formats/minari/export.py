@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import string
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -17,23 +17,15 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
-from rlds.formats.minari.attributes import (
-    ATTRIBUTES,
-    IRREGULAR,
-    OPTIONS,
-    absent_infos,
-    attributes_of,
-)
+from rlds.formats.minari.attributes import IRREGULAR, absent_infos, attributes_of, decoded
 from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.places import identifier_at, is_versioned, make_namespaces
 from rlds.formats.minari.source import METADATA_KEY, field_path
 from rlds.formats.minari.spaces import (
-    SMALLEST_IMAGE,
     LeafSpace,
     Spaces,
     box,
-    merged,
-    parse_space,
+    is_like_images,
     tuple_name,
 )
 from rlds.formats.minari.storage import (
@@ -60,9 +52,9 @@ from rlds.sources.source import (
     SourceEpisode,
     is_derived,
 )
+from rlds.sources.texts import as_texts
 from rlds.sources.view import stored_names
 from rlds.sources.writing import Export, Placement, sidecar_placements, without_transitions
-from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 
@@ -91,8 +83,6 @@ class MinariExport(Export):
     Args:
       episodes: The episodes.
       data_format: "hdf5", "arrow" or "parquet"; if None, what it was, or "hdf5".
-      fields: The fields of a step to write; all by default.
-      episode_fields: The fields of an episode to write, likewise.
       unknown_final_observation: What to do with an episode whose final observation is not known,
         which Minari cannot hold: an error, or to leave out its last transition, which then is in
         `data/rlds`.
@@ -112,8 +102,6 @@ class MinariExport(Export):
         episodes: Episodes,
         *,
         data_format: str | None = None,
-        fields: Sequence[str] | None = None,
-        episode_fields: Sequence[str] | None = None,
         unknown_final_observation: Literal["error", "drop_last_transition"] = "error",
         metadata: Mapping[str, Any] | None = None,
         compression: Literal["gzip", "lzf"] | None = None,
@@ -139,13 +127,11 @@ class MinariExport(Export):
         self._dataset_id = ""
         self._source = episodes.source
         self._drop = unknown_final_observation == "drop_last_transition"
-        self.is_exact = fields is None and episode_fields is None
         steps = spec.pop(rlds.STEPS)
         if examples := self._source.can.examples:  # It may not say all that is known of others.
             known = examples.folder.features
             spec = {name: field for name, field in spec.items() if name in known}
-        self._steps = _chosen(steps, None if fields is None else [*fields, *rlds.STEP_FLAGS])
-        self._others = _chosen(spec, episode_fields)
+        self._steps, self._others = (dict(leaves_at(fields, None)) for fields in (steps, spec))
         features = _features_of(episodes.source)
         self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
         self._are_texts = {path for path, it in features.items() if _is_text(it)}
@@ -153,28 +139,17 @@ class MinariExport(Export):
         self._check_fields()
         self._paths = self._minari_paths()
         self._keeps_jpeg = self._can_keep_jpeg()
-        self._spaces = _spaces_of(self._spaces_in_json(steps))
-        self._sidecar = self._made_sidecar() if self.is_exact else None
-
-    def _made_sidecar(self) -> Sidecar:
-        """What comes back from Minari is taken from there; it has no row for final actions."""
+        self._spaces = _spaces_of(self._spaces_in_json())
+        # What comes back from Minari is taken from there; it has no row for final actions.
         places = {path: field_path(there) for path, there in self._paths.items()}
-        if rlds.REWARD in self._steps:
-            places[rlds.REWARD] = rlds.REWARD
-        whole = [
-            path for path, there in self._paths.items() if root_of(there) in (OBSERVATIONS, INFOS)
-        ]
-        return Sidecar.of(self.episodes, places, whole, drops_final_row=self._drop)
+        whole = [path for path, there in self._paths.items() if _has_final(there)]
+        self._sidecar = Sidecar.of(episodes, places, whole, drops_final_row=self._drop)
 
     @override
     def placements(self) -> Sequence[Placement]:
         places = {f"{rlds.STEPS}/{path}": there for path, there in self._paths.items()}
-        if rlds.REWARD in self._steps:
-            places[f"{rlds.STEPS}/{rlds.REWARD}"] = REWARDS
         attributes = f"attributes of the episode, {_EXAMPLE_KEY}"
         places |= {path: attributes for path in self._others if self._is_attribute(path)}
-        if self._sidecar is None:  # Of what was not chosen, there is nothing to say.
-            return [Placement(path, place, "exact") for path, place in places.items()]
         why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
         if self._drop:
             cut = "if the final observation is unknown, the sidecar has the last transition"
@@ -191,41 +166,29 @@ class MinariExport(Export):
     def _is_attribute(self, path: str) -> bool:
         """Whether a field of an episode is an attribute; images and lists of texts are none."""
         field = self._others[path]
-        is_plain = not field.encoding and (not field.is_text or field.shape == ())
-        return is_plain or not self.is_exact
+        return not field.encoding and (not field.is_text or field.shape == ())
 
     def _check_fields(self) -> None:
         self._unfit = {path: it for path, it in self._steps.items() if not _fits(path, it)}
-        if self.is_exact:  # They are in the sidecar.
-            for path in self._unfit:
-                others = self._steps.keys() - self._unfit.keys()
-                if root_of(path) not in self._GROUPS or root_of(path) in map(root_of, others):
-                    del self._steps[path]
-        for name in (rlds.OBSERVATION, rlds.ACTION):
+        self._steps = {path: it for path, it in self._steps.items() if path not in self._unfit}
+        for name in self._GROUPS:
             if not any(is_in(path, name) for path in self._steps):
+                for path in (path for path in self._unfit if is_in(path, name)):
+                    raise ValueError(f"steps/{path}: Minari cannot hold {self._unfit[path]}")
                 raise ValueError(f"the steps have no {name!r}, which Minari needs")
         reward = self._steps.get(rlds.REWARD)
-        has_parts = any(is_in(path, rlds.REWARD) for path in self._steps) and reward is None
-        if has_parts or (reward is not None and _shape_of(reward) != ()):
+        if any(is_in(path, rlds.REWARD) for path in self._steps) and (
+            reward is None or reward.shape != ()
+        ):
             raise ValueError(
                 f"the reward is {reward or 'nested'}, expected a number. If you rename it (rlds "
                 "edit --rename reward=rewards), Minari gets zeros"
             )
-        for path in self._steps.keys() & self._unfit.keys():
-            raise ValueError(
-                f"steps/{path}: Minari cannot hold {self._unfit[path]}; leave it out with `fields`"
-            )
-        for path, field in self._others.items():
-            if not isinstance(field, Field) or (field.encoding and not self.is_exact):
-                raise ValueError(
-                    f"{path}: Minari cannot hold {field} as an attribute of an episode; leave "
-                    "it out with `episode_fields`"
-                )
 
     def _minari_paths(self) -> dict[str, str]:
         """The paths of the fields of a step in Minari."""
         recorded_flags = (TERMINATIONS, TRUNCATIONS) if self._recorded else ()
-        is_left_out = self.is_exact and is_derived(rlds.DISCOUNT, self._steps.get(rlds.DISCOUNT))
+        is_left_out = is_derived(rlds.DISCOUNT, self._steps.get(rlds.DISCOUNT))
         paths = {}
         for path in self._steps:
             field, *names = path.split("/")
@@ -233,13 +196,15 @@ class MinariExport(Export):
                 paths[path] = "/".join([self._GROUPS[field], *names])
             elif (field == INFOS and names) or path in recorded_flags:  # D4RL has infos, too.
                 paths[path] = path
+            elif path == rlds.REWARD:
+                paths[path] = REWARDS
             elif path == rlds.DISCOUNT and (self._recorded or is_left_out):
                 continue
-            elif field not in (rlds.REWARD, *rlds.STEP_FLAGS):
+            elif path not in rlds.STEP_FLAGS:
                 paths[path] = f"{INFOS}/{path}"
         doubled = sorted(path for path in paths.values() if list(paths.values()).count(path) > 1)
         if doubled:
-            raise ValueError(f"two step fields become {doubled[0]!r}; leave one out with `fields`")
+            raise ValueError(f"two step fields become {doubled[0]!r}; rename one (rlds edit)")
         return paths
 
     def _can_keep_jpeg(self) -> bool:
@@ -247,14 +212,14 @@ class MinariExport(Export):
         images = [
             field
             for path, field in self._steps.items()
-            if root_of(path) in self._GROUPS and _is_image(field)
+            if root_of(path) in self._GROUPS and is_like_images(field)
         ]
         return bool(images) and all(
             field.encoding == "jpeg" and (self._recorded or field.shape[2:] == (3,))
             for field in images
         )
 
-    def _spaces_in_json(self, steps: Mapping[str, Any]) -> dict[str, str]:
+    def _spaces_in_json(self) -> dict[str, str]:
         """Returns the spaces of observations and actions: those that they had, or new ones."""
         known = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
         leaves = _spaces_of(known).leaves
@@ -262,26 +227,20 @@ class MinariExport(Export):
         self._leaves, is_same = leaves, leaves.keys() == written.keys() != set()
         if is_same and all(_holds(it, self._steps[written[there]]) for there, it in leaves.items()):
             return known
-        steps = nest(dict(leaves_at(steps, None)))  # Names of spaces have no slashes.
+        steps = nest(self._steps)  # Names of spaces have no slashes.
         return {
-            f"{name}_space": json.dumps(self._space(steps[name], name))
-            for name in (rlds.OBSERVATION, rlds.ACTION)
+            f"{name}_space": json.dumps(self._space(steps[name], name)) for name in self._GROUPS
         }
 
     def _space(self, field: Any, path: str) -> dict[str, Any]:
         if isinstance(field, Mapping):
-            children = {
-                name: self._space(child, f"{path}/{name}")
-                for name, child in field.items()
-                if any(is_in(leaf, f"{path}/{name}") for leaf in self._steps)
-            }
+            children = {name: self._space(it, f"{path}/{name}") for name, it in field.items()}
             names = [tuple_name(index) for index in range(len(children))]
             if names and sorted(children) == sorted(names):
                 return {"type": "Tuple", "subspaces": [children[name] for name in names]}
             return {"type": "Dict", "subspaces": children}
         if path in self._classes:
             return {"type": "Discrete", "dtype": "int64", "start": 0, "n": self._classes[path]}
-        field = self._steps.get(path, field)  # A source may declare nothing but a dtype.
         leaf = self._recorded_leaf(path)
         if leaf is not None and leaf.kind != "Text" and _holds(leaf, field):  # Texts are read.
             return dict(leaf.space)
@@ -322,21 +281,18 @@ class MinariExport(Export):
         data = path / "data"
         data.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
-            keep: Callable[[SourceEpisode], None] | None = None
-            if self._sidecar is not None:
-                sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
-                keep = sidecar.add
+            sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
             write: Writer = functools.partial(write_table, data, self._spaces, self._data_format)
             if self._data_format == "hdf5":
                 write = stack.enter_context(hdf5_writer(data, self._compression))
-            numbers = self._write_episodes(write, keep)
-            spaces = self._spaces_in_json(self._source.fields.steps)
-            if self._sidecar is not None and self._recorded:  # Texts are known now.
+            numbers = self._write_episodes(write, sidecar)
+            spaces = self._spaces_in_json()
+            if self._recorded:  # Texts are known now.
                 sidecar.sidecar = self._restated(self._sidecar, spaces)
         described = {
             **self._described(spaces),
             **numbers,
-            **({} if self._sidecar is None else {SAID: sidecar.sidecar.digest}),
+            SAID: sidecar.sidecar.digest,
             "data_format": self._data_format,
             "dataset_id": self._dataset_id or path.name,
             **self._given,
@@ -350,9 +306,7 @@ class MinariExport(Export):
         said[METADATA_KEY] = {**self._recorded, **spaces}
         return dataclasses.replace(sidecar, metadata={**sidecar.metadata, "metadata": said})
 
-    def _write_episodes(
-        self, write: Writer, keep: Callable[[SourceEpisode], None] | None
-    ) -> dict[str, int]:
+    def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
         number = total_steps = 0
         order = self.order_of_origin() if self._recorded else None
         for episode in self.each(order):
@@ -361,9 +315,8 @@ class MinariExport(Export):
                 write(number, made)
             except ValueError as error:
                 raise ValueError(f"episode {number}: {error}") from error
-            if keep is not None:
-                keep(episode)
-            total_steps += len(made.columns[REWARDS].values)
+            sidecar.add(episode)
+            total_steps += episode.num_steps - 1
             number += 1
         return {"total_episodes": number, "total_steps": total_steps}
 
@@ -377,8 +330,9 @@ class MinariExport(Export):
         if self._recorded:
             # Without images, it means nothing what they would be.
             has_images = any(leaf.is_image for leaf in self._spaces.leaves.values())
-            kept = {} if has_images else self._recorded
-            return {**self._recorded, **spaces, **described, **_picked(kept, described)}
+            if not has_images:
+                described = {name: self._recorded.get(name, it) for name, it in described.items()}
+            return {**self._recorded, **spaces, **described}
         described |= {**spaces, "description": self._source.about.description}
         if metadata := self.episodes.metadata:
             described[_EXAMPLE_KEY] = dict(metadata)
@@ -390,10 +344,9 @@ class MinariExport(Export):
         """Returns an episode as Minari has it; `number` counts the episodes."""
         steps, transitions = episode.steps, episode.num_steps - 1
         columns = self._flags(episode, transitions)
-        absent = self._fields_of(episode) if self._recorded else {}
-        absent_paths = absent_infos(absent) if absent else []
+        absent = absent_infos(episode.metadata) if self._recorded else []
         for path, minari_path in self._paths.items():
-            if minari_path in absent_paths:
+            if minari_path in absent:
                 continue
             in_space = root_of(path) in self._GROUPS
             try:
@@ -401,19 +354,19 @@ class MinariExport(Export):
                     at(steps, path),
                     self._steps[path],
                     is_text=path in self._texts or path in self._are_texts,
-                    keeps_jpeg=self._keeps_jpeg and in_space and _is_image(self._steps[path]),
+                    keeps_jpeg=self._keeps_jpeg and in_space and is_like_images(self._steps[path]),
                 )
             except ValueError as error:
                 raise ValueError(f"episode {number}, steps/{path}: {error}") from error
-            if root_of(minari_path) not in (OBSERVATIONS, INFOS):
+            if not _has_final(minari_path):
                 column = StoredColumn(column.field, column.values[:transitions])
             if path in self._texts:
                 self._texts[path].add(column.values)
             columns[minari_path] = column
-        rewards = steps.get(rlds.REWARD, np.zeros(transitions + 1, np.float32))
-        columns[REWARDS] = _numbers(rewards[:-1])
-        recorded = attributes_of(absent, transitions) if absent else self._attributes(episode)
-        return RawEpisode(columns, {**recorded, "id": number, "total_steps": transitions})
+        columns.setdefault(REWARDS, _numbers(np.zeros(transitions, np.float32)))
+        recorded = self._recorded
+        attributes = attributes_of(episode.metadata) if recorded else self._attributes(episode)
+        return RawEpisode(columns, {**attributes, "id": number, "total_steps": transitions})
 
     def _flags(self, episode: SourceEpisode, transitions: int) -> dict[str, StoredColumn]:
         terminations = np.array(episode.steps[rlds.IS_TERMINAL][1:])
@@ -425,33 +378,15 @@ class MinariExport(Export):
             TRUNCATIONS: _numbers(truncations),
         }
 
-    @staticmethod
-    def _fields_of(episode: SourceEpisode) -> dict[str, Any]:
-        """Returns the fields that an episode of Minari has, with texts as `str`."""
-        fields = dict(episode.metadata)
-        fields |= {name: _text(fields[name]) for name in (IRREGULAR, OPTIONS)}
-        attributes = fields.get(ATTRIBUTES, {})
-        return {**fields, ATTRIBUTES: {name: _text(value) for name, value in attributes.items()}}
-
     def _attributes(self, episode: SourceEpisode) -> dict[str, Any]:
         fields, attributes = fields_of(episode), dict[str, Any]()
         for path in filter(self._is_attribute, self._others):
             value = at(fields, path)
-            try:
-                value = value.decode() if isinstance(value, bytes) else value
-            except UnicodeDecodeError as error:
-                if self._sidecar is None:
-                    raise ValueError(
-                        f"{path}: not valid UTF-8; leave it out with `episode_fields`"
-                    ) from error
-                continue
-            if self._sidecar is None or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
-                put(attributes, path, value)
+            with contextlib.suppress(UnicodeDecodeError):
+                value = decoded(value)
+                if np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
+                    put(attributes, path, value)
         return {_EXAMPLE_KEY: attributes} if attributes else {}
-
-
-def _picked(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}
 
 
 def _size_in_megabytes(data: pathlib.Path) -> float:
@@ -483,7 +418,7 @@ def _as_column(
     if field.encoding or not field.is_text:
         return _numbers(as_values(values, field))
     if field.dtype == str or is_text:
-        return StoredColumn(Field(str, field.shape), objects([_text(value) for value in values]))
+        return StoredColumn(Field(str, field.shape), as_texts(values))
     return StoredColumn(Field(bytes, field.shape), values)
 
 
@@ -491,19 +426,26 @@ def _numbers(values: np.ndarray) -> StoredColumn:
     return StoredColumn(Field(values.dtype, values.shape[1:]), values)
 
 
+def _has_final(minari_path: str) -> bool:
+    """Whether a column of Minari has a row for the final observation."""
+    return root_of(minari_path) in (OBSERVATIONS, INFOS)
+
+
 def _holds(leaf: LeafSpace, field: Field) -> bool:
     """Whether a space is of the dtype and the shape of a field."""
     if leaf.kind == "Text" or field.is_text:
         return leaf.field.is_text == field.is_text
     shape = leaf.jpeg.shape if leaf.is_image and field.encoding else leaf.shape
-    return (leaf.field.dtype, shape) == (field.column_dtype, _shape_of(field))
+    return (leaf.field.dtype, shape) == (field.column_dtype, field.shape)
 
 
 def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
     """Returns the spaces that metadata.json describes."""
-    return merged(
-        parse_space(metadata[name], path) for path, name in SPACES.items() if name in metadata
-    )
+    spaces = Spaces()
+    for path, name in SPACES.items():
+        if name in metadata:
+            spaces.add(metadata[name], path)
+    return spaces
 
 
 def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
@@ -519,10 +461,6 @@ def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
 def _is_text(feature: tfds_files.Tensor) -> bool:
     """Whether strings are text, and not just bytes."""
     return feature.class_name.rpartition(".")[2] == "Text"
-
-
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 class _Texts:
@@ -547,15 +485,6 @@ class _Texts:
         }
 
 
-def _chosen(fields: Mapping[str, Any], wanted: Collection[str] | None) -> dict[str, Any]:
-    """The fields at some paths, or below them."""
-    return {
-        path: field
-        for path, field in leaves_at(fields, None)
-        if wanted is None or any(is_in(path, name) for name in wanted)
-    }
-
-
 def _fits(path: str, field: Any) -> bool:
     """Whether Minari has a place for a field of steps: a space has numbers, or a text."""
     if not isinstance(field, Field) or None in field.shape:
@@ -563,16 +492,3 @@ def _fits(path: str, field: Any) -> bool:
     in_space = root_of(path) in (rlds.OBSERVATION, rlds.ACTION)
     is_text = field.is_text and not field.encoding
     return not in_space or (field.shape == () if is_text else field.column_dtype.kind in "biuf")
-
-
-def _shape_of(field: Any) -> tuple[int | None, ...] | None:
-    """The shape of values; None if they are not arrays of one shape."""
-    return field.shape if isinstance(field, Field) and None not in field.shape else None
-
-
-def _is_image(field: Field) -> bool:
-    """Whether Minari takes values for images, when their space is a `Box` of all of uint8."""
-    shape = field.shape
-    if field.column_dtype != np.uint8 or len(shape) not in (2, 3) or None in shape:
-        return False
-    return min(size or 0 for size in shape[:2]) >= SMALLEST_IMAGE

@@ -36,7 +36,7 @@ from rlds.formats.minari.attributes import (
 )
 from rlds.formats.minari.hdf5_files import Hdf5Storage
 from rlds.formats.minari.places import OLDER_SIDECAR, dataset_directory
-from rlds.formats.minari.spaces import LeafSpace, Spaces, merged, parse_space
+from rlds.formats.minari.spaces import LeafSpace, Spaces
 from rlds.formats.minari.storage import (
     ACTIONS,
     FORMATS,
@@ -125,16 +125,16 @@ class MinariSource(Source):
         return self._directory / "data" / "metadata.json"
 
     def _read_spaces(self) -> Spaces:
-        found = []
+        spaces = Spaces()
         for path, name in SPACES.items():
             if name not in self._metadata:  # Minari asks the environment then.
                 continue
             with source_errors(self._metadata_file, field=name):
                 try:
-                    found.append(parse_space(self._metadata[name], path))
+                    spaces.add(self._metadata[name], path)
                 except ValueError as error:
                     raise SourceError(str(error), file=self._metadata_file, field=name) from error
-        return merged(found)
+        return spaces
 
     def _open(self) -> EpisodeStorage:
         data_format = self._metadata.get("data_format", "hdf5")

@@ -9,17 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["SMALLEST_IMAGE", "LeafSpace", "Spaces", "box", "merged", "parse_space", "tuple_name"]
+__all__ = ["LeafSpace", "Spaces", "box", "is_like_images", "tuple_name"]
 
 # Minari takes a Box of uint8 for images only from this height and width on.
-SMALLEST_IMAGE = 32
+_SMALLEST_IMAGE = 32
+_PIXELS = {"low": 0, "high": 255}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,50 +51,53 @@ class LeafSpace:
         return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
 
 
-@dataclasses.dataclass(frozen=True)
 class Spaces:
-    """The spaces below one.
+    """The spaces of observations and actions, and those below them.
 
     Attributes:
-      leaves: Those that hold values, by their paths.
-      tuples: The paths of those that are a `Tuple`.
-    """
+      leaves: The spaces that hold values, by their paths.
+      tuples: The paths of spaces that are a `Tuple`.
 
-    leaves: Mapping[str, LeafSpace]
-    tuples: frozenset[str] = frozenset()
-
-
-def parse_space(space: str | Mapping[str, Any], path: str) -> Spaces:
-    """Returns what is below a space.
-
-    Args:
-      space: The space in JSON.
-      path: Its path.
-
-    Raises:
-      ValueError: It is none of the spaces that Minari writes, or lacks a field.
-
-    >>> spaces = parse_space('{"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 2}]}', "x")
+    >>> spaces = Spaces()
+    >>> spaces.add('{"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 2}]}', "x")
     >>> {path: str(leaf.field) for path, leaf in spaces.leaves.items()}
     {'x/_index_0': 'int64 of shape ()'}
     """
-    try:
-        parsed = json.loads(space) if isinstance(space, str) else space
-        return _parse(parsed, path)
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path}: not a space of Minari ({error!r}): {str(space)[:200]}"
-        ) from error
 
+    def __init__(self) -> None:
+        self.leaves: dict[str, LeafSpace] = {}
+        self.tuples: set[str] = set()
 
-def merged(spaces: Iterable[Spaces]) -> Spaces:
-    """Returns what is below any of several spaces."""
-    leaves: dict[str, LeafSpace] = {}
-    tuples: frozenset[str] = frozenset()
-    for space in spaces:
-        leaves.update(space.leaves)
-        tuples |= space.tuples
-    return Spaces(leaves, tuples)
+    def add(self, space: str | Mapping[str, Any], path: str) -> None:
+        """Adds a space, and those below it.
+
+        Args:
+          space: The space in JSON.
+          path: Its path.
+
+        Raises:
+          ValueError: It is none of the spaces that Minari writes, or lacks a field.
+        """
+        try:
+            self._add(json.loads(space) if isinstance(space, str) else space, path)
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}: not a space of Minari ({error!r}): {str(space)[:200]}"
+            ) from error
+
+    def _add(self, space: Mapping[str, Any], path: str) -> None:
+        kind = space["type"]
+        if kind not in ("Dict", "Tuple"):
+            self.leaves[path] = dataclasses.replace(_leaf(kind, space, path), space=space)
+            return
+        subspaces = space["subspaces"]
+        if kind == "Tuple":
+            subspaces = {tuple_name(index): child for index, child in enumerate(subspaces)}
+            self.tuples.add(path)
+        for name, child in subspaces.items():
+            if "/" in name or not name:
+                raise ValueError(f"{path}: {name!r} is not a valid field name")
+            self._add(child, f"{path}/{name}")
 
 
 def tuple_name(index: int | str) -> str:
@@ -124,25 +128,13 @@ def box(dtype: np.dtype, shape: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _parse(space: Mapping[str, Any], path: str) -> Spaces:
-    kind = space["type"]
-    if kind in ("Dict", "Tuple"):
-        subspaces = space["subspaces"]
-        if kind == "Tuple":
-            subspaces = {tuple_name(index): child for index, child in enumerate(subspaces)}
-        for name in subspaces:
-            if "/" in name or not name:
-                raise ValueError(f"{path}: {name!r} is not a valid field name")
-        tuples = frozenset([path] if kind == "Tuple" else [])
-        children = [_parse(child, f"{path}/{name}") for name, child in subspaces.items()]
-        return merged([Spaces({}, tuples), *children])
-    return Spaces({path: dataclasses.replace(_leaf(kind, space, path), space=space)})
-
-
 def _leaf(kind: str, space: Mapping[str, Any], path: str) -> LeafSpace:
     if kind == "Box":
-        dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])
-        return LeafSpace(kind, Field(dtype, shape), _is_image(space, dtype, shape))
+        field = Field(np.dtype(space["dtype"]), tuple(space["shape"]))
+        is_image = is_like_images(field) and all(
+            bool(np.all(np.asarray(space[bound]) == end)) for bound, end in _PIXELS.items()
+        )
+        return LeafSpace(kind, field, is_image)
     if kind == "Discrete":
         return LeafSpace(kind, Field(space.get("dtype", "int64")))
     if kind == "MultiDiscrete":
@@ -155,11 +147,9 @@ def _leaf(kind: str, space: Mapping[str, Any], path: str) -> LeafSpace:
     raise ValueError(f"{path}: {kind!r} is not a space that Minari writes")
 
 
-def _is_image(space: Mapping[str, Any], dtype: np.dtype, shape: tuple[int, ...]) -> bool:
-    return (
-        dtype == np.uint8
-        and len(shape) in (2, 3)
-        and min(shape[:2]) >= SMALLEST_IMAGE
-        and bool(np.all(np.asarray(space["low"]) == 0))
-        and bool(np.all(np.asarray(space["high"]) == 255))
-    )
+def is_like_images(field: Field) -> bool:
+    """Whether Minari takes values for images, when their space is a `Box` of all of uint8."""
+    shape = field.shape
+    if field.column_dtype != np.uint8 or len(shape) not in (2, 3) or None in shape:
+        return False
+    return min(size or 0 for size in shape[:2]) >= _SMALLEST_IMAGE

@@ -301,25 +301,21 @@ def test_a_final_observation_that_is_not_known(tmp_path):
     assert cut.truncations.tolist() == [False, False, True]
 
 
-def test_fields_can_be_left_out(tmp_path):
+def test_what_minari_has_no_place_for_is_in_the_sidecar(tmp_path):
     step = {**STEP, "ragged": features.Sequence(np.int64)}
     episode = simple_episode(2, True, picture=np.zeros((2, 2, 3), np.uint8), name="a")
     episode["steps"]["ragged"] = [[1], [1, 2]]
     metadata = {"picture": features.Image(shape=(2, 2, 3)), "name": features.Text()}
     path = write_rlds(tmp_path, step, [episode], metadata)
-    whole = rlds.sources.open(export_minari(path, "whole-v0"))[0]  # They are in the sidecar.
+    exported = export_minari(path, "whole-v0")
+    whole = rlds.sources.open(exported)[0]
     (other,) = differences(as_converted(rlds.sources.open(path)[0]), whole)
     assert other.startswith("picture: ")  # It stays a file.
     assert [row.tolist() for row in whole.steps["ragged"]] == [[1], [1, 2]]
-    fields = ["observation", "action", "reward"]
-    with pytest.raises(ValueError, match=r"steps/ragged: Minari cannot hold int64.*`fields`"):
-        export_minari(path, "some-v0", fields=[*fields, "ragged"])
-    with pytest.raises(ValueError, match=r"picture: Minari cannot hold uint8.*`episode_fields`"):
-        export_minari(path, "some-v0", fields=fields)
-    exported = export_minari(path, "some-v0", fields=fields, episode_fields=["name"])
     with h5py.File(exported / "data" / "main_data.hdf5") as file:
-        assert list(file["episode_0/infos"]) == []
-        assert dict(file["episode_0"].attrs) == {"id": 0, "rlds/name": "a", "total_steps": 1}
+        assert "ragged" not in file["episode_0/infos"]
+        attributes = dict(file["episode_0"].attrs)
+        assert attributes["rlds/name"] == "a" and "rlds/picture" not in attributes
 
 
 @pytest.mark.parametrize(

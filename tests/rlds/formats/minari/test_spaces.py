@@ -4,8 +4,15 @@ from gymnasium import spaces
 from minari.dataset.minari_storage import is_image_space
 from minari.serialization import deserialize_space, serialize_space
 
-from rlds.formats.minari.spaces import box, parse_space
+from rlds.formats.minari.spaces import Spaces, box
 from rlds_ecosystem.model.fields import Field
+
+
+def parse_space(space, path):
+    parsed = Spaces()
+    parsed.add(space, path)
+    return parsed
+
 
 LEAVES = [
     spaces.Box(-1, 1, (2, 3), np.float32),
