@@ -65,7 +65,7 @@ import rlds.sources
 import tfds_builders
 from envlogger.testing.catch_env import Catch
 from rlds.formats.minari.hdf5_files import hdf5_writer
-from rlds.formats.minari.spaces import box, merged, parse_space
+from rlds.formats.minari.spaces import Spaces, box
 from rlds.formats.minari.storage import RawEpisode, StoredColumn
 from rlds.formats.minari.tables import write_table
 from rlds.sources import reading
@@ -132,9 +132,9 @@ def _minari(directory: Path, *, data_format: str) -> None:
         },
         "action_space": {"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 3}]},
     }
-    parsed = merged(
-        parse_space(spaces[f"{group}_space"], f"{group}s") for group in ("observation", "action")
-    )
+    parsed = Spaces()
+    for group in ("observation", "action"):
+        parsed.add(spaces[f"{group}_space"], f"{group}s")
     rng = np.random.default_rng(0)
     table_writer = functools.partial(write_table, data, parsed, data_format)
     is_hdf5 = data_format == "hdf5"

@@ -315,7 +315,8 @@ def test_what_minari_has_no_place_for_is_in_the_sidecar(tmp_path):
     with h5py.File(exported / "data" / "main_data.hdf5") as file:
         assert "ragged" not in file["episode_0/infos"]
         attributes = dict(file["episode_0"].attrs)
-        assert attributes["rlds/name"] == "a" and "rlds/picture" not in attributes
+        assert attributes["rlds/name"] == "a"
+        assert "rlds/picture" not in attributes
 
 
 @pytest.mark.parametrize(
