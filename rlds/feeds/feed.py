@@ -207,15 +207,15 @@ class Feed:
             raise IndexError(f"no batch {first}: {there_are}")
         if number is not None:
             count = min(count, number - first)
-        epochs, places, sizes = self._places_of_block(first, count)
+        positions, sizes = self._positions_of(first, count)
         chosen = [
             (part, epoch, rows, self._orders[part].numbers(epoch, there))
-            for part, epoch, rows, there in self._places_of_parts(epochs, places)
+            for part, epoch, rows, there in self._places_of_parts(positions)
         ]
         if self.is_remote and begun < first + count:  # All fields at once.
             for part, _, _, numbers in chosen:
                 self._parts[part].read_ahead(numbers, numbers)
-        columns = self._columns(chosen, len(places))
+        columns = self._columns(chosen, len(positions))
         ends = np.cumsum(sizes)
         batches = [
             nest({path: joined(column[end - size : end]) for path, column in columns.items()})
@@ -223,7 +223,6 @@ class Feed:
         ]
         if self.transform is None:
             return batches
-        positions = epochs * self._size + places
         return [
             self._transformed(positions[end - size : end], batch)
             for size, end, batch in zip(sizes, ends.tolist(), batches)
@@ -287,28 +286,26 @@ class Feed:
 
     def _begin_to_fetch(self, first: int, count: int, *, is_exact: bool) -> None:
         """Begins to fetch what some batches need, or all that is read with it."""
-        epochs, places, _ = self._places_of_block(first, count)
-        for part, epoch, _, there in self._places_of_parts(epochs, places):
+        positions, _ = self._positions_of(first, count)
+        for part, epoch, _, there in self._places_of_parts(positions):
             order = self._orders[part]
             runs = [order.numbers(epoch, there)] * 2 if is_exact else order.runs(epoch, there)
             self._parts[part].read_ahead(*runs)
 
-    def _places_of_parts(
-        self, epochs: np.ndarray, places: np.ndarray
-    ) -> Iterator[tuple[int, int, Any, np.ndarray]]:
+    def _places_of_parts(self, positions: np.ndarray) -> Iterator[tuple[int, int, Any, np.ndarray]]:
         """Yields each part and epoch of it, which rows have its samples, and their places there."""
-        found: list[tuple[int, Any, np.ndarray, np.ndarray]] = [(0, slice(None), epochs, places)]
+        found: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
         if isinstance(self.samples, Mixture):
-            parts, positions = self.samples.places(places, self.seed)
+            parts, positions = self.samples.places(positions, self.seed)
             of_parts = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
-            found = [
-                (part, rows, *np.divmod(positions[rows], self._orders[part].size))
-                for part, rows in of_parts
-            ]
-        for part, rows, epochs, places in found:
-            if epochs.min() == epochs.max():
-                yield part, int(epochs[0]), rows, places
+            found = [(part, rows, positions[rows]) for part, rows in of_parts]
+        for part, rows, places in found:
+            size = self._orders[part].size
+            first, last = int(places.min()) // size, int(places.max()) // size
+            if first == last:
+                yield part, first, rows, places - first * size
                 continue
+            epochs, places = np.divmod(places, size)
             for epoch in np.unique(epochs).tolist():
                 there = np.flatnonzero(epochs == epoch)
                 yield part, epoch, there if isinstance(rows, slice) else rows[there], places[there]
@@ -326,42 +323,28 @@ class Feed:
             raise TypeError("the transform returned None: it has to return the batch")
         return transformed
 
-    def _places_of_block(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
-        """The same as `_places` of consecutive batches, and how many rows each of them has."""
+    def _positions_of(self, first: int, count: int) -> tuple[np.ndarray, list[int]]:
+        """The rows of this rank of consecutive batches, and how many each of them has.
+
+        A row is a position in the sequence of all epochs.
+        """
         begin, end = first * self.batch_size, (first + count) * self.batch_size
         if self.remainder == "carry" and (
             self.epochs is None or end <= self.epochs * self._size
         ):  # All batches are whole, so that each begins with a row of the first rank.
-            sizes = [self.batch_size // self.world] * count
-            return *self._carried(self._dealt(begin, end)), sizes
-        found = [self._places(batch) for batch in range(first, first + count)]
-        epochs, places = map(np.concatenate, zip(*found))
-        return epochs, places, [len(places) for _, places in found]
+            return self._dealt(begin, end), [self.batch_size // self.world] * count
+        found = [self._dealt(*self._range_of(batch)) for batch in range(first, first + count)]
+        return np.concatenate(found), [*map(len, found)]
 
-    def _places(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The epoch of each row of a batch of this rank, and its place in the epoch."""
+    def _range_of(self, batch: int) -> tuple[int, int]:
+        """The position of the first row of a batch of all ranks, and that after the last one."""
         if self.remainder == "carry":
-            begin, end = batch * self.batch_size, (batch + 1) * self.batch_size
-            if self.epochs is not None:
-                end = min(end, self.epochs * self._size)
-            return self._carried(self._dealt(begin, end))
-        epoch, number = divmod(batch, self._batches_per_epoch)
-        begin = number * self.batch_size
-        places = self._dealt(begin, min(begin + self.batch_size, self._size))
-        if isinstance(self.samples, Mixture):
-            return np.zeros_like(places), places + epoch * self._size
-        return np.full_like(places, epoch), places
-
-    def _carried(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The epochs of positions in the sequence of all epochs, and the places there."""
-        if isinstance(self.samples, Mixture):
-            return np.zeros_like(positions), positions
-        # Those that fill up a last batch follow the others, but count from the first one again.
-        epoch, last = int(positions.min()) // self._size, int(positions.max()) // self._size
-        if epoch == last:
-            return np.full_like(positions, epoch), positions - epoch * self._size
-        epochs, places = np.divmod(positions, self._size)
-        return epochs, places
+            begin, end = batch * self.batch_size, (self.epochs or _MAX_ROWS) * self._size
+        else:
+            epoch, number = divmod(batch, self._batches_per_epoch)
+            begin = epoch * self._size + number * self.batch_size
+            end = (epoch + 1) * self._size
+        return begin, min(begin + self.batch_size, end)
 
     def _dealt(self, begin: int, end: int) -> np.ndarray:
         """The rows of this rank of a batch, of which all ranks get as many."""

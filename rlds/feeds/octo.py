@@ -13,7 +13,7 @@ from typing_extensions import override
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.policy_samples import NormalizedPolicySamples, padded
 from rlds.feeds.roles import ACTION, STATE
-from rlds.feeds.samples import Columns
+from rlds.feeds.samples import Columns, SampleRows
 from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
 from rlds.statistics import Statistics
 
@@ -113,16 +113,15 @@ class OctoSamples(NormalizedPolicySamples):
     max_proprio_dim: int | None = None
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
+    def columns(self, chosen: SampleRows) -> Columns:
+        _, episodes, steps, epoch = chosen
         ends = self._counts[episodes]
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
-        goals = self._drawn(numbers, epoch, steps, np.minimum(last, ends))
-        task = self._task(episodes, steps, goals, epoch)
+        goals = self._drawn(chosen, steps, np.minimum(last, ends))
+        task = self._task(chosen, goals)
         if goals is not None and self.keep_image_prob is not None:
-            is_kept = uniform_of(numbers, key_of("task", self.goal_seed or 0, epoch))
+            is_kept = uniform_of(chosen.numbers, key_of("task", self.goal_seed or 0, epoch))
             goals = _one_of_both(task, is_kept < self.keep_image_prob, goals, ends - 1)
         # All actions of a sample, each once; then those of each observation.
         known = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
@@ -135,7 +134,7 @@ class OctoSamples(NormalizedPolicySamples):
         goal = (ends - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
         is_completed = goal + 2 <= times[:, :, np.newaxis] + np.arange(self.action_horizon)
         return {
-            **self._observation(episodes, np.maximum(times, 0), "observation", epoch),
+            **self._observation(chosen._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/timestep_pad_mask": times >= 0,
             "observation/task_completed": is_completed,
             **task,
@@ -144,10 +143,8 @@ class OctoSamples(NormalizedPolicySamples):
             "action_pad_mask": ~(is_completed[..., np.newaxis] | is_padded),
         }
 
-    def _observation(
-        self, episodes: np.ndarray, places: np.ndarray, prefix: str, epoch: int
-    ) -> Columns:
-        columns = super()._observation(episodes, places, prefix, epoch)
+    def _observation(self, chosen: SampleRows, prefix: str) -> Columns:
+        columns = super()._observation(chosen, prefix)
         name = f"{prefix}/{PROPRIO}"
         if name in columns:
             columns[name] = padded(columns[name], self.max_proprio_dim, STATE)

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from rlds.feeds.policy_samples import PolicySamples
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
-from rlds.feeds.samples import Batch, Columns
+from rlds.feeds.samples import Batch, Columns, SampleRows
 from rlds.feeds.statistics_files import bounds_of
 from rlds.statistics import FieldStatistics, Statistics, StatisticsPass
 
@@ -120,15 +120,13 @@ class OpenpiSamples(PolicySamples):
     action_horizon: int = 16
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        del numbers
+    def columns(self, chosen: SampleRows) -> Columns:
+        _, episodes, steps, _ = chosen
         last = self._counts[episodes][:, np.newaxis] - 1
         ahead = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
         state = [path for path in self.roles.state if path is not None]
         images = [path for path in self.roles.images.values() if path is not None]
-        taken = self._drawn_fields(episodes, steps, [*images, *state], epoch)
+        taken = self._drawn_fields(chosen, [*images, *state])
         actions = self._taken(episodes, ahead, self.roles.action)
         columns = {"actions": joined(self.roles.action, actions, ahead.shape)}
         for camera, image in self._images(taken, steps):
@@ -138,7 +136,7 @@ class OpenpiSamples(PolicySamples):
             if name in columns:
                 raise ValueError(f"two fields of the state would have the name {name!r}")
             columns[name] = taken[path]
-        for texts in self._instructions(episodes, steps, epoch):
+        for texts in self._instructions(chosen):
             columns["prompt"] = texts
         return columns
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from rlds.feeds.policy_samples import NormalizedPolicySamples
 from rlds.feeds.roles import ACTION, STATE
-from rlds.feeds.samples import Batch, Columns
+from rlds.feeds.samples import Batch, Columns, SampleRows
 from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
 from rlds.statistics import Statistics
 from rlds_ecosystem.model.nests import named_leaves, nest
@@ -112,12 +112,11 @@ class OpenVLASamples(NormalizedPolicySamples):
         return np.maximum(counts - left_out, 0)
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
+    def columns(self, chosen: SampleRows) -> Columns:
+        _, episodes, steps, _ = chosen
         last = super().counts()[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
-        goals = self._drawn(numbers, epoch, np.minimum(steps + 1, last), last + 1)
+        goals = self._drawn(chosen, np.minimum(steps + 1, last), last + 1)
         until = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
         known = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size
@@ -132,9 +131,9 @@ class OpenVLASamples(NormalizedPolicySamples):
             )
         actions[(known > until)[:, :, np.newaxis] & ~is_absolute] = 0.0
         columns = {
-            **self._observation(episodes, np.maximum(times, 0), "observation", epoch),
+            **self._observation(chosen._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/pad_mask": times >= 0,
-            **self._task(episodes, steps, goals, epoch),
+            **self._task(chosen, goals),
             "action": actions,
             "dataset_name": self._name(len(steps)),
         }

@@ -12,7 +12,7 @@ from rlds import normalization
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
-from rlds.feeds.samples import Columns, Samples
+from rlds.feeds.samples import Columns, SampleRows, Samples
 from rlds.feeds.statistics_files import PROPRIO
 from rlds.feeds.storage import hash_of
 from rlds.feeds.table import Table
@@ -97,18 +97,15 @@ class PolicySamples(Samples):
             else:
                 yield camera, resize(taken[path], size)
 
-    def _instructions(
-        self, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Iterator[np.ndarray]:
+    def _instructions(self, chosen: SampleRows) -> Iterator[np.ndarray]:
         """Yields the instructions in UTF-8, if the dataset has a field of them."""
         if self.roles.language is not None:
-            found = self._drawn_fields(episodes, steps, [self.roles.language], epoch)
+            found = self._drawn_fields(chosen, [self.roles.language])
             yield from map(as_utf8, found.values())
 
-    def _drawn_fields(
-        self, episodes: np.ndarray, steps: np.ndarray, fields: Sequence[Any], epoch: int
-    ) -> dict[Any, np.ndarray]:
+    def _drawn_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
         """Rows of fields, see `_taken`; of several that are one, of that which is drawn."""
+        _, episodes, steps, epoch = chosen
         found = self._taken(episodes, steps, [path for path in fields if isinstance(path, str)])
         columns: dict[Any, np.ndarray] = dict(found)
         for paths in fields:
@@ -179,13 +176,11 @@ class NormalizedPolicySamples(PolicySamples):
         taken = self._taken(episodes, places, self.roles.action)
         return self._vector(self.roles.action, taken, places, ACTION)
 
-    def _observation(
-        self, episodes: np.ndarray, places: np.ndarray, prefix: str, epoch: int
-    ) -> Columns:
+    def _observation(self, chosen: SampleRows, prefix: str) -> Columns:
         """The images, the state and the time of steps, and the masks of what is no padding."""
-        images, state = self.roles.images, self.roles.state
+        images, state, places = self.roles.images, self.roles.state, chosen.steps
         fields = [path for path in (*images.values(), *state) if path is not None]
-        taken = self._drawn_fields(episodes, places, fields, epoch)
+        taken = self._drawn_fields(chosen, fields)
         columns = {f"image_{camera}": image for camera, image in self._images(taken, places)}
         if state:
             columns[PROPRIO] = self._vector(state, taken, places, STATE)
@@ -197,24 +192,22 @@ class NormalizedPolicySamples(PolicySamples):
         }
         return {f"{prefix}/{name}": column for name, column in columns.items()} | masks
 
-    def _task(
-        self, episodes: np.ndarray, steps: np.ndarray, goals: np.ndarray | None, epoch: int
-    ) -> Columns:
+    def _task(self, chosen: SampleRows, goals: np.ndarray | None) -> Columns:
         """The instruction and the goal."""
         task = {}
-        for texts in self._instructions(episodes, steps, epoch):
+        for texts in self._instructions(chosen):
             task["task/language_instruction"] = texts
             is_there = np.array([len(text) > 0 for text in texts], np.bool_)
             task["task/pad_mask_dict/language_instruction"] = is_there
-        return task if goals is None else task | self._observation(episodes, goals, "task", epoch)
+        if goals is None:
+            return task
+        return task | self._observation(chosen._replace(steps=goals), "task")
 
-    def _drawn(
-        self, numbers: np.ndarray, epoch: int, low: np.ndarray, high: np.ndarray
-    ) -> np.ndarray | None:
+    def _drawn(self, chosen: SampleRows, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
         """Steps from `low` up to `high`, of which each is as likely; None without goals."""
         if self.goal_seed is None:
             return None
-        uniform = uniform_of(numbers, key_of("goals", self.goal_seed, epoch))
+        uniform = uniform_of(chosen.numbers, key_of("goals", self.goal_seed, chosen.epoch))
         return low + (uniform * (high - low)).astype(np.int64)
 
     def _name(self, number: int) -> np.ndarray:

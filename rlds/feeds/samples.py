@@ -16,7 +16,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -41,6 +41,7 @@ __all__ = [
     "GoalSamples",
     "NormalizedSamples",
     "Offsets",
+    "SampleRows",
     "Samples",
     "Segments",
     "Steps",
@@ -87,6 +88,25 @@ class StepTable(Protocol):
     def fingerprint(self) -> str: ...
 
 
+class SampleRows(NamedTuple):
+    """Some samples, and where they are.
+
+    Attributes:
+      numbers: The samples, int64 of shape `[n]`.
+      episodes: The episode of each, in the same form.
+      steps: The step of each in its episode.
+      epoch: Which epoch they are for.
+    """
+
+    numbers: np.ndarray
+    episodes: np.ndarray
+    steps: np.ndarray
+    epoch: int = 0
+
+
+_NO_SAMPLES = SampleRows(*np.zeros((3, 0), np.int64))
+
+
 class Samples(abc.ABC):
     """Samples of a table, by their numbers.
 
@@ -121,17 +141,8 @@ class Samples(abc.ABC):
         """Returns how many samples each episode has, int64."""
 
     @abc.abstractmethod
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        """Makes the fields of samples, by their paths.
-
-        Args:
-          numbers: The samples.
-          episodes: The episode of each.
-          steps: The step of each in its episode.
-          epoch: Which epoch they are for.
-        """
+    def columns(self, chosen: SampleRows) -> Columns:
+        """Makes the fields of samples, by their paths."""
 
     def steps_of(self, places: np.ndarray) -> np.ndarray:
         """Returns at which steps of their episodes samples are, by their places among those."""
@@ -171,7 +182,7 @@ class Samples(abc.ABC):
         """Returns the fields of samples by their paths; see `batch`."""
         episodes, steps = self.locate(numbers)
         try:
-            return self.columns(numbers, episodes, steps, epoch)
+            return self.columns(SampleRows(numbers, episodes, steps, epoch))
         finally:
             self.table.check(episodes)
 
@@ -242,8 +253,7 @@ class Samples(abc.ABC):
     @functools.cached_property
     def spec(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
         """The dtype and the shape of each field of a sample, by its path."""
-        none = np.zeros(0, np.int64)
-        fields = self.columns(none, none, none, 0)
+        fields = self.columns(_NO_SAMPLES)
         return {path: (column.dtype, column.shape[1:]) for path, column in fields.items()}
 
     def with_goals(
@@ -413,11 +423,8 @@ class Steps(Samples):
         return outlines.num_real_steps() if self._only_real else outlines.num_steps
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        del numbers, epoch
-        return self._taken(episodes, steps, self.table.fields)
+    def columns(self, chosen: SampleRows) -> Columns:
+        return self._taken(chosen.episodes, chosen.steps, self.table.fields)
 
 
 class Transitions(Samples):
@@ -464,11 +471,9 @@ class Transitions(Samples):
         return self.table.outlines.num_transitions
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        del numbers, epoch
+    def columns(self, chosen: SampleRows) -> Columns:
         fields, outlines = self.table.fields, self.table.outlines
+        _, episodes, steps, _ = chosen
         own = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
         ends = outlines.num_transitions[episodes]
         following = np.minimum(steps + self._n, ends)
@@ -625,10 +630,8 @@ class Windows(_StepsAround):
         )
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        del numbers, epoch
+    def columns(self, chosen: SampleRows) -> Columns:
+        _, episodes, steps, _ = chosen
         past = steps[:, np.newaxis] + np.arange(1 - self._history, 1)
         past_mask, past = past >= 0, np.maximum(past, 0)
         num_real = self.table.outlines.num_real_steps(episodes)[:, np.newaxis]
@@ -672,11 +675,9 @@ class Offsets(_StepsAround):
         return f"offsets({given}, padding={self._padding!r}, only_real={self._only_real})"
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        del numbers, epoch
+    def columns(self, chosen: SampleRows) -> Columns:
         outlines = self.table.outlines
+        _, episodes, steps, _ = chosen
         result = self._others(episodes, steps)
         for name, offsets in self._offsets.items():
             # A final observation has no action, and nothing that an action brings.
@@ -724,14 +725,11 @@ class Segments(Samples):
         return places * self._shift
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        del numbers, epoch
-        num_steps = self.table.outlines.num_steps[episodes][:, np.newaxis]
-        places = steps[:, np.newaxis] + np.arange(self._length)
+    def columns(self, chosen: SampleRows) -> Columns:
+        num_steps = self.table.outlines.num_steps[chosen.episodes][:, np.newaxis]
+        places = chosen.steps[:, np.newaxis] + np.arange(self._length)
         mask = places < num_steps
-        result = self._taken(episodes, np.minimum(places, num_steps - 1), self.table.fields)
+        result = self._taken(chosen.episodes, np.minimum(places, num_steps - 1), self.table.fields)
         for column in result.values():
             zero_out(column, ~mask)
         if not self._drop_remainder:
@@ -766,10 +764,8 @@ class _DerivedSamples(Samples):
         return self._samples.locate(numbers)
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        return self._samples.columns(numbers, episodes, steps, epoch)
+    def columns(self, chosen: SampleRows) -> Columns:
+        return self._samples.columns(chosen)
 
     @override
     def on(self, table: StepTable) -> Samples:
@@ -843,15 +839,14 @@ class GoalSamples(_DerivedSamples):
         return f"{self._samples.describe()}.with_goals({self._goals}{rewards})"
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
+    def columns(self, chosen: SampleRows) -> Columns:
         goals = self._goals
+        numbers, episodes, steps, epoch = chosen
         farthest = self.table.outlines.num_steps[episodes] - 1 - steps
         if goals.max_distance is not None:
             farthest = np.minimum(farthest, goals.max_distance)
         distance = self._distances(farthest, numbers, epoch)
-        result = self._samples.columns(numbers, episodes, steps, epoch)
+        result = self._samples.columns(chosen)
         found = self._taken(episodes, steps + distance, [path for path, _ in self._paths])
         is_other = np.ones(len(numbers), np.bool_)
         if goals.fraction < 1.0:
@@ -921,8 +916,7 @@ class NormalizedSamples(_DerivedSamples):
             there = fields_there_are(missing[0], samples.spec)
             raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {there}")
         self._names = names & found
-        none = np.zeros(0, np.int64)
-        self._normalized(samples.columns(none, none, none, 0))  # Raises for what does not fit.
+        self._normalized(samples.columns(_NO_SAMPLES))  # Raises for what does not fit.
 
     @override
     def describe(self) -> str:
@@ -932,10 +926,8 @@ class NormalizedSamples(_DerivedSamples):
         return f"{self._samples.describe()}.normalize({made_of}, {options})"
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        return self._normalized(self._samples.columns(numbers, episodes, steps, epoch))
+    def columns(self, chosen: SampleRows) -> Columns:
+        return self._normalized(self._samples.columns(chosen))
 
     def _normalized(self, columns: Columns) -> Columns:
         kind, _, clip, floor = self._options
@@ -1042,10 +1034,8 @@ class FilteredSamples(_DerivedSamples):
         return self._samples.locate(self._kept[numbers])
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        return self._samples.columns(self._kept[numbers], episodes, steps, epoch)
+    def columns(self, chosen: SampleRows) -> Columns:
+        return self._samples.columns(chosen._replace(numbers=self._kept[chosen.numbers]))
 
 
 class SubsampledSamples(_DerivedSamples):
@@ -1075,16 +1065,15 @@ class SubsampledSamples(_DerivedSamples):
         return Samples.locate(self, numbers)
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
+    def columns(self, chosen: SampleRows) -> Columns:
         counts, ends = self._samples._counts, self._samples._ends
+        _, episodes, steps, epoch = chosen
         drawn = steps.copy()
         for episode in np.unique(episodes[counts[episodes] > self._length]).tolist():
             rows, size = episodes == episode, int(counts[episode])
             drawn[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
         numbers = ends[episodes] - counts[episodes] + drawn
-        return self._samples.columns(numbers, *self._samples.locate(numbers), epoch)
+        return self._samples.columns(SampleRows(numbers, *self._samples.locate(numbers), epoch))
 
 
 def _kept_of(

@@ -184,8 +184,8 @@ def _draw(samples, goals):
     drawn = np.empty(len(samples), np.int64)
     drawn[_order_of(joined([samples.batch(np.arange(len(samples)))]))] = goals
 
-    def as_the_loader(numbers, epoch, low, high):
-        found = drawn[numbers]
+    def as_the_loader(chosen, low, high):
+        found = drawn[chosen.numbers]
         assert ((low <= found) & (found < high)).all()  # Ours may be there, too.
         return found
 

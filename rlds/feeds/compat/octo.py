@@ -32,7 +32,7 @@ from rlds.feeds.compat.chains import Chain
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.roles import ACTION
-from rlds.feeds.samples import Samples
+from rlds.feeds.samples import SampleRows, Samples
 from rlds.raw_files.restricted_pickle import loads
 from rlds.raw_files.untrusted import source_errors
 from rlds_ecosystem import import_extra
@@ -300,12 +300,11 @@ class _RephrasedSamples(_octo.OctoSamples):
     rephrase_prob: float
 
     @override
-    def _instructions(
-        self, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Iterator[np.ndarray]:
+    def _instructions(self, chosen: SampleRows) -> Iterator[np.ndarray]:
+        _, episodes, steps, epoch = chosen
         rare = uniform_of(episodes, key_of("rephrase", self.draw_seed, epoch))
         drawn = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
-        for texts in super()._instructions(episodes, steps, epoch):
+        for texts in super()._instructions(chosen):
             texts = texts.copy()
             for row in np.flatnonzero((rare < self.rephrase_prob) & (texts != b"")):
                 known = self.paraphrases.of(texts[row])

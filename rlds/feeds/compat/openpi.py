@@ -33,7 +33,7 @@ from rlds.feeds.compat.loading import open_all, part_of
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.openpi import OpenpiSamples
 from rlds.feeds.roles import Roles
-from rlds.feeds.samples import Batch, Columns, Samples
+from rlds.feeds.samples import Batch, Columns, SampleRows, Samples
 from rlds.feeds.table import Table
 from rlds.feeds.trajectories import Trajectory, map_episodes
 from rlds.raw_files.untrusted import source_errors
@@ -172,12 +172,10 @@ class _DroidSamples(OpenpiSamples):
     names: Sequence[str] = ()
 
     @override
-    def columns(
-        self, numbers: np.ndarray, episodes: np.ndarray, steps: np.ndarray, epoch: int
-    ) -> Columns:
-        columns = super().columns(numbers, episodes, steps, epoch)
-        named = zip(episodes.tolist(), steps.tolist())
-        columns["step_id"] = np.empty(len(steps), object)
+    def columns(self, chosen: SampleRows) -> Columns:
+        columns = super().columns(chosen)
+        named = zip(chosen.episodes.tolist(), chosen.steps.tolist())
+        columns["step_id"] = np.empty(len(chosen.steps), object)
         columns["step_id"][:] = [f"{self.names[e]}--{step}".encode() for e, step in named]
         return columns
 
