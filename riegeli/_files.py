@@ -4,7 +4,7 @@ import io
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, Self, cast
 
 from riegeli.base.riegeli_error import InternalError, UnimplementedError
 
@@ -14,6 +14,31 @@ Buffer = bytes | bytearray | memoryview
 # Reading goes in steps of this many bytes, so that a size that a file merely claims is never
 # allocated.
 _READ_STEP = 1 << 22
+
+
+class Closing:
+    """A context manager that closes itself on exit; an error of the block comes before its own."""
+
+    def close(self) -> None:
+        """Releases the file."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self.close()
+        except Exception:
+            if error is None:
+                raise
+
+
+def check_sizes(*sizes: int | None) -> None:
+    """Raises an OverflowError if a size or a position is negative."""
+    for size in sizes:
+        if size is not None and size < 0:
+            raise OverflowError(f"sizes and positions cannot be negative, got {size}")
 
 
 def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:

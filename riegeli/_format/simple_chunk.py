@@ -12,7 +12,7 @@ from typing import NamedTuple
 from riegeli._core import encode_varints, join, read_varint, read_varints, split_records
 from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.compression import Buffer, Compressor, decompress
-from riegeli._pure import MAX_VARINT_BYTES
+from riegeli._pure.varints import MAX_VARINT_BYTES
 from riegeli.base.riegeli_error import InvalidArgumentError
 
 

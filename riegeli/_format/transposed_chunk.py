@@ -28,7 +28,7 @@ After an implicit state its base always follows, without a transition. The end i
 state finds no more transitions.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from riegeli._core import read_varint, read_varints, run_machine
 from riegeli._format.chunk import Chunk
@@ -65,34 +65,20 @@ _U64 = (1 << 64) - 1
 _NOTHING = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The states of a chunk: lists with an item for each, and where to begin.
+class TransposedHeader(NamedTuple):
+    """What the header of a transposed chunk says.
 
     Attributes:
-      tags: What each state stands for.
-      bases: Which state follows it, or is the first of those that can follow.
-      implicit: Whether the base follows without a transition.
-      subtypes: How the value of a varint field is stored; 0 for other states.
-      buffers: The index of the buffer with the values; -1 for states without.
+      bucket_sizes: The size of each bucket, as stored.
+      buffer_sizes: The size of each buffer.
+      states: The states of the machine, as `run_machine` takes them.
       first: The state to begin with.
     """
 
-    tags: list[int]
-    bases: list[int]
-    implicit: list[bool]
-    subtypes: list[int]
-    buffers: list[int]
-    first: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransposedHeader:
-    """What the header of a transposed chunk says."""
-
     bucket_sizes: list[int]
     buffer_sizes: list[int]
-    machine: Machine
+    states: tuple[list[int], ...]
+    first: int
 
 
 def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True) -> list[bytes]:
@@ -141,12 +127,9 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
         )
     _check_limit(num_transitions, MAX_TRANSITIONS, "transitions")
     transitions = decompress(compression_type, stored_transitions, num_transitions)
-    machine = header.machine
-    states = (machine.tags, machine.bases, machine.implicit, machine.subtypes, machine.buffers)
+    states, first, size = header.states, header.first, chunk.decoded_data_size
     try:
-        return run_machine(
-            states, machine.first, buffers, transitions, num_records, chunk.decoded_data_size, scope
-        )
+        return run_machine(states, first, buffers, transitions, num_records, size, scope)
     except ValueError as e:
         raise InvalidArgumentError(f"transposed chunk is damaged: {e}") from e
 
@@ -249,15 +232,15 @@ def decode_header(data: Buffer) -> TransposedHeader:
         _check_limit(max(num_buckets, num_buffers), MAX_BUFFERS, "buffers or buckets")
         bucket_sizes = numbers.many(num_buckets, _U64, "the size of a bucket")
         buffer_sizes = numbers.many(num_buffers, _U64, "the size of a buffer")
-        machine = _decode_machine(numbers, num_buffers)
+        states, first = _decode_machine(numbers, num_buffers)
     except ValueError as e:
         raise InvalidArgumentError(f"header of a transposed chunk is damaged: {e}") from e
     if numbers.remaining():
         raise InvalidArgumentError(f"{numbers.remaining()} bytes follow the header")
-    return TransposedHeader(bucket_sizes, buffer_sizes, machine)
+    return TransposedHeader(bucket_sizes, buffer_sizes, states, first)
 
 
-def _decode_machine(numbers: _Numbers, num_buffers: int) -> Machine:
+def _decode_machine(numbers: _Numbers, num_buffers: int) -> tuple[tuple[list[int], ...], int]:
     num_states = numbers.one(_U32, "the number of states")
     if num_states == 0:
         raise InvalidArgumentError("the machine has no states")
@@ -272,16 +255,10 @@ def _decode_machine(numbers: _Numbers, num_buffers: int) -> Machine:
     subtypes = [next(given) if has_subtype(tag) else 0 for tag in tags]
     if max(subtypes) > MAX_INLINE_VARINT:
         raise InvalidArgumentError(f"subtype {max(subtypes)} of a state means nothing")
-    return Machine(
-        tags=tags,
-        bases=[base % num_states for base in bases],
-        implicit=[base >= num_states for base in bases],
-        subtypes=subtypes,
-        buffers=[
-            numbers.one(num_buffers - 1, "the buffer of a state")
-            if has_buffer(tag, subtype)
-            else -1
-            for tag, subtype in zip(tags, subtypes, strict=True)
-        ],
-        first=numbers.one(num_states - 1, "the first state"),
-    )
+    buffers = [
+        numbers.one(num_buffers - 1, "the buffer of a state") if has_buffer(tag, subtype) else -1
+        for tag, subtype in zip(tags, subtypes, strict=True)
+    ]
+    implicit: list[int] = [base >= num_states for base in bases]
+    states = tags, [base % num_states for base in bases], implicit, subtypes, buffers
+    return states, numbers.one(num_states - 1, "the first state")

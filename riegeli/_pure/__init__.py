@@ -6,15 +6,14 @@ compiled one is tested against, and what runs where no extension was built.
 
 from riegeli._pure.blocks import interleave_block_headers, take_out_block_headers
 from riegeli._pure.elements import take_apart
-from riegeli._pure.highway_hash import RIEGELI_KEY, highway_hash64
+from riegeli._pure.highway_hash import RIEGELI_KEY as RIEGELI_KEY
+from riegeli._pure.highway_hash import highway_hash64
 from riegeli._pure.machine import run_machine
 from riegeli._pure.records import join, split_records
 from riegeli._pure.transitions import count_followers, encode_transitions
-from riegeli._pure.varints import MAX_VARINT_BYTES, encode_varints, read_varint, read_varints
+from riegeli._pure.varints import encode_varints, read_varint, read_varints
 
 __all__ = [
-    "MAX_VARINT_BYTES",
-    "RIEGELI_KEY",
     "count_followers",
     "encode_transitions",
     "encode_varints",

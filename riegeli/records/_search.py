@@ -1,25 +1,14 @@
 """Binary search for a record: first over chunks, then over the records of one of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 # How a record, or the first one of a chunk that counts, compares to what is sought: less than 0,
 # 0 or more than 0; None if none counts.
 Answer = int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkOfRecords:
-    """A chunk: where it begins and ends, and how many records it has."""
-
-    begin: int
-    end: int
-    num_records: int
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(NamedTuple):
     """Where a search ended: at a record with this answer, or after all with it."""
 
     answer: Answer
@@ -32,15 +21,12 @@ class Searchable(Protocol):
 
     def chunk_between(self, low: int, high: int) -> int:
         """Where a chunk begins, about in the middle between two positions."""
-        ...
 
-    def read_chunk(self, begin: int) -> ChunkOfRecords | None:
-        """The chunk at a position; None if the file ends before its end."""
-        ...
+    def read_chunk(self, begin: int) -> tuple[int, int] | None:
+        """The end of the chunk at a position, and its number of records; None if it is cut off."""
 
     def compare(self, chunk_begin: int, record_index: int) -> Answer:
         """How a record compares to what is sought."""
-        ...
 
 
 def search(file: Searchable, size: int) -> SearchResult:
@@ -54,16 +40,17 @@ def search(file: Searchable, size: int) -> SearchResult:
         if chunk is None:
             after = SearchResult(1, begin, 0)
             return 1, size
-        for index in range(chunk.num_records):
-            answer = file.compare(chunk.begin, index)
+        end, num_records = chunk
+        for index in range(num_records):
+            answer = file.compare(begin, index)
             if answer is None:
                 continue
             if answer < 0:
-                before = chunk.begin, range(index + 1, chunk.num_records)
+                before = begin, range(index + 1, num_records)
             else:
-                after = SearchResult(answer, chunk.begin, index)
-            return answer, chunk.end
-        return None, chunk.end
+                after = SearchResult(answer, begin, index)
+            return answer, end
+        return None, end
 
     _bisect(0, size, file.chunk_between, judge_chunk)
     if before is not None and after.answer != 0:

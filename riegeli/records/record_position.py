@@ -1,6 +1,7 @@
 """Where a record is in a file."""
 
 from collections.abc import Callable
+from functools import total_ordering
 from operator import index
 from typing import Self
 
@@ -10,6 +11,7 @@ _MAX = (1 << 64) - 1
 _OLD_BINARY_SIZE = 16
 
 
+@total_ordering
 class RecordPosition:
     """The position of a record: where its chunk begins, and which record of the chunk it is.
 
@@ -77,15 +79,6 @@ class RecordPosition:
 
     def __lt__(self, other: object) -> bool:
         return self._key() < other._key() if isinstance(other, RecordPosition) else NotImplemented
-
-    def __le__(self, other: object) -> bool:
-        return self._key() <= other._key() if isinstance(other, RecordPosition) else NotImplemented
-
-    def __gt__(self, other: object) -> bool:
-        return self._key() > other._key() if isinstance(other, RecordPosition) else NotImplemented
-
-    def __ge__(self, other: object) -> bool:
-        return self._key() >= other._key() if isinstance(other, RecordPosition) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._key())

@@ -4,8 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
-from typing import BinaryIO, Self, TypeVar
+from typing import BinaryIO, TypeVar
 
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
@@ -24,7 +23,7 @@ from riegeli.base.riegeli_error import (
 )
 from riegeli.records._chunk_reader import ChunkReader, Find
 from riegeli.records._field_projection import EXISTENCE_ONLY, FieldProjection, scope_of
-from riegeli.records._search import ChunkOfRecords, search
+from riegeli.records._search import search
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
 from riegeli.records.skipped_region import SkippedRegion
@@ -47,7 +46,7 @@ def get_record_type(metadata: RecordsMetadata) -> type[Message] | None:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(metadata.record_type_name))
 
 
-class RecordReader:
+class RecordReader(_files.Closing):
     r"""Reads the records of a Riegeli/records file, in order or by position.
 
     >>> import io
@@ -101,9 +100,7 @@ class RecordReader:
         field_projection: FieldProjection | None = None,
         recovery: Callable[[SkippedRegion], object] | None = None,
     ) -> None:
-        for size in (assumed_pos, min_buffer_size, max_buffer_size, buffer_size):
-            if size is not None and size < 0:
-                raise OverflowError(f"sizes and positions cannot be negative, got {size}")
+        _files.check_sizes(assumed_pos, min_buffer_size, max_buffer_size, buffer_size)
         self._scope = scope_of(field_projection)
         self._recovery = recovery
         # The chunk that was read last. Its records are forgotten when the reader fails or is
@@ -711,21 +708,6 @@ class RecordReader:
         assert record is not None  # A search asks about records that are there.
         return record
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except Exception:
-            if exc_value is None:
-                raise
-
     def __repr__(self) -> str:
         return f"<RecordReader src={self._src!r}>"
 
@@ -749,7 +731,7 @@ class _Search:
         # What is damaged may reach from the middle to the end.
         return pos if pos < high else low
 
-    def read_chunk(self, begin: int) -> ChunkOfRecords | None:
+    def read_chunk(self, begin: int) -> tuple[int, int] | None:
         """See `Searchable`."""
         reader = self._reader
         try:
@@ -759,7 +741,7 @@ class _Search:
                 return None
         except Exception as e:
             self._skip(e)
-        return ChunkOfRecords(begin, reader._chunks.pos, reader._num_records)
+        return reader._chunks.pos, reader._num_records
 
     def compare(self, chunk_begin: int, record_index: int) -> int | None:
         """See `Searchable`."""

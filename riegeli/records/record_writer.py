@@ -4,8 +4,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 from google.protobuf.message import Message
 
@@ -64,7 +63,7 @@ def set_record_type(metadata: RecordsMetadata, message_type: type[Message]) -> N
     add_with_dependencies(message_type.DESCRIPTOR.file)
 
 
-class RecordWriter:
+class RecordWriter(_files.Closing):
     r"""Writes records, which are byte strings, to a Riegeli/records file.
 
     >>> import io
@@ -116,9 +115,7 @@ class RecordWriter:
         metadata: RecordsMetadata | None = None,
         serialized_metadata: bytes = b"",
     ) -> None:
-        for size in (assumed_pos, min_buffer_size, max_buffer_size, buffer_size):
-            if size is not None and size < 0:
-                raise OverflowError(f"sizes and positions cannot be negative, got {size}")
+        _files.check_sizes(assumed_pos, min_buffer_size, max_buffer_size, buffer_size)
         if metadata is not None and serialized_metadata:
             raise TypeError("pass either metadata or serialized_metadata, not both")
         self._options = parse_options(_as_text(options))
@@ -346,21 +343,6 @@ class RecordWriter:
         chunk = padding_chunk(self._chunks.pos, alignment)
         if chunk is not None:
             self._chunks.write(chunk)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except Exception:
-            if exc_value is None:
-                raise
 
     def __repr__(self) -> str:
         return f"<RecordWriter dest={self._dest!r}>"
