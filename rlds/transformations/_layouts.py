@@ -141,6 +141,18 @@ def batches_of_steps(episodes: tf.data.Dataset, size: int, caller: str) -> tf.da
     return episodes.map(steps_of).rebatch(size)
 
 
+def map_steps(
+    episodes: tf.data.Dataset,
+    function: Callable[[Steps], Steps],
+    num_parallel_calls: int | None = None,
+) -> tf.data.Dataset:
+    """Applies a function to the steps of each episode, whose other fields stay as they are."""
+    return episodes.map(
+        lambda episode: {**episode, rlds_types.STEPS: function(episode[rlds_types.STEPS])},
+        num_parallel_calls=num_parallel_calls,
+    )
+
+
 def map_elements(
     dataset: tf.data.Dataset, function: Callable[[Any], Any], **options: Any
 ) -> tf.data.Dataset:
@@ -199,6 +211,12 @@ def as_one_batch(steps: tf.data.Dataset) -> tf.data.Dataset:
     return batched(steps, 1024).rebatch(ALL_STEPS)
 
 
+def with_end(chunks: tf.data.Dataset, nothing: Any) -> tf.data.Dataset:
+    """The chunks, and an empty one with a mark: only after it is known which one was the last."""
+    marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
+    return marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
+
+
 def are_episodes(data: Any) -> bool:
     """Whether this is a dataset of episodes, and not an episode or steps."""
     spec = data.element_spec if is_nested(data) else None
@@ -252,6 +270,19 @@ def check_fields(spec: Any, names: Iterable[str], caller: str) -> None:
                 f"{caller}: there is no field {name!r}. The fields are {sorted(map(str, spec))}."
                 f"{hint}"
             )
+
+
+def check_new_fields(spec: Any, names: Iterable[str], caller: str) -> None:
+    """Checks that a step has none of the fields that are added to it."""
+    if taken := sorted(set(names) & spec.keys()):
+        raise ValueError(f"{caller}: the steps already have the fields {taken}.")
+
+
+def check_positive(caller: str, **numbers: int | None) -> None:
+    """Checks numbers, by the names of the arguments; None passes."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{caller}: {name} must be positive, got {number}.")
 
 
 def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -84,9 +84,6 @@ def map_sections(
     spec = steps.element_spec
     chunks = _layouts.batched(steps, _chunk_size(spec, expansion))
     nothing = _layouts.no_steps(spec)
-    # The end is marked by an empty chunk: only then it is known which step is the last.
-    marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
-    marked = marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
     is_static = _layouts.is_static(spec)
 
     @_layouts.in_graph
@@ -102,7 +99,8 @@ def map_sections(
         return (kept, stop - first_kept, offset + first_kept), results
 
     zero = tf.constant(0, tf.int64)
-    return _layouts.unbatched(marked.scan((nothing, zero, zero), advance))
+    sections = _layouts.with_end(chunks, nothing)
+    return _layouts.unbatched(sections.scan((nothing, zero, zero), advance))
 
 
 def _chunk_size(spec: Any, expansion: int) -> int:

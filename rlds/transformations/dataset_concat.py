@@ -183,17 +183,10 @@ def concat_if_terminal(
     is_terminal = tf.reshape(tf.cast(last[rlds_types.IS_TERMINAL], tf.bool), [])
     extra = make_extra_steps(last)
     if _layouts.is_nested(steps) != _layouts.is_nested(extra):
-        layout, function = (
-            ("nested", "to_nested")
-            if _layouts.is_nested(steps)
-            else (
-                "batched",
-                "to_batched",
-            )
-        )
+        layout = "nested" if _layouts.is_nested(steps) else "batched"
         raise TypeError(
             f"{caller}: the steps are {layout}, but make_extra_steps returned a "
-            f"{type(extra).__name__}. Let it return {function}(...) of that."
+            f"{type(extra).__name__}. Let it return to_{layout}(...) of that."
         )
     if _layouts.is_nested(steps):
         return concatenate(steps, extra.take(tf.where(is_terminal, tf.constant(-1, tf.int64), 0)))

@@ -174,8 +174,7 @@ def drop_idle_steps(
     [1.0, 0.0, 2.0, 3.0, 0.0]
     """
     caller = "drop_idle_steps"
-    if min_run < 1:
-        raise ValueError(f"{caller}: min_run must be positive, got {min_run}.")
+    _layouts.check_positive(caller, min_run=min_run)
     if tolerance < 0:
         raise ValueError(f"{caller}: tolerance must not be negative, got {tolerance}.")
     _episodes.check_numeric(_episodes.spec_of_step(data, caller), field, caller)
@@ -237,8 +236,7 @@ def subsample(
     3
     """
     caller = "subsample"
-    if stride < 1:
-        raise ValueError(f"{caller}: stride must be positive, got {stride}.")
+    _layouts.check_positive(caller, stride=stride)
     if limit is not None and limit < 0:
         raise ValueError(f"{caller}: limit must not be negative, got {limit}.")
     if seed is not None and limit is None:

@@ -139,9 +139,7 @@ class _Window:
     stride: int
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if value < 1:
-                raise ValueError(f"batch: {name} must be positive, got {value}.")
+        _layouts.check_positive("batch", **dataclasses.asdict(self))
 
     @property
     def span(self) -> int:
@@ -232,8 +230,7 @@ def _windows_from_chunks(
 
     # The end of the input is marked by an empty chunk: what is carried over by then starts with
     # the first window that is short.
-    marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
-    marked = marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
+    marked = _layouts.with_end(chunks, nothing)
 
     def advance_to_end(state: Any, element: Any) -> tuple[Any, Any]:
         chunk, is_end = element

@@ -71,15 +71,12 @@ def relabel_goals(
     """
     if strategy not in _STRATEGIES:
         raise ValueError(f"{_CALLER}: strategy must be one of {_STRATEGIES}, got {strategy!r}.")
-    if max_distance is not None and max_distance < 1:
-        raise ValueError(f"{_CALLER}: max_distance must be positive, got {max_distance}.")
+    _layouts.check_positive(_CALLER, max_distance=max_distance)
     if not 0.0 < gamma < 1.0:
         raise ValueError(f"{_CALLER}: gamma must lie between 0 and 1, got {gamma}.")
     spec = _episodes.spec_of_step(data, _CALLER)
     _layouts.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
-    taken = sorted({_GOAL, _GOAL_DISTANCE} & spec.keys())
-    if taken:
-        raise ValueError(f"{_CALLER}: the steps already have the fields {taken}.")
+    _layouts.check_new_fields(spec, [_GOAL, _GOAL_DISTANCE], _CALLER)
 
     def relabel(steps: Any, index: Any) -> Any:
         num_steps = _layouts.num_steps(steps)

@@ -4,7 +4,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlds import rlds_types
 from rlds.transformations import _layouts
 
 __all__ = ["to_batched", "to_nested"]
@@ -41,7 +40,7 @@ def to_batched(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None
         return _stacked(dataset)
     if not _layouts.have_nested_steps(dataset, "to_batched"):
         return dataset
-    return _map_steps_field(dataset, _stacked, num_parallel_calls)
+    return _layouts.map_steps(dataset, _stacked, num_parallel_calls)
 
 
 def _stacked(steps: tf.data.Dataset) -> Any:
@@ -83,13 +82,4 @@ def to_nested(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None)
         return tf.data.Dataset.from_tensor_slices(_layouts.as_batch(dataset, "to_nested"))
     if not _layouts.are_episodes(dataset) or _layouts.have_nested_steps(dataset, "to_nested"):
         return dataset
-    return _map_steps_field(dataset, to_nested, num_parallel_calls)
-
-
-def _map_steps_field(
-    episodes: tf.data.Dataset, convert: Any, num_parallel_calls: int | None
-) -> tf.data.Dataset:
-    return episodes.map(
-        lambda episode: {**episode, rlds_types.STEPS: convert(episode[rlds_types.STEPS])},
-        num_parallel_calls=num_parallel_calls,
-    )
+    return _layouts.map_steps(dataset, to_nested, num_parallel_calls)

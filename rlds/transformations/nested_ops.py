@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlds import rlds_types
 from rlds.transformations import _layouts, flexible_batch, shape_ops
 from rlds.transformations._step_function import StepFunction, step_function
 
@@ -59,7 +58,9 @@ def map_steps(
     """
     size = flexible_batch.get_batch_size(steps_dataset, optimization_batch_size)
     if not _layouts.is_nested(steps_dataset):
-        return _map_batch(steps_dataset, transform_step, size > 1, "map_steps")
+        batch = _layouts.as_batch(steps_dataset, "map_steps")
+        spec = _layouts.spec_of_steps(batch)
+        return step_function(transform_step, spec, vectorize=size > 1).over(batch)
     if size > 1 and _layouts.is_static(steps_dataset.element_spec):
         function = step_function(transform_step, steps_dataset.element_spec)
         if function.is_vectorized:
@@ -72,14 +73,6 @@ def map_steps(
                 _layouts.unbatched(batches), steps_dataset.cardinality()
             )
     return steps_dataset.map(transform_step, num_parallel_calls=num_parallel_calls)
-
-
-def _map_batch(
-    steps: _layouts.Steps, function: Callable[..., Any], vectorize: bool, caller: str
-) -> Any:
-    batch = _layouts.as_batch(steps, caller)
-    spec = _layouts.spec_of_steps(batch)
-    return step_function(function, spec, vectorize=vectorize).over(batch)
 
 
 def map_nested_steps(
@@ -112,24 +105,9 @@ def map_nested_steps(
     """
     _layouts.have_nested_steps(episodes_dataset, "map_nested_steps")
     size = flexible_batch.get_batch_size(episodes_dataset, optimization_batch_size)
-    return episodes_dataset.map(
-        lambda episode: _map_episode(episode, transform_step, True, size),
-        num_parallel_calls=num_parallel_calls,
+    return _layouts.map_steps(
+        episodes_dataset, lambda steps: map_steps(steps, transform_step, size), num_parallel_calls
     )
-
-
-def _map_episode(
-    episode: rlds_types.Episode,
-    transform_step: Callable[..., Any],
-    in_place: bool,
-    optimization_batch_size: int = 1,
-) -> rlds_types.Episode:
-    """Maps the steps of one episode, whose dict is changed in place or copied."""
-    steps = map_steps(episode[rlds_types.STEPS], transform_step, optimization_batch_size)
-    if not in_place:
-        return {**episode, rlds_types.STEPS: steps}
-    episode[rlds_types.STEPS] = steps
-    return episode
 
 
 def apply_nested_steps(
@@ -167,10 +145,7 @@ def apply_nested_steps(
         # `apply` checks that it is a dataset again.
         return steps.apply(transform_step_dataset) if are_nested else transform_step_dataset(steps)
 
-    return episodes_dataset.map(
-        lambda episode: {**episode, rlds_types.STEPS: transform(episode[rlds_types.STEPS])},
-        num_parallel_calls=num_parallel_calls,
-    )
+    return _layouts.map_steps(episodes_dataset, transform, num_parallel_calls)
 
 
 def sum_dataset(

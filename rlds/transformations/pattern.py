@@ -84,8 +84,7 @@ def pattern_map(
             f"pattern_map: the field {rlds_types.IS_LAST!r} must be one bool per step, but it is "
             f"{spec[rlds_types.IS_LAST]}."
         )
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"pattern_map: batch_size must be positive, got {batch_size}.")
+    _layouts.check_positive("pattern_map", batch_size=batch_size)
     patterns = Patterns(configs, spec, respect_episode_boundaries)
     chunks = patterns.chunks_of_episodes(
         episodes_dataset, rlds_types.IS_LAST, end_at_episode_boundary

@@ -94,8 +94,7 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
             "PatternDataset: is_end_of_episode must return one bool for a step, not "
             f"{function.output_spec}."
         )
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"PatternDataset: chunk_size must be positive, not {chunk_size}.")
+    _layouts.check_positive("PatternDataset", chunk_size=chunk_size)
     patterns = Patterns(configs, spec, respect_episode_boundaries, chunk_size)
     if not are_nested:
         return patterns.outputs_of_batch(steps, function.over(steps))
@@ -243,15 +242,13 @@ class Patterns:
         Only the end of the input shows which chunk is the last: each is held back until then.
         """
         nothing = (tuple(column.zeros(0) for column in self._columns), tf.zeros([0], tf.bool))
-        marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
-        marked = marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
 
         def hold_back(held: Chunk, element: tuple[Chunk, tf.Tensor]) -> tuple[Chunk, Chunk]:
             chunk, is_mark = element
             columns, ends = held
             return chunk, (columns, tf.where(is_mark, _end_last(ends), ends))
 
-        return _scan(marked, nothing, hold_back)
+        return _scan(_layouts.with_end(chunks, nothing), nothing, hold_back)
 
     # What is made.
 

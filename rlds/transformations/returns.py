@@ -103,8 +103,7 @@ def returns_to_go(
     """
     caller = "returns_to_go"
     spec = _check(data, gamma, stored_discounts, caller)
-    if field in spec:
-        raise ValueError(f"{caller}: the steps already have a field {field!r}.")
+    _layouts.check_new_fields(spec, [field], caller)
 
     def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
         columns = _columns(steps, stored_discounts, caller)

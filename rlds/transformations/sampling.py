@@ -64,8 +64,7 @@ def shuffle_steps(
     for name, value in (("episode_buffer", episode_buffer), ("step_buffer", step_buffer)):
         if value < 0:
             raise ValueError(f"{caller}: {name} must not be negative, got {value}.")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"{caller}: batch_size must be positive, got {batch_size}.")
+    _layouts.check_positive(caller, batch_size=batch_size)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     if episode_buffer > 1:
@@ -127,8 +126,7 @@ def shard_episodes(
     [[0, 3], [1, 4], [2, 5]]
     """
     caller = "shard_episodes"
-    if num_shards < 1:
-        raise ValueError(f"{caller}: num_shards must be positive, got {num_shards}.")
+    _layouts.check_positive(caller, num_shards=num_shards)
     if not 0 <= index < num_shards:
         raise ValueError(f"{caller}: index must be from 0 to {num_shards - 1}, got {index}.")
     if not drop_remainder:

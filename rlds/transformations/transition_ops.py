@@ -76,8 +76,7 @@ def transitions(
     discount [0.25, 0.0, 0.0]
     next_observation [2, 3, 3]
     """
-    if n < 1:
-        raise ValueError(f"{_CALLER}: n must be positive, got {n}.")
+    _layouts.check_positive(_CALLER, n=n)
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"{_CALLER}: gamma must be between 0 and 1, got {gamma}.")
     spec = _episodes.spec_of_step(data, _CALLER)
@@ -113,9 +112,8 @@ def _check(spec: Any) -> None:
             f"{rlds_types.DISCOUNT!r}, only {sorted(spec)}; without one, terminated and "
             "truncated episodes look alike."
         )
-    taken = sorted({_NEXT_OBSERVATION, _NEXT_IS_LAST, _NEXT_IS_TERMINAL} & spec.keys())
-    if taken:
-        raise ValueError(f"{_CALLER}: the steps already have the fields {taken}.")
+    added = [_NEXT_OBSERVATION, _NEXT_IS_LAST, _NEXT_IS_TERMINAL]
+    _layouts.check_new_fields(spec, added, _CALLER)
     for name in {rlds_types.REWARD, rlds_types.DISCOUNT} & spec.keys():
         _episodes.check_numeric(spec, name, _CALLER)
 

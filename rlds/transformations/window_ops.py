@@ -65,9 +65,7 @@ def windows(
     action [[5, 6], [6, 7], [7, 7], [7, 7]]
     action_pad_mask [[True, True], [True, True], [True, False], [False, False]]
     """
-    for name, length in (("history", history), ("horizon", horizon)):
-        if length < 1:
-            raise ValueError(f"{_CALLER}: {name} must be positive, got {length}.")
+    _layouts.check_positive(_CALLER, history=history, horizon=horizon)
     if padding not in _PADDINGS:
         raise ValueError(f"{_CALLER}: padding must be one of {_PADDINGS}, got {padding!r}.")
     twice = sorted(set(history_fields) & set(horizon_fields))
@@ -75,9 +73,7 @@ def windows(
         raise ValueError(f"{_CALLER}: {twice} are history and horizon fields at once.")
     spec = _episodes.spec_of_step(data, _CALLER)
     _layouts.check_fields(spec, [*history_fields, *horizon_fields], _CALLER)
-    taken = sorted({_TIMESTEP_PAD_MASK, _ACTION_PAD_MASK} & spec.keys())
-    if taken:
-        raise ValueError(f"{_CALLER}: the steps already have the fields {taken}.")
+    _layouts.check_new_fields(spec, [_TIMESTEP_PAD_MASK, _ACTION_PAD_MASK], _CALLER)
 
     def of_section(section: _sections.Section, is_final_known: Any) -> Any:
         steps = section.steps

@@ -104,7 +104,7 @@ def test_bad_input_is_an_error_at_once() -> None:
     columns = episode_columns(3)
     with pytest.raises(ValueError, match="returns_to_go: gamma must be between 0 and 1, got 2"):
         returns_to_go(columns, gamma=2)
-    with pytest.raises(ValueError, match="already have a field 'action'"):
+    with pytest.raises(ValueError, match=r"already have the fields \['action'\]"):
         returns_to_go(columns, field="action")
     with pytest.raises(KeyError, match="episode_return: there is no field 'reward'"):
         episode_return({"action": [1, 2]})
