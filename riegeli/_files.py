@@ -16,7 +16,7 @@ Buffer = bytes | bytearray | memoryview
 _READ_STEP = 1 << 22
 
 
-class Closing:
+class ClosedOnExit:
     """A context manager that closes itself on exit; an error of the block comes before its own."""
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ def get_record_type(metadata: RecordsMetadata) -> type[Message] | None:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(metadata.record_type_name))
 
 
-class RecordReader(_files.Closing):
+class RecordReader(_files.ClosedOnExit):
     r"""Reads the records of a Riegeli/records file, in order or by position.
 
     >>> import io

@@ -63,7 +63,7 @@ def set_record_type(metadata: RecordsMetadata, message_type: type[Message]) -> N
     add_with_dependencies(message_type.DESCRIPTOR.file)
 
 
-class RecordWriter(_files.Closing):
+class RecordWriter(_files.ClosedOnExit):
     r"""Writes records, which are byte strings, to a Riegeli/records file.
 
     >>> import io
