@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from rlds.alignment import derived_columns
 from rlds.formats.hdf5_videos import read_video, video_fields
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup, field_of_values
+from rlds.raw_files.input_files import present
 from rlds.raw_files.untrusted import SourceChangedError, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
@@ -42,6 +43,7 @@ __all__ = [
     "INSTRUCTION",
     "OTHER_ATTRIBUTES",
     "Channels",
+    "Hdf5Episode",
     "Hdf5EpisodesSource",
     "Hdf5Table",
 ]
@@ -137,10 +139,24 @@ class StepArray(NamedTuple):
     has_final: bool = False
 
 
+class Hdf5Episode(NamedTuple):
+    """An episode before it is read.
+
+    Attributes:
+      key: Its key.
+      file: Its HDF5 file.
+      place: The place of its rows: the `file` of its `Origin`.
+    """
+
+    key: str
+    file: epath.Path
+    place: str
+
+
 class Hdf5EpisodesSource(Source):
     """Episodes in groups of HDF5 files: the first that can be read decides what all of them have.
 
-    Derived classes call `_look_at_first` when they are made.
+    Derived classes call `_set_episodes` when they are made.
 
     Attributes:
       table: What the groups hold.
@@ -154,24 +170,20 @@ class Hdf5EpisodesSource(Source):
     has_instruction = False
     keeps_attributes = False
 
-    @abc.abstractmethod
-    def _file(self, split: str, index: int) -> Hdf5File:
+    def _file(self, episode: Hdf5Episode) -> Hdf5File:
         """Returns the file of an episode."""
+        return Hdf5File(episode.file)
 
-    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
+    def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
         """Returns the group of an episode in the open file: the file itself, by default."""
-        del split, index
+        del episode
         return EpisodeGroup(hdf5, file)
 
     @contextlib.contextmanager
-    def _opened(self, split: str, index: int) -> Iterator[EpisodeGroup]:
-        hdf5 = self._file(split, index)
-        with hdf5.read(episode=self.key(split, index)) as file:
-            yield self._group(hdf5, file, split, index)
-
-    @abc.abstractmethod
-    def _place(self, split: str, index: int) -> str:
-        """Returns where an episode is: the `file` of its `Origin`."""
+    def _opened(self, episode: Hdf5Episode) -> Iterator[EpisodeGroup]:
+        hdf5 = self._file(episode)
+        with hdf5.read(episode=episode.key) as file:
+            yield self._group(hdf5, file, episode)
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
         """Returns how many transitions there are.
@@ -192,12 +204,12 @@ class Hdf5EpisodesSource(Source):
             return bool(rows)
         return rows == number or (bool(self.table.with_final) and rows == number + 1)
 
-    def _is_complete(self, split: str, index: int, num_transitions: int) -> bool:
+    def _is_complete(self, episode: Hdf5Episode, num_transitions: int) -> bool:
         """Whether all of an episode is there."""
-        del split, index, num_transitions
+        del episode, num_transitions
         return True
 
-    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
+    def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
         """Returns the instruction of an episode, if it `has_instruction`."""
         raise NotImplementedError
 
@@ -205,32 +217,36 @@ class Hdf5EpisodesSource(Source):
         """Returns the fields of an episode that are not in its group."""
         return {}
 
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        """Returns their values, at least those that are wanted."""
-        del split, index, wanted
+    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+        """Returns their values."""
+        del episode
         return {}
 
-    def _videos(self, split: str, index: int) -> Mapping[str, epath.Path]:
+    def _videos(self, episode: Hdf5Episode) -> Mapping[str, epath.Path]:
         """Returns the files of videos, by the paths of the fields of a step that they show."""
-        del split, index
+        del episode
         return {}
 
     # --- What there is.
 
-    def _look_at_first(self, episodes: Iterator[tuple[str, int]]) -> None:
+    def _set_episodes(self, episodes: Mapping[str, Sequence[Hdf5Episode]]) -> None:
         """Finds out what the first episode has that can be read.
+
+        Args:
+          episodes: The episodes of each split.
 
         Raises:
           SourceError: None can be read.
         """
+        self._episodes, self.splits = episodes, list(episodes)
         damage: SourceError | None = None
-        for split, index in episodes:
+        for episode in itertools.chain(*episodes.values()):
             try:
                 with (
-                    source_errors(lambda: files_of(self), episode=self.key(split, index)),
-                    self._opened(split, index) as group,
+                    source_errors(lambda: files_of(self), episode=episode.key),
+                    self._opened(episode) as group,
                 ):
-                    self._describe(group, split, index)
+                    self._describe(group, episode)
                 return
             except SourceChangedError:
                 raise
@@ -239,11 +255,11 @@ class Hdf5EpisodesSource(Source):
         assert damage is not None
         raise damage
 
-    def _describe(self, group: EpisodeGroup, split: str, index: int) -> None:
+    def _describe(self, group: EpisodeGroup, episode: Hdf5Episode) -> None:
         number = self._num_transitions(group)
         if not number:
             raise group.error("no rows", next(iter(group.arrays)))
-        self._cameras = list(self._videos(split, index))
+        self._cameras = list(self._videos(episode))
         self._columns: dict[str, StepArray] = {}
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
@@ -303,6 +319,18 @@ class Hdf5EpisodesSource(Source):
     def can(self) -> Can:
         return Can(reads_rows=True)
 
+    @override
+    def inputs(self) -> Sequence[epath.Path]:
+        return present(episode.file for episode in itertools.chain(*self._episodes.values()))
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return len(self._episodes[split])
+
+    @override
+    def key(self, split: str, index: int) -> str:
+        return self._episodes[split][index].key
+
     # --- One episode.
 
     @override
@@ -313,7 +341,8 @@ class Hdf5EpisodesSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        with self._opened(split, index) as group:
+        episode = self._episodes[split][index]
+        with self._opened(episode) as group:
             number, num_steps = self._num_rows(group)
             if not num_steps:
                 raise SourceError("no rows", file=group.file)
@@ -321,20 +350,20 @@ class Hdf5EpisodesSource(Source):
             others = derived_columns(num_steps, number, terminal=is_terminal)
             paths = self.fields.step_paths(fields)
             if INSTRUCTION in paths and self.has_instruction:
-                text = self._instruction(split, index, group)
+                text = self._instruction(episode, group)
                 others[INSTRUCTION] = np.full(num_steps, text, object)
             begin, end, _ = rows.indices(num_steps)
             steps = {name: others[name][begin:end] for name in paths if name in others}
             steps |= self._read_columns(group, paths, slice(begin, end), number)
             return SourceEpisode(
-                key=self.key(split, index),
+                key=episode.key,
                 steps=nest(steps),
-                origin=Origin(self._place(split, index), 0, num_steps),
+                origin=Origin(episode.place, 0, num_steps),
                 truncated=not is_terminal,
                 final_observation_known=num_steps > number,
-                complete=self._is_complete(split, index, number),
+                complete=self._is_complete(episode, number),
                 metadata=self._metadata(
-                    group, split, index, num_steps, self.fields.episode_paths(fields)
+                    group, episode, num_steps, self.fields.episode_paths(fields)
                 ),
             )
 
@@ -353,12 +382,7 @@ class Hdf5EpisodesSource(Source):
         return columns
 
     def _metadata(
-        self,
-        group: EpisodeGroup,
-        split: str,
-        index: int,
-        num_steps: int,
-        wanted: Collection[str],
+        self, group: EpisodeGroup, episode: Hdf5Episode, num_steps: int, wanted: Collection[str]
     ) -> dict[str, Any]:
         if not wanted:
             return {}
@@ -369,18 +393,13 @@ class Hdf5EpisodesSource(Source):
         if self.keeps_attributes and OTHER_ATTRIBUTES in wanted:
             others = group.other_attributes(self._attributes)
             values[OTHER_ATTRIBUTES] = json.dumps(others) if others else ""
-        values |= self._others(split, index, wanted)
-        return nest({**values, **self._read_videos(group, split, index, num_steps, wanted)})
+        values |= self._others(episode)
+        return nest({**values, **self._read_videos(group, episode, num_steps, wanted)})
 
     def _read_videos(
-        self,
-        group: EpisodeGroup,
-        split: str,
-        index: int,
-        num_steps: int,
-        wanted: Collection[str],
+        self, group: EpisodeGroup, episode: Hdf5Episode, num_steps: int, wanted: Collection[str]
     ) -> dict[str, Any]:
-        files = self._videos(split, index)
+        files = self._videos(episode)
         for camera, file in files.items():
             if camera not in self._cameras:
                 raise SourceError("the first episode has no such video", file=file, field=camera)

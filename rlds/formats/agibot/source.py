@@ -18,7 +18,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_source import Channels, Hdf5EpisodesSource, Hdf5Table
+from rlds.formats.hdf5_source import Channels, Hdf5Episode, Hdf5EpisodesSource, Hdf5Table
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import ComputedArray, EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
@@ -110,37 +110,32 @@ class AgiBotSource(Hdf5EpisodesSource):
         self._video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
         self._root = stores.as_path(path)
         found = {
-            (task, episode)
+            f"{task}/{episode}"
             for top in (_OBSERVATIONS, _PROPRIO)
             for task in self._tasks or _numbers(self._root / top)
             for episode in _numbers(self._root / top / task)
         }
-        self._episodes = sorted(found, key=lambda names: natural_order("/".join(names)))
-        if not self._episodes:
+        if not found:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_PROPRIO}/<task>/<episode>.")
         self._infos: dict[str, dict[str, Any]] = {}
-        self._look_at_first(("train", index) for index in range(len(self._episodes)))
+        places = [(key, f"{_PROPRIO}/{key}/{_FILE}") for key in sorted(found, key=natural_order)]
+        episodes = [Hdf5Episode(key, self._root / place, place) for key, place in places]
+        self._set_episodes({"train": episodes})
 
-    def _file(self, split: str, index: int) -> Hdf5File:
-        return Hdf5File(self._folder(_PROPRIO, index) / _FILE)
-
-    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
-        images = _images(self._folder(_OBSERVATIONS, index) / _DEPTH)
+    def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
+        images = _images(self._root / _OBSERVATIONS / episode.key / _DEPTH)
         return _Proprio(hdf5, file, images, fills=self._fill == "state")
 
-    def _videos(self, split: str, index: int) -> Mapping[str, epath.Path]:
+    def _videos(self, episode: Hdf5Episode) -> Mapping[str, epath.Path]:
         cameras: dict[str, epath.Path] = {}
         for folder, kind in _VIDEOS.items():
-            place = self._folder(_OBSERVATIONS, index) / folder
+            place = self._root / _OBSERVATIONS / episode.key / folder
             for name in _names(place, ".mp4"):
                 stem = name.removesuffix(".mp4")
                 camera = f"{rlds.OBSERVATION}/{kind}/{stem.removesuffix('_color')}"
                 camera = f"{rlds.OBSERVATION}/{kind}/{stem}" if camera in cameras else camera
                 cameras[camera] = place / name
         return cameras
-
-    def _place(self, split: str, index: int) -> str:
-        return f"{_PROPRIO}/{self.key(split, index)}/{_FILE}"
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
         assert isinstance(group, _Proprio)
@@ -149,13 +144,12 @@ class AgiBotSource(Hdf5EpisodesSource):
     def _is_of_steps(self, path: str, group: EpisodeGroup, number: int) -> bool:
         return not path.endswith("/index") and super()._is_of_steps(path, group, number)
 
-    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
-        return str(self._info(index).get("task_name") or "")
+    def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
+        return str(self._info(episode).get("task_name") or "")
 
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        info = self._info(index)
-        task, _ = self._episodes[index]
-        with source_errors(self._info_file(task), episode=self.key(split, index)):
+    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+        info = self._info(episode)
+        with source_errors(self._info_file(episode), episode=episode.key):
             label = info.get("label_info") or info.get("lable_info") or {}
             actions = label.get("action_config") or []
             columns = {
@@ -178,23 +172,20 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     # --- Files.
 
-    def _folder(self, top: str, index: int) -> epath.Path:
-        return self._root.joinpath(top, *self._episodes[index])
+    def _info_file(self, episode: Hdf5Episode) -> epath.Path:
+        return self._root / _INFO / f"task_{episode.key.partition('/')[0]}.json"
 
-    def _info_file(self, task: str) -> epath.Path:
-        return self._root / _INFO / f"task_{task}.json"
-
-    def _info(self, index: int) -> dict[str, Any]:
+    def _info(self, episode: Hdf5Episode) -> dict[str, Any]:
         """Returns what the file of a task says of an episode."""
-        task, episode = self._episodes[index]
-        file = self._info_file(task)
+        task, _, number = episode.key.partition("/")
+        file = self._info_file(episode)
         check_link(file.parent)
         if task not in self._infos and is_there(file):
             check_is_file(file)
-            with source_errors(file, episode=f"{task}/{episode}"):
+            with source_errors(file, episode=episode.key):
                 infos = json.loads(file.read_bytes())
                 self._infos[task] = {str(info["episode_id"]): dict(info) for info in infos}
-        found: dict[str, Any] = self._infos.get(task, {}).get(episode, {})
+        found: dict[str, Any] = self._infos.get(task, {}).get(number, {})
         return found
 
     # --- See `Source`.
@@ -206,12 +197,11 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes have no instruction and no annotations."""
-        for index, (task, _) in enumerate(self._episodes):
+        for episode in self._episodes[split]:
             with contextlib.suppress(SourceError):  # The episode says so when it is read.
-                if not self._info(index):
+                if not self._info(episode):
                     what = "the file has no entry for this episode"
-                    file = self._info_file(task)
-                    yield SourceError(what, file=file, episode=self.key(split, index))
+                    yield SourceError(what, file=self._info_file(episode), episode=episode.key)
 
     @functools.cached_property
     @override
@@ -227,22 +217,14 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
-        files = [self._info_file(task) for task in dict(self._episodes)]
-        for index in range(len(self._episodes)):
-            folder = self._folder(_OBSERVATIONS, index)
-            files.append(self._folder(_PROPRIO, index) / _FILE)
+        episodes = self._episodes["train"]
+        files = [*dict.fromkeys(map(self._info_file, episodes))]
+        for episode in episodes:
+            folder = self._root / _OBSERVATIONS / episode.key
+            files.append(episode.file)
             for name, ending in (*((name, ".mp4") for name in _VIDEOS), (_DEPTH, ".png")):
                 files += [folder / name / file for file in _names(folder / name, ending)]
         return present(files)
-
-    @override
-    def num_episodes(self, split: str) -> int:
-        return len(self._episodes)
-
-    @override
-    def key(self, split: str, index: int) -> str:
-        """Returns the numbers of the task and of the episode, such as "327/648642"."""
-        return "/".join(self._episodes[index])
 
 
 class _Proprio(EpisodeGroup):

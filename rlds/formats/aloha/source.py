@@ -22,7 +22,6 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from etils import epath
 from typing_extensions import override
 
 from rlds.formats.hdf5_sidecar import sidecar_digest
@@ -30,12 +29,12 @@ from rlds.formats.hdf5_source import (
     ATTRIBUTE_NAMES,
     INSTRUCTION,
     Channels,
+    Hdf5Episode,
     Hdf5EpisodesSource,
     Hdf5Table,
 )
-from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
-from rlds.raw_files.input_files import files_at, present
+from rlds.raw_files.input_files import files_at
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.files import stores
@@ -113,30 +112,19 @@ class AlohaSource(Hdf5EpisodesSource):
         instruction: str | None = None,
         joint_names: Sequence[str] | None = None,
     ) -> None:
-        self._files = _find_files(path)
-        if not self._files:
+        files = files_at(path, _FILE.fullmatch)
+        if not files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files episode_0.hdf5, ...")
         self.colour, self._text, self.has_instruction = colour, instruction, instruction is not None
         self._joint_names = None if joint_names is None else list(joint_names)
         if joint_names is not None:
             self.table = _with_joints(tuple(joint_names))
         self._directory = stores.as_path(path)
-        self._look_at_first(("train", index) for index in range(len(self._files)))
+        self._set_episodes({"train": [Hdf5Episode(it.stem, it, it.name) for it in files]})
 
-    def _file(self, split: str, index: int) -> Hdf5File:
-        return Hdf5File(self._files[index])
-
-    def _place(self, split: str, index: int) -> str:
-        del split
-        return str(self._files[index].name)
-
-    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
-        del split, index, group
+    def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
+        del episode, group
         return self._text or ""
-
-    @override
-    def key(self, split: str, index: int) -> str:
-        return str(self._files[index].stem)
 
     @property
     @override
@@ -148,7 +136,7 @@ class AlohaSource(Hdf5EpisodesSource):
             return None
         said = None
         with contextlib.suppress(SourceError):  # Reading the episode says what is wrong.
-            said = sidecar_digest(Hdf5File(self._files[0]))
+            said = sidecar_digest(self._file(self._episodes["train"][0]))
         return StoredSidecar.in_folder(self._directory, _OLDER_SIDECAR, said)
 
     @functools.cached_property
@@ -172,14 +160,6 @@ class AlohaSource(Hdf5EpisodesSource):
             aliases=self.table.aliases,
         )
 
-    @override
-    def inputs(self) -> Sequence[epath.Path]:
-        return present(self._files)
-
-    @override
-    def num_episodes(self, split: str) -> int:
-        return len(self._files)
-
 
 def _with_joints(names: tuple[str, ...]) -> Hdf5Table:
     """Returns the table with other names of joints."""
@@ -188,8 +168,3 @@ def _with_joints(names: tuple[str, ...]) -> Hdf5Table:
         for end, channels in TABLE.channels.items()
     }
     return dataclasses.replace(TABLE, channels=channels)
-
-
-def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
-    """Returns the files of the episodes, by number."""
-    return files_at(path, _FILE.fullmatch)

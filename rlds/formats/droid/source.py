@@ -14,14 +14,14 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from etils import epath
 from typing_extensions import override
 
-from rlds.formats.hdf5_source import Channels, Hdf5EpisodesSource, Hdf5Table
+from rlds.formats.hdf5_source import Channels, Hdf5Episode, Hdf5EpisodesSource, Hdf5Table
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
@@ -94,29 +94,27 @@ class DroidSource(Hdf5EpisodesSource):
         video: Literal["packets", "frames"] = "packets",
     ) -> None:
         self._video = video
-        self._root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
-        found = _walk(self._root, _LEVELS)
-        self._folders = sorted(found, key=lambda place: natural_order(os.fspath(place)))
-        if not self._folders:
+        root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
+        folders = sorted(_walk(root, _LEVELS), key=lambda place: natural_order(os.fspath(place)))
+        if not folders:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY} below it.")
-        names = [_uuid_of(folder) for folder in self._folders]
-        self._keys = [
-            name if name and names.count(name) == 1 else self._relative(folder)
-            for name, folder in zip(names, self._folders, strict=True)
-        ]
-        self._look_at_first(("train", index) for index in range(len(self._folders)))
+        uuids = [_uuid_of(folder) for folder in folders]
+        episodes = []
+        for uuid, folder in zip(uuids, folders, strict=True):
+            name = os.fspath(folder).removeprefix(os.fspath(root)).strip("/") or str(folder.name)
+            key = uuid if uuid and uuids.count(uuid) == 1 else name
+            file = folder / _TRAJECTORY
+            episodes.append(Hdf5Episode(key, file, f"{name}/{_TRAJECTORY}"))
+        self._set_episodes({"train": episodes})
 
-    def _file(self, split: str, index: int) -> Hdf5File:
-        return Hdf5File(self._folders[index] / _TRAJECTORY)
+    def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
+        return _Trajectory(hdf5, file, _roles(_metadata_of(episode)))
 
-    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
-        return _Trajectory(hdf5, file, self._roles(self._metadata_of(index)))
-
-    def _videos(self, split: str, index: int) -> Mapping[str, epath.Path]:
-        videos = self._folders[index].joinpath(*_VIDEOS)
+    def _videos(self, episode: Hdf5Episode) -> Mapping[str, epath.Path]:
+        videos = episode.file.parent.joinpath(*_VIDEOS)
         check_link(videos.parent)
         check_link(videos)
-        serials = {role: serial for serial, role in self._roles(self._metadata_of(index)).items()}
+        serials = {role: serial for serial, role in _roles(_metadata_of(episode)).items()}
         found = {
             f"{_IMAGES}/{role}{kind}": videos / f"{serials.get(role, role)}{ending}.mp4"
             for role in _ROLES
@@ -125,16 +123,12 @@ class DroidSource(Hdf5EpisodesSource):
         }
         return {camera: file for camera, file in found.items() if is_there(file)}
 
-    def _place(self, split: str, index: int) -> str:
-        return f"{self._relative(self._folders[index])}/{_TRAJECTORY}"
-
-    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
-        task = self._metadata_of(index).get("current_task")
+    def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
+        task = _metadata_of(episode).get("current_task")
         return task if isinstance(task, str) else ""
 
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        metadata = self._metadata_of(index)
-        parts = set(self._folders[index].parts)
+    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+        metadata, parts = _metadata_of(episode), episode.file.parent.parts
         is_success = metadata.get("success", False) and "failure" not in parts
         return {
             "success": "success" in parts or bool(is_success),
@@ -143,36 +137,6 @@ class DroidSource(Hdf5EpisodesSource):
 
     def _other_fields(self) -> Mapping[str, Field]:
         return {"success": Field(np.bool_), "metadata": Field(str, doc="In JSON.")}
-
-    # --- Files.
-
-    def _relative(self, folder: epath.Path) -> str:
-        name = os.fspath(folder).removeprefix(os.fspath(self._root)).strip("/")
-        return name or str(folder.name)
-
-    def _metadata_of(self, index: int) -> dict[str, Any]:
-        folder = self._folders[index]
-        uuid = _uuid_of(folder)
-        if not uuid:
-            raise SourceError(
-                f"the file {_METADATA}<uuid>.json is missing",
-                file=folder,
-                episode=self._keys[index],
-            )
-        file = folder / f"{_METADATA}{uuid}.json"
-        check_is_file(file)
-        with source_errors(file, episode=self._keys[index]):
-            found = json.loads(file.read_bytes())
-            if not isinstance(found, dict):
-                raise SourceError("expected a JSON object", file=file)
-            return found
-
-    def _roles(self, metadata: Mapping[str, Any]) -> dict[str, str]:
-        """Which camera has which place, by serial numbers."""
-        found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
-        return {serial: role for serial, role in found.items() if serial}
-
-    # --- See `Source`.
 
     @property
     @override
@@ -195,24 +159,15 @@ class DroidSource(Hdf5EpisodesSource):
     @override
     def inputs(self) -> Sequence[epath.Path]:
         files = []
-        for folder in self._folders:
-            uuid = _uuid_of(folder)
-            found = [folder / _TRAJECTORY, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
+        for _, file, _ in self._episodes["train"]:
+            folder, uuid = file.parent, _uuid_of(file.parent)
+            found = [file, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
             videos = folder.joinpath(*_VIDEOS)
             if videos.is_dir():
                 names = [entry.name for entry in stores.list_directory(videos)]
                 found += [videos / name for name in names if name.endswith(".mp4")]
             files += present(found)
         return files
-
-    @override
-    def num_episodes(self, split: str) -> int:
-        return len(self._folders)
-
-    @override
-    def key(self, split: str, index: int) -> str:
-        """Returns the uuid of an episode, or its folder."""
-        return self._keys[index]
 
 
 class _Trajectory(EpisodeGroup):
@@ -241,6 +196,26 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_json(item) for item in value]
     return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _metadata_of(episode: Hdf5Episode) -> dict[str, Any]:
+    folder = episode.file.parent
+    if not (uuid := _uuid_of(folder)):
+        what = f"the file {_METADATA}<uuid>.json is missing"
+        raise SourceError(what, file=folder, episode=episode.key)
+    file = folder / f"{_METADATA}{uuid}.json"
+    check_is_file(file)
+    with source_errors(file, episode=episode.key):
+        found = json.loads(file.read_bytes())
+        if not isinstance(found, dict):
+            raise SourceError("expected a JSON object", file=file)
+        return found
+
+
+def _roles(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Which camera has which place, by serial numbers."""
+    found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
+    return {serial: role for serial, role in found.items() if serial}
 
 
 def _uuid_of(folder: epath.Path) -> str:

@@ -19,14 +19,14 @@ import functools
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 from typing_extensions import override
 
-from rlds.formats.hdf5_source import ATTRIBUTE_NAMES, Hdf5EpisodesSource, Hdf5Table
+from rlds.formats.hdf5_source import ATTRIBUTE_NAMES, Hdf5Episode, Hdf5EpisodesSource, Hdf5Table
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.hdf5_values import read_attributes
@@ -119,11 +119,12 @@ class ManiSkillSource(Hdf5EpisodesSource):
         self._unknown = [name for name in names if not _GROUP.fullmatch(name)]
         found = [match for name in names if (match := _GROUP.fullmatch(name))]
         self._names = {int(match[1]): match[0] for match in found}
-        self._numbers = sorted(self._names)
-        if not self._numbers:
+        if not self._names:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._path)
         self._said = self._json.pop(SAID, None)
-        self._look_at_first(("train", index) for index in range(len(self._numbers)))
+        names = [self._names[number] for number in sorted(self._names)]
+        file = self._path
+        self._set_episodes({"train": [Hdf5Episode(n, file, f"{file.name}/{n}") for n in names]})
 
     @property
     def _json_file(self) -> Any:
@@ -143,29 +144,27 @@ class ManiSkillSource(Hdf5EpisodesSource):
                     self._entries.setdefault(number, entry)
         self._json = content
 
-    def _file(self, split: str, index: int) -> Hdf5File:
+    def _file(self, episode: Hdf5Episode) -> Hdf5File:
         return self._hdf5
 
-    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
-        name = self.key(split, index)
+    def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
+        name = episode.key
         group = hdf5.member(file, name, name)
         if is_array(group):
             raise hdf5.error("an array, expected a group", name)
         return EpisodeGroup(hdf5, group)
 
-    def _place(self, split: str, index: int) -> str:
-        return f"{self._path.name}/{self.key(split, index)}"
-
-    def _is_complete(self, split: str, index: int, num_transitions: int) -> bool:
-        said = self._entry(index).get("elapsed_steps")
+    def _is_complete(self, episode: Hdf5Episode, num_transitions: int) -> bool:
+        said = self._entry(episode).get("elapsed_steps")
         return type(said) is not int or num_transitions >= said
 
-    def _entry(self, index: int) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._entries.get(self._numbers[index], {})
+    def _entry(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+        number = int(episode.key.removeprefix(TRAJECTORY))
+        found: Mapping[str, Any] = self._entries.get(number, {})
         return found
 
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        entry = self._entry(index)
+    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+        entry = self._entry(episode)
         seed, mode = entry.get(_SEED), entry.get(_MODE)
         is_known = isinstance(seed, int) and -(2**63) <= seed < 2**63
         with source_errors(self._json_file, field=_MODE):
@@ -184,10 +183,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
             _SEED_KNOWN: Field(np.bool_),
             _MODE: Field(str),
         }
-
-    @override
-    def key(self, split: str, index: int) -> str:
-        return self._names[self._numbers[index]]
 
     @property
     @override
@@ -238,7 +233,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
             yield SourceError(
                 f"not read: its name is not {TRAJECTORY}<i>", file=self._path, field=name
             )
-        for number in self._numbers if self._json else ():
+        for number in sorted(self._names) if self._json else ():
             if number not in self._entries:
                 what = f"{self._json_file.name} does not list it"
                 yield SourceError(what, file=self._path, episode=self._names[number])
@@ -246,10 +241,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
     @override
     def inputs(self) -> Sequence[epath.Path]:
         return [self._path, *([self._json_file] if self._json else [])]
-
-    @override
-    def num_episodes(self, split: str) -> int:
-        return len(self._numbers)
 
 
 def _number_of(entry: Any) -> int | None:

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
 from etils import epath
 from typing_extensions import override
 
-from rlds.formats.hdf5_source import Hdf5EpisodesSource, Hdf5Table
+from rlds.formats.hdf5_source import Hdf5Episode, Hdf5EpisodesSource, Hdf5Table
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.image_files import is_image_file
-from rlds.raw_files.input_files import natural_order, present
+from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import folders_in, is_there
 from rlds.sources.source import About
 from rlds.sources.texts import as_text
@@ -78,54 +78,29 @@ class RoboMindSource(Hdf5EpisodesSource):
         instructions: Mapping[str, str] | None = None,
     ) -> None:
         self.colour, self._instructions = colour, dict(instructions or {})
-        self._files = _find_files(path)
-        if not self._files:
+        episodes = _find_episodes(path)
+        if not episodes:
             where = "/".join((_SUCCESS, "{train,val}", "<id>", *_FILE))
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files {where}")
-        self._root, self.splits = os.fspath(path), list(self._files)
-        self._look_at_first(
-            (split, index) for split, files in self._files.items() for index in range(len(files))
-        )
+        self._set_episodes(episodes)
         self.has_instruction = bool(self._instructions) or _RAW_INSTRUCTION in self._values
 
-    def _file(self, split: str, index: int) -> Hdf5File:
-        return Hdf5File(self._files[split][index])
-
-    def _group(self, hdf5: Hdf5File, file: Any, split: str, index: int) -> EpisodeGroup:
+    def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
         return _Trajectory(hdf5, file)
 
-    def _place(self, split: str, index: int) -> str:
-        file = os.fspath(self._files[split][index])
-        root = os.fspath(_absolute(self._root))
-        return file.removeprefix(root).lstrip("/") or "/".join(_FILE)
-
-    def _others(self, split: str, index: int, wanted: Collection[str]) -> Mapping[str, Any]:
-        embodiment, task = self._names(split, index)
+    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+        embodiment, task = _names_of(episode)
         return {"embodiment": embodiment, "task": task}
 
     def _other_fields(self) -> Mapping[str, Field]:
         return {"embodiment": Field(str), "task": Field(str)}
 
-    def _names(self, split: str, index: int) -> tuple[str, str]:
-        """The folders of the embodiment and the task; empty where the file is elsewhere."""
-        parts = self._files[split][index].parts
-        if len(parts) < 7 or parts[-5] != _SUCCESS:
-            return "", ""
-        return parts[-7], parts[-6]
-
-    def _instruction(self, split: str, index: int, group: EpisodeGroup) -> str:
-        text = self._instructions.get(self._names(split, index)[1], "")
+    def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
+        text = self._instructions.get(_names_of(episode)[1], "")
         if not text and _RAW_INSTRUCTION in self._values:
             found = np.asarray(group.value(_RAW_INSTRUCTION), object).reshape(-1)
             text = found[0] if len(found) else ""
         return as_text(text)
-
-    @override
-    def key(self, split: str, index: int) -> str:
-        """Returns the folders that lead to the episode, without those that are always there."""
-        names = self._place(split, index).split("/")[: -len(_FILE)]
-        named = [name for name in names if name not in (_SUCCESS, split)]
-        return "/".join(named) or str(self._files[split][index].parts[-3])
 
     @functools.cached_property
     @override
@@ -138,14 +113,6 @@ class RoboMindSource(Hdf5EpisodesSource):
             options=options,
             aliases=self.table.aliases,
         )
-
-    @override
-    def inputs(self) -> Sequence[epath.Path]:
-        return present(file for files in self._files.values() for file in files)
-
-    @override
-    def num_episodes(self, split: str) -> int:
-        return len(self._files[split])
 
 
 class _Trajectory(EpisodeGroup):
@@ -165,15 +132,26 @@ def _frame_as_file(row: bytes) -> bytes:
     return encode_png(np.frombuffer(row, np.uint8).reshape(_FRAMES[len(row)]), filters=False)
 
 
-def _find_files(path: str | os.PathLike[str]) -> dict[str, list[epath.Path]]:
-    """Returns the files of each split that has any, by the numbers in their names."""
-    files: dict[str, list[epath.Path]] = {}
-    for file in sorted(
-        _walk(_absolute(path), _LEVELS), key=lambda file: natural_order(os.fspath(file))
-    ):
-        split = next((name for name in _SPLITS if name == file.parts[-4:][0]), _SPLITS[0])
-        files.setdefault(split, []).append(file)
-    return {split: files[split] for split in _SPLITS if split in files}
+def _names_of(episode: Hdf5Episode) -> tuple[str, str]:
+    """The folders of the embodiment and the task; empty where the file is elsewhere."""
+    parts = episode.file.parts
+    if len(parts) < 7 or parts[-5] != _SUCCESS:
+        return "", ""
+    return parts[-7], parts[-6]
+
+
+def _find_episodes(path: str | os.PathLike[str]) -> dict[str, list[Hdf5Episode]]:
+    """Returns the episodes of each split that has any, by the numbers in their names."""
+    root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
+    episodes: dict[str, list[Hdf5Episode]] = {}
+    for file in sorted(_walk(root, _LEVELS), key=lambda file: natural_order(os.fspath(file))):
+        split = file.parts[-4] if file.parts[-4:][0] in _SPLITS else _SPLITS[0]
+        place = os.fspath(file).removeprefix(os.fspath(root)).lstrip("/") or "/".join(_FILE)
+        # The folders that lead to the episode, without those that are always there.
+        names = [name for name in place.split("/")[: -len(_FILE)] if name not in (_SUCCESS, split)]
+        key = "/".join(names) or file.parts[-3]
+        episodes.setdefault(split, []).append(Hdf5Episode(key, file, place))
+    return {split: episodes[split] for split in _SPLITS if split in episodes}
 
 
 def _walk(place: Any, levels: int) -> Iterator[epath.Path]:
@@ -201,8 +179,3 @@ def _walk(place: Any, levels: int) -> Iterator[epath.Path]:
     elif levels and place.is_dir():
         for name in folders_in(place):
             yield from _walk(place / name, levels - 1)
-
-
-def _absolute(path: str | os.PathLike[str]) -> Any:
-    """The path with all folders that it is in, as their names say what an episode is of."""
-    return stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
