@@ -19,24 +19,17 @@ The other product, `atari/<Game>`, has transitions in random order, not episodes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import rlds
 from rlds.formats.atari_games import RLU_GAMES as GAMES
-from rlds.formats.rlu.records import Path
-from rlds.formats.rlu.rows import ARRIVED
+from rlds.formats.rlu.records import ARRIVED, Path
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
 
 __all__ = ["GAMES", "RluAtariSource"]
 
 NUM_FILES = {game: 49 if game in ("Carnival", "Gravitar", "StarGunner") else 50 for game in GAMES}
-
-_PLACES = {
-    "observations": (rlds.OBSERVATION,),
-    "actions": (rlds.ACTION,),
-    "unclipped_rewards": (rlds.REWARD,),
-    "clipped_rewards": (ARRIVED, "clipped_rewards"),
-    "discounts": (rlds.DISCOUNT,),
-    "episode_idx": (RECORDED_ID,),
-}
 
 
 class RluAtariSource(RluSource):
@@ -52,7 +45,11 @@ class RluAtariSource(RluSource):
     id_fields = ("checkpoint_idx", "episode_idx")
     ends_with_observation = False
     unused_reward_is_zero = True
-
-    def place(self, name: str) -> Path:
-        """Returns where a field goes; see the module."""
-        return _PLACES.get(name, (name,))
+    places: ClassVar[Mapping[str, Path]] = {
+        "observations": (rlds.OBSERVATION,),
+        "actions": (rlds.ACTION,),
+        "unclipped_rewards": (rlds.REWARD,),
+        "clipped_rewards": (ARRIVED, "clipped_rewards"),
+        "discounts": (rlds.DISCOUNT,),
+        "episode_idx": (RECORDED_ID,),
+    }

@@ -18,6 +18,7 @@ says where in their episode they are; whole episodes are another product, see
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,13 +37,6 @@ NUM_FILES = 100
 _ACTIONS = "a_t, a_tp1"
 _FRAMES = tuple(f"o_t[{index}], o_tp1[{index}]" for index in range(NUM_FRAMES))
 
-_PLACES: dict[str, Path] = {
-    _ACTIONS: (rlds.ACTION,),
-    "r_t": (rlds.REWARD,),
-    "d_t": (rlds.DISCOUNT,),
-    "episode_id": (RECORDED_ID,),
-    **{name: (rlds.OBSERVATION, f"frame_{index}") for index, name in enumerate(_FRAMES)},
-}
 # The dtype of the values of each field, None for strings, and how many there are in a record.
 _EXPECTED: dict[str, tuple[np.dtype | None, int]] = {
     **dict.fromkeys(("o_t", "o_tp1"), (None, NUM_FRAMES)),
@@ -60,10 +54,13 @@ class RluAtariTransitionsSource(RluWindowsSource):
     )
     builder_name = "rlds_rlu_atari_transitions"
     row_field = _ACTIONS
-
-    def place(self, name: str) -> Path:
-        """Returns where a field goes; see the module."""
-        return _PLACES.get(name, (name,))
+    places: ClassVar[Mapping[str, Path]] = {
+        _ACTIONS: (rlds.ACTION,),
+        "r_t": (rlds.REWARD,),
+        "d_t": (rlds.DISCOUNT,),
+        "episode_id": (RECORDED_ID,),
+        **{name: (rlds.OBSERVATION, f"frame_{index}") for index, name in enumerate(_FRAMES)},
+    }
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns the fields with both rows in one: actions, and frames by their place."""

@@ -19,12 +19,12 @@ the loader that RL Unplugged was published with takes it for 0. So it is `is_ter
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
 import rlds
-from rlds.formats.rlu.records import FieldError, Path, Values
-from rlds.formats.rlu.rows import ARRIVED, LAST, STEP_TYPE
+from rlds.formats.rlu.records import ARRIVED, LAST, STEP_TYPE, FieldError, Path, Values
 from rlds.formats.rlu.windows import RluWindowsSource
 
 __all__ = ["LEVELS", "NOISES", "RluBsuiteSource"]
@@ -48,10 +48,7 @@ class RluBsuiteSource(RluWindowsSource):
     )
     builder_name = "rlds_rlu_bsuite"
     has_vectors = True
-
-    def place(self, name: str) -> Path:
-        """Returns where a field goes; see the module."""
-        return (ARRIVED, name) if name == _RECORDED_DISCOUNT else (name,)
+    places: ClassVar[Mapping[str, Path]] = {_RECORDED_DISCOUNT: (ARRIVED, _RECORDED_DISCOUNT)}
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns the fields with two discounts, the recorded one and that of the module."""

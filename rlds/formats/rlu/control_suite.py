@@ -19,11 +19,10 @@ The other product, `dm_control_suite`, has windows of episodes: see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from rlds.formats.rlu.records import Path
-from rlds.formats.rlu.rows import Alignment
+from rlds.formats.rlu.records import Alignment, Path
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
 
 __all__ = ["TASKS", "RluControlSuiteSource"]
@@ -51,7 +50,4 @@ class RluControlSuiteSource(RluSource):
     id_fields: ClassVar[Sequence[str]] = ("episode_id",)
     has_vectors = True
     unused_reward_is_zero = True
-
-    def place(self, name: str) -> Path:
-        """Returns where a field goes; see the module."""
-        return (RECORDED_ID,) if name == "episode_id" else tuple(name.split("/"))
+    places: ClassVar[Mapping[str, Path]] = {"episode_id": (RECORDED_ID,)}

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.rlu.records import Path
-from rlds.formats.rlu.rows import ARRIVED, Alignment
+from rlds.formats.rlu.records import ARRIVED, Alignment, Path
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
 from rlds.sources.source import About, Fields
 from rlds_ecosystem.model.fields import BGR
@@ -50,16 +51,6 @@ RUNS = {
 }
 NUM_FILES = 500
 
-_PLACES = {
-    "observations_pixels": (rlds.OBSERVATION, "pixels"),
-    "observations_action": (rlds.OBSERVATION, "last_action"),
-    "observations_reward": (rlds.OBSERVATION, "last_reward"),
-    "actions": (rlds.ACTION,),
-    "rewards": (rlds.REWARD,),
-    "discounted_rewards": (ARRIVED, "discounted_rewards"),
-    "discounts": (rlds.DISCOUNT,),
-    "episode_id": (RECORDED_ID,),
-}
 _OBSERVED, _PIXELS = "observations_", f"{rlds.OBSERVATION}/pixels"
 _MAX_EXAMINED = 100
 
@@ -76,12 +67,22 @@ class RluDmlabSource(RluSource):
     row_field = "actions"
     image_fields = ("observations_pixels",)
     id_fields = ("episode_id",)
+    places: ClassVar[Mapping[str, Path]] = {
+        "observations_pixels": (rlds.OBSERVATION, "pixels"),
+        "observations_action": (rlds.OBSERVATION, "last_action"),
+        "observations_reward": (rlds.OBSERVATION, "last_reward"),
+        "actions": (rlds.ACTION,),
+        "rewards": (rlds.REWARD,),
+        "discounted_rewards": (ARRIVED, "discounted_rewards"),
+        "discounts": (rlds.DISCOUNT,),
+        "episode_id": (RECORDED_ID,),
+    }
 
+    @override
     def place(self, name: str) -> Path:
-        """Returns where a field goes; see the module."""
-        if name.startswith(_OBSERVED) and name not in _PLACES:
+        if name.startswith(_OBSERVED) and name not in self.places:
             return (rlds.OBSERVATION, name.removeprefix(_OBSERVED))
-        return _PLACES.get(name, (name,))
+        return super().place(name)
 
     def find_alignment(self) -> Alignment:
         """Returns the order of the rows; see the module."""

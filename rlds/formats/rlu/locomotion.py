@@ -14,8 +14,7 @@ from typing_extensions import override
 
 from rlds.formats.rlu.control_suite import RluControlSuiteSource
 from rlds.formats.rlu.files import PathOrPaths
-from rlds.formats.rlu.records import FieldError, Values, num_rows
-from rlds.formats.rlu.rows import Alignment
+from rlds.formats.rlu.records import Alignment, FieldError, Values, num_rows
 from rlds.sources.source import About
 
 __all__ = ["TASKS", "RluLocomotionSource"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from rlds.formats.rlu.records import Values
-from rlds.formats.rlu.rows import FIRST, LAST, STEP_TYPE
+from rlds.formats.rlu.records import FIRST, LAST, STEP_TYPE, Values
 
 __all__ = ["builder_for"]
 
@@ -15,28 +13,16 @@ __all__ = ["builder_for"]
 _NUM_EXAMINED = 3
 
 
-class _Product(NamedTuple):
-    """Products whose records have the same fields.
-
-    Attributes:
-      mark: A field that no other records have; if it ends with a separator, all that begin so.
-      whole: The builder for whole episodes.
-      pieces: The builder for pieces of episodes.
-    """
-
-    mark: str
-    whole: str | None = None
-    pieces: str | None = None
-
-
+# A field that no other records have (all that begin so, if it ends with a separator), the builder
+# for whole episodes, and that for pieces of episodes.
 _PRODUCTS = (
-    _Product("observations", whole="rlds_rlu_atari"),
-    _Product("o_tp1", pieces="rlds_rlu_atari_transitions"),
-    _Product("observations_pixels", whole="rlds_rlu_dmlab"),
-    _Product("observation:", whole="rlds_rlu_rwrl"),
-    _Product("observation", pieces="rlds_rlu_bsuite"),
-    _Product("observation/walker/", "rlds_rlu_locomotion", "rlds_rlu_locomotion_windows"),
-    _Product("observation/", "rlds_rlu_control_suite", "rlds_rlu_control_suite_windows"),
+    ("observations", "rlds_rlu_atari", None),
+    ("o_tp1", None, "rlds_rlu_atari_transitions"),
+    ("observations_pixels", "rlds_rlu_dmlab", None),
+    ("observation:", "rlds_rlu_rwrl", None),
+    ("observation", None, "rlds_rlu_bsuite"),
+    ("observation/walker/", "rlds_rlu_locomotion", "rlds_rlu_locomotion_windows"),
+    ("observation/", "rlds_rlu_control_suite", "rlds_rlu_control_suite_windows"),
 )
 
 
@@ -53,15 +39,14 @@ def builder_for(records: Iterable[Mapping[str, Values]]) -> str | None:
     """
     records = itertools.islice(records, _NUM_EXAMINED)
     first = next(records, {})
-    product = next((product for product in _PRODUCTS if _has(first, product.mark)), None)
-    if product is None:
-        return None
-    if None in (product.whole, product.pieces):
-        return product.whole or product.pieces
+    builders = ((whole, pieces) for mark, whole, pieces in _PRODUCTS if _has(first, mark))
+    whole, pieces = next(builders, (None, None))
+    if whole is None or pieces is None:
+        return whole or pieces
     more_are_whole = sum(map(_is_whole, itertools.chain([first], records)))
     if not more_are_whole:
         return None
-    return product.whole if more_are_whole > 0 else product.pieces
+    return whole if more_are_whole > 0 else pieces
 
 
 def _has(values: Mapping[str, Values], mark: str) -> bool:

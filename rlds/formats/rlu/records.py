@@ -9,26 +9,47 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+import rlds
 from rlds.raw_files import png_images
 from rlds_ecosystem.model.fields import Field as DatasetField
 from rlds_ecosystem.model.nests import put
 from tfds_files.png import HEADER_SIZE, encode_png
 
 __all__ = [
+    "ARRIVED",
+    "FIRST",
+    "LAST",
+    "STEP_TYPE",
+    "TRANSITION",
+    "Alignment",
     "FieldError",
     "Path",
+    "Per",
     "RecordContents",
     "RecordField",
     "Values",
-    "lay_out",
+    "are_whole",
+    "count",
+    "field_of_strings",
     "num_rows",
     "read_fields",
 ]
+
+# The order of the rows, see `rlds.alignment`.
+Alignment: TypeAlias = Literal["sar", "rsa"]
+
+# Stands before the names of fields that belong to the reward of their row.
+ARRIVED = "<arrived>"
+# What is of transitions, not of observations.
+TRANSITION = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, ARRIVED)
+
+STEP_TYPE = "step_type"
+FIRST, MID, LAST = 0, 1, 2
 
 # What a field of a record holds: float32, int64, or byte strings.
 Values: TypeAlias = np.ndarray | list[bytes]
@@ -69,10 +90,6 @@ class RecordField:
     stored_as: np.dtype
     png: bytes | None = None
 
-    def count(self, rows: int) -> int:
-        """Returns how many values there are in a record with this many rows."""
-        return _count(self.per, rows)
-
     @property
     def is_image(self) -> bool:
         """Whether the values are images, PNG files or raw."""
@@ -99,58 +116,6 @@ class RecordContents(NamedTuple):
     episode: dict[str, Any]
 
 
-def lay_out(
-    values: Mapping[str, Values],
-    *,
-    row_field: str,
-    place: Callable[[str], Path],
-    is_of_episode: Callable[[Path], bool],
-    may_lack_last: Callable[[Path], bool],
-    is_vector: Callable[[Path], bool],
-    raw_image_shape: Callable[[str], tuple[int, int, int] | None],
-) -> dict[str, RecordField]:
-    """Returns how the fields of a record are laid out, by their names.
-
-    Args:
-      values: The fields of the record.
-      row_field: The field that has one value per row.
-      place: Says where a field goes.
-      is_of_episode: Whether what goes to a path may be, and is if there is one value of it, that of
-        the episode. Other fields have values for each row.
-      may_lack_last: Whether what goes to a path may, and does if it is one value less than there
-        are rows, have no value for the last row.
-      is_vector: Whether floats are vectors there: one of them per row is a vector with one element,
-        not a scalar, and none is a vector without elements, as walkers without such sensors have.
-      raw_image_shape: The shape of images that are stored as strings of raw values, if they are.
-
-    Raises:
-      FieldError: A field does not fit the number of rows, or is not known to be anything.
-    """
-    rows = num_rows(values, row_field)
-    fields = {}
-    for name, found in sorted(values.items()):
-        path = place(name)
-        per: Per = "row"
-        if len(found) == 1 and is_of_episode(path):
-            per = "episode"
-        elif len(found) == rows - 1 > 0 and may_lack_last(path):
-            per = "transition"
-        width, rest = divmod(len(found), _count(per, rows))
-        is_floats = isinstance(found, np.ndarray) and found.dtype == np.float32
-        must_be_vector = is_floats and is_vector(path)
-        if rest or not (width or must_be_vector):
-            what = f"{len(found)} values, expected a multiple of {rows}, the rows of {row_field!r}"
-            raise FieldError(name, what)
-        if isinstance(found, np.ndarray):
-            shape = () if width == 1 and not must_be_vector else (width,)
-            fields[name] = RecordField(path, per, shape, found.dtype, found.dtype)
-        elif width > 1:
-            raise FieldError(name, f"{width} strings per row, expected one")
-        else:
-            fields[name] = _field_of_strings(name, path, per, found, raw_image_shape(name))
-    return fields
-
-
 def num_rows(values: Mapping[str, Values], row_field: str) -> int:
     """Returns how many rows a record has.
 
@@ -164,13 +129,30 @@ def num_rows(values: Mapping[str, Values], row_field: str) -> int:
     return len(values[row_field])
 
 
-def _field_of_strings(
+def count(per: Per, rows: int) -> int:
+    """Returns how many values a field has in a record with this many rows."""
+    return {"row": rows, "transition": rows - 1, "episode": 1}[per]
+
+
+def field_of_strings(
     name: str,
     path: Path,
     per: Per,
     found: list[bytes],
     raw_shape: tuple[int, int, int] | None,
 ) -> RecordField:
+    """Returns how a field of strings is laid out.
+
+    Args:
+      name: Its name.
+      path: Where it goes in the dataset.
+      per: What it has a value for.
+      found: Its values.
+      raw_shape: The shape of images that are stored as strings of raw values, if they are.
+
+    Raises:
+      FieldError: A PNG image is damaged.
+    """
     text, byte = np.dtype(object), np.dtype(np.uint8)
     if png_images.is_png(found[0]):
         try:
@@ -210,12 +192,8 @@ def read_fields(
     return contents
 
 
-def _count(per: Per, rows: int) -> int:
-    return {"row": rows, "transition": rows - 1, "episode": 1}[per]
-
-
 def _column(name: str, found: Values, field: RecordField, rows: int) -> np.ndarray:
-    rows = field.count(rows)
+    rows = count(field.per, rows)
     stored_as = found.dtype if isinstance(found, np.ndarray) else np.dtype(object)
     if stored_as != field.stored_as and len(found):  # Of what is empty, no kind is recorded.
         kinds = [_in_words(dtype) for dtype in (stored_as, field.stored_as)]
@@ -251,3 +229,23 @@ def _as_png_files(name: str, images: list[bytes], field: RecordField) -> list[by
 
 def _in_words(dtype: np.dtype) -> str:
     return "strings" if dtype.kind == "O" else f"{dtype.name} numbers"
+
+
+def are_whole(step_types: np.ndarray, *, is_piece: bool) -> bool:
+    """Returns whether rows are an episode from its beginning to its end.
+
+    Args:
+      step_types: The types of the rows.
+      is_piece: Whether they may begin in the middle of an episode.
+
+    Raises:
+      FieldError: They cannot follow each other in an episode.
+    """
+    index = np.arange(len(step_types))
+    is_inner = (step_types == MID) | ((step_types == LAST) & (index == index[-1]))
+    is_possible = ((step_types == FIRST) & (index == 0)) | (is_inner & (is_piece | (index > 0)))
+    if not is_possible.all():
+        row = int(np.argmin(is_possible))
+        what = "1, or 0 in the first row, or 2 in the last" if row or is_piece else "0"
+        raise FieldError(STEP_TYPE, f"{step_types[row]:g}, expected {what}", row)
+    return bool(step_types[0] == FIRST and step_types[-1] == LAST)

@@ -12,7 +12,6 @@ terminal if the discount of its last row is 0; that of the first row, often 0 to
 
 from __future__ import annotations
 
-from rlds.formats.rlu.records import Path
 from rlds.formats.rlu.source import RluSource
 
 __all__ = ["NUM_FILES", "RluRwrlSource"]
@@ -40,7 +39,4 @@ class RluRwrlSource(RluSource):
     row_field = "reward"
     action_led_here = True
     has_vectors = True
-
-    def place(self, name: str) -> Path:
-        """Returns where a field goes; see the module."""
-        return tuple(name.split(":"))
+    separator = ":"

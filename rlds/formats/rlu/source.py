@@ -7,11 +7,11 @@ steps, if there is a value for each, or of the episode.
 
 from __future__ import annotations
 
-import abc
 import collections
 import contextlib
 import functools
 import itertools
+import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,25 +21,25 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
+from rlds.alignment import from_rsa, from_sars
 from rlds.formats.rlu.files import PathOrPaths, count_sets, find_files
 from rlds.formats.rlu.products import builder_for
 from rlds.formats.rlu.records import (
-    FieldError,
-    Path,
-    RecordContents,
-    RecordField,
-    Values,
-    lay_out,
-    num_rows,
-    read_fields,
-)
-from rlds.formats.rlu.rows import (
     ARRIVED,
     STEP_TYPE,
     TRANSITION,
     Alignment,
-    RowOrder,
-    check_whole,
+    FieldError,
+    Path,
+    Per,
+    RecordContents,
+    RecordField,
+    Values,
+    are_whole,
+    count,
+    field_of_strings,
+    num_rows,
+    read_fields,
 )
 from rlds.raw_files.tfrecord_files import TFRecordReader
 from rlds.raw_files.untrusted import source_errors
@@ -52,9 +52,10 @@ from rlds.sources.source import (
     SourceError,
     Stream,
 )
+from rlds_ecosystem.model.columns import map_columns
 from rlds_ecosystem.model.nests import put
 
-__all__ = ["PLACEHOLDERS", "RECORDED_ID", "RluSource", "product_of"]
+__all__ = ["IS_WINDOW", "PLACEHOLDERS", "RECORDED_ID", "RluSource", "product_of"]
 
 _CITATION = """@inproceedings{gulcehre2020rl,
   title = {RL Unplugged: A Suite of Benchmarks for Offline Reinforcement Learning},
@@ -69,7 +70,7 @@ _CITATION = """@inproceedings{gulcehre2020rl,
 }"""
 _FINITE = (rlds.REWARD, rlds.DISCOUNT)
 RECORDED_ID = "recorded_episode_id"
-PLACEHOLDERS = "placeholders"
+PLACEHOLDERS, IS_WINDOW = "placeholders", "is_window"
 
 
 class RluSource(Stream):
@@ -107,7 +108,13 @@ class RluSource(Stream):
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
     unused_reward_is_zero: ClassVar[bool] = False  # Whether that shows which order it is.
     image_fields: ClassVar[Sequence[str]] = ()  # What has to be PNG files.
-    may_lack_last: ClassVar[bool] = False  # Whether the last row may have no action, reward, ...
+    # Whether records are pieces of episodes. Their last row may have no action, reward, ...
+    are_pieces: ClassVar[bool] = False
+    # Where fields go: a path in a step if there is a value for each row, or else in the episode;
+    # `ARRIVED` goes before it if the values belong to the rewards of their rows. Paths of other
+    # fields are their names, with this between the parts.
+    places: ClassVar[Mapping[str, Path]] = {}
+    separator: ClassVar[str] = "/"
 
     def __init__(
         self,
@@ -124,7 +131,6 @@ class RluSource(Stream):
             self._check_product()
             self._fields = self._discover()
             self.alignment: Alignment = alignment or self.find_alignment()
-        self._order = RowOrder(self.alignment, self.ends_with_observation, self.action_led_here)
         for recorded_id, keys in self.repeated_ids().items() if require_unique_ids else ():
             raise SourceError(
                 f"{len(keys)} episodes have the id {recorded_id}: {', '.join(keys)}",
@@ -133,13 +139,9 @@ class RluSource(Stream):
 
     # --- What a product says ---------------------------------------------------------------------
 
-    @abc.abstractmethod
     def place(self, name: str) -> Path:
-        """Returns where a field of the records goes.
-
-        That is a path in a step if there is a value for each row, or else in the episode; `ARRIVED`
-        goes before it if the values belong to the rewards of their rows.
-        """
+        """Returns where a field of the records goes; see `places`."""
+        return self.places.get(name) or tuple(name.split(self.separator))
 
     def find_alignment(self) -> Alignment:
         """Returns the order of the rows if none is given."""
@@ -158,18 +160,6 @@ class RluSource(Stream):
         """
         return values
 
-    def is_complete(self, rows: Mapping[str, Any]) -> bool:
-        """Returns whether rows are all of an episode.
-
-        Raises:
-          FieldError: They cannot be the rows of one.
-        """
-        return STEP_TYPE not in rows or check_whole(rows[STEP_TYPE])
-
-    def episode_metadata(self, contents: RecordContents) -> dict[str, Any]:
-        """Returns the fields of an episode, those that `fields` has."""
-        return {**contents.episode, **self._placeholders(contents)}
-
     # --- The source ------------------------------------------------------------------------------
 
     @functools.cached_property
@@ -184,7 +174,7 @@ class RluSource(Stream):
             put(steps, _without_mark(field.path), field.declared())
             if self._has_placeholder(field):
                 put(episode, (PLACEHOLDERS, *_without_mark(field.path)), field.declared())
-        return Fields(steps, episode)
+        return Fields(steps, {**episode, **({IS_WINDOW: np.bool_} if self.are_pieces else {})})
 
     @functools.cached_property
     @override
@@ -241,27 +231,14 @@ class RluSource(Stream):
 
     def records(self) -> Iterator[tuple[str, int, dict[str, Values]]]:
         """Yields all records: the file, the index, and the fields."""
-        for part, index, values in self._raw_records():
+        for part, index, values in _raw_records(self._files):
             with _errors_of(part, index):
                 prepared = self.prepare(values)
             yield part, index, prepared
 
-    def _raw_records(self) -> Iterator[tuple[str, int, dict[str, Values]]]:
-        for part, file in self._files.items():
-            with TFRecordReader(file, part) as reader:
-                while (record := reader.read()) is not None:
-                    index = reader.index - 1
-                    yield part, index, _parse(part, index, record)
-
     def _check_product(self) -> None:
         """Checks that there is no other builder for these records."""
-
-        def undamaged() -> Iterator[dict[str, Values]]:
-            with contextlib.suppress(SourceError):  # Raised when that record is needed.
-                for _, _, values in self._raw_records():
-                    yield values
-
-        right = builder_for(undamaged())
+        right = _builder_of(self._files)
         if right not in (None, self.builder_name):
             raise SourceError(
                 f"the records belong to another part of RL Unplugged: use the builder {right!r}, "
@@ -289,15 +266,39 @@ class RluSource(Stream):
             return self._lay_out(values)
 
     def _lay_out(self, values: Mapping[str, Values]) -> dict[str, RecordField]:
-        fields = lay_out(
-            values,
-            row_field=self.row_field,
-            place=self.place,
-            is_of_episode=lambda path: path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE),
-            may_lack_last=lambda path: self.may_lack_last and path[0] in TRANSITION,
-            is_vector=lambda path: self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION),
-            raw_image_shape=self.raw_image_shape,
-        )
+        """Returns how the fields of a record are laid out, by their names.
+
+        What is there once is of the episode, unless it is of steps. What is there one time less
+        than there are rows is not there for the last row, in pieces of episodes. Floats are vectors
+        where `has_vectors` says so: one of them per row is a vector with one element, not a scalar,
+        and none is a vector without elements, as walkers without such sensors have.
+
+        Raises:
+          FieldError: A field does not fit the number of rows, or is not known to be anything.
+        """
+        rows = num_rows(values, self.row_field)
+        fields = {}
+        for name, stored in sorted(values.items()):
+            path = self.place(name)
+            per: Per = "row"
+            if len(stored) == 1 and path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE):
+                per = "episode"
+            elif self.are_pieces and path[0] in TRANSITION and len(stored) == rows - 1 > 0:
+                per = "transition"
+            width, rest = divmod(len(stored), count(per, rows))
+            is_floats = isinstance(stored, np.ndarray) and stored.dtype == np.float32
+            is_vector = self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION)
+            if rest or not (width or (is_floats and is_vector)):
+                what = f"{len(stored)} values, expected a multiple of {rows}"
+                raise FieldError(name, f"{what}, the rows of {self.row_field!r}")
+            if isinstance(stored, np.ndarray):
+                shape = () if width == 1 and not (is_floats and is_vector) else (width,)
+                fields[name] = RecordField(path, per, shape, stored.dtype, stored.dtype)
+            elif width > 1:
+                raise FieldError(name, f"{width} strings per row, expected one")
+            else:
+                raw_shape = self.raw_image_shape(name)
+                fields[name] = field_of_strings(name, path, per, stored, raw_shape)
         found = {field.path[0] for field in fields.values()}
         for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
             if role not in found:
@@ -315,31 +316,76 @@ class RluSource(Stream):
         values = _parse(part, index, record)
         with _errors_of(part, index):
             contents = read_fields(self.prepare(values), self._fields, self.row_field)
-            is_complete = self.is_complete(contents.rows)
-            metadata = self.episode_metadata(contents)
-            steps = self._order.steps(contents)
+            is_complete = not self.are_pieces
+            if STEP_TYPE in contents.rows:
+                is_complete = are_whole(contents.rows[STEP_TYPE], is_piece=self.are_pieces)
+            metadata = {**contents.episode, **self._placeholders(contents.rows)}
+            steps = self._steps(contents)
             self._check_finite(steps)
         return SourceEpisode(
             key=f"{part}:{index}",
             steps=steps,
             origin=Origin(part, index, index + 1),
             truncated=not steps[rlds.IS_TERMINAL][-1],
-            final_observation_known=self._order.is_final_observation_known,
+            final_observation_known=self._is_final_observation_known,
             complete=is_complete,
-            metadata=metadata,
+            metadata={**metadata, **({IS_WINDOW: np.True_} if self.are_pieces else {})},
             fraction=fraction,
         )
 
+    @property
+    def _is_final_observation_known(self) -> bool:
+        """Whether there is an observation after the last transition."""
+        return self.alignment == "rsa" or self.ends_with_observation
+
+    @property
+    def _unused_row(self) -> int:
+        """The row whose reward belongs to no transition, if there is such a row."""
+        return 0 if self.alignment == "rsa" else -1
+
+    def _steps(self, contents: RecordContents) -> dict[str, Any]:
+        """Returns the columns of the steps, in the order of RLDS."""
+        rows = contents.rows
+        of_transitions = {name: rows.get(name, {}) for name in TRANSITION}
+        if self.alignment == "sar" and self.ends_with_observation:
+            of_transitions = map_columns(lambda column: column[:-1], of_transitions)
+        of_transitions = _merged(of_transitions, contents.transitions)
+        discounts = of_transitions[rlds.DISCOUNT][1 if self.alignment == "rsa" else 0 :]
+        steps: dict[str, Any] = {
+            "observation": rows[rlds.OBSERVATION],
+            "action": of_transitions[rlds.ACTION],
+            "reward": of_transitions[rlds.REWARD],
+            "discount": of_transitions[rlds.DISCOUNT],
+            "terminal": bool(np.any(discounts[-1:] == 0.0)),
+            "transition_metadata": of_transitions[ARRIVED],
+            "observation_metadata": {
+                name: columns
+                for name, columns in rows.items()
+                if name not in (rlds.OBSERVATION, *TRANSITION)
+            },
+        }
+        if self.alignment == "rsa":
+            return from_rsa(**steps, action_led_here=self.action_led_here)
+        return from_sars(**steps)
+
     def _has_placeholder(self, field: RecordField) -> bool:
         """Whether one of the values of a field belongs to no transition."""
-        is_known = self._order.is_final_observation_known
+        is_known = self._is_final_observation_known
         return is_known and field.per == "row" and field.path[0] in TRANSITION
 
-    def _placeholders(self, contents: RecordContents) -> dict[str, Any]:
+    def _placeholders(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of the rows that belong to no transition."""
         if not any(map(self._has_placeholder, self._fields.values())):
             return {}
-        self._check_unused_reward(contents.rows)
-        return {PLACEHOLDERS: self._order.placeholders(contents.rows)}
+        self._check_unused_reward(rows)
+        found = {}
+        for name in TRANSITION:
+            is_after = name == rlds.ACTION and not self.action_led_here
+            row = -1 if is_after else self._unused_row
+            if name in rows:
+                found[name] = map_columns(operator.itemgetter(row), rows[name])
+        arrived = found.pop(ARRIVED, {})
+        return {PLACEHOLDERS: {**found, **arrived}}
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
         """Checks rewards and discounts here, where it is known which rows they are from."""
@@ -353,7 +399,7 @@ class RluSource(Stream):
         """Checks the order of the rows by the reward that belongs to no transition."""
         if not self.unused_reward_is_zero:
             return
-        row = self._order.unused_row
+        row = self._unused_row
         reward = rows[rlds.REWARD][row]
         if abs(reward) > 0.0:  # NaN is none either.
             raise FieldError(
@@ -367,14 +413,27 @@ class RluSource(Stream):
 def product_of(path: PathOrPaths) -> str:
     """Returns the name of the format for the records of files."""
     name, file = next(iter(find_files(path, None).items()))
+    return (_builder_of({name: file}) or "").removeprefix("rlds_")
 
-    def records() -> Generator[Mapping[str, Values], None, None]:
-        with TFRecordReader(file, name) as reader:
+
+def _raw_records(files: Mapping[str, epath.Path]) -> Generator[tuple[str, int, dict[str, Values]]]:
+    for part, file in files.items():
+        with TFRecordReader(file, part) as reader:
             while (record := reader.read()) is not None:
-                yield tfds_files.parse_example(record)
+                index = reader.index - 1
+                yield part, index, _parse(part, index, record)
 
-    with contextlib.closing(records()) as found:
-        return (builder_for(found) or "").removeprefix("rlds_")
+
+def _builder_of(files: Mapping[str, epath.Path]) -> str | None:
+    """Returns the builder for the records of files; None if they do not tell."""
+    with contextlib.closing(_raw_records(files)) as records:
+
+        def undamaged() -> Iterator[dict[str, Values]]:
+            with contextlib.suppress(SourceError):  # Raised when that record is needed.
+                for _, _, values in records:
+                    yield values
+
+        return builder_for(undamaged())
 
 
 def _parse(part: str, index: int, record: bytes) -> dict[str, Values]:
@@ -397,3 +456,13 @@ def _errors_of(part: str, index: int) -> Iterator[None]:
 
 def _without_mark(path: Path) -> Path:
     return path[1:] if path[0] == ARRIVED else path
+
+
+def _merged(columns: Any, more: Any) -> Any:
+    """Columns with more of them, which may be at other places of the same dicts."""
+    if not isinstance(more, Mapping):
+        return more
+    return {
+        **columns,
+        **{name: _merged(columns.get(name, {}), child) for name, child in more.items()},
+    }

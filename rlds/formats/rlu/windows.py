@@ -19,20 +19,13 @@ that its action brought. So the rows are in the order SAR, and there is no other
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-import numpy as np
-from typing_extensions import override
-
-from rlds.formats.rlu.records import RecordContents
-from rlds.formats.rlu.rows import STEP_TYPE, Alignment, check_piece
+from rlds.formats.rlu.records import STEP_TYPE, Alignment
 from rlds.formats.rlu.source import RluSource
-from rlds.sources.source import Fields
 
-__all__ = ["IS_WINDOW", "RluWindowsSource"]
-
-IS_WINDOW = "is_window"
+__all__ = ["RluWindowsSource"]
 
 
 class RluWindowsSource(RluSource):
@@ -42,18 +35,4 @@ class RluWindowsSource(RluSource):
     row_field = STEP_TYPE
     id_fields: ClassVar[Sequence[str]] = ()  # All windows of an episode have the same.
     unused_reward_is_zero = False
-    may_lack_last = True
-
-    def is_complete(self, rows: Mapping[str, Any]) -> bool:
-        """Returns whether a window is an episode from its beginning to its end."""
-        return STEP_TYPE in rows and check_piece(rows[STEP_TYPE])
-
-    @property
-    @override
-    def fields(self) -> Fields:
-        fields = super().fields
-        return fields.replace(episode={**fields.episode, IS_WINDOW: np.bool_})
-
-    def episode_metadata(self, contents: RecordContents) -> dict[str, Any]:
-        """Returns what `RluSource` does, and that it is a window."""
-        return {**super().episode_metadata(contents), IS_WINDOW: np.True_}
+    are_pieces = True
