@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+import rlds
 from rlds.editing import Operation
 from rlds.editing.drafts import Draft
 from rlds.sources import Episodes, formats
+from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode
-from rlds.sources.view import View
+from rlds.sources.view import Of, View
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
 from rlds_ecosystem.model.columns import known_field
@@ -164,7 +166,7 @@ class _Annotated(View):
         leave_out = () if recipe.keep_internal else STEP_FIELDS
         directories = [each.directory for each in recipe.recordings]
         super().__init__(logs(directories, leave_out=leave_out))
-        self._recipe, self._progress, self._read = recipe, progress, 0
+        self._recipe, self._progress, self._begun = recipe, progress, 0
         self._facts = recipe.facts()
         # All facts are known now.
         self._gone = {known_field(name) for name in self._facts}
@@ -188,27 +190,29 @@ class _Annotated(View):
         return self._recipe.recordings[index].name
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        self._read = max(self._read, index)
-        self._progress(self._read / len(self._recipe.recordings))
-        episode = super().read(split, index, fields)
-        tagged = self._recipe.tagged[index]
-        nowhere = np.zeros(episode.num_steps, np.bool_)
-        tags = {tag_field(one): tagged.get(one, nowhere) for one in self._recipe.labels}
-        recorded = {name: it for name, it in episode.metadata.items() if name not in self._gone}
-        return dataclasses.replace(
-            episode,
-            key=self.key(split, index),
-            steps={**episode.steps, **tags},
-            metadata={**recorded, **{name: c[index] for name, c in self._facts.items()}},
-            complete=True,  # What was left before its end is truncated.
-        )
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        self._begun = max(self._begun, int(of.episodes.max(initial=0)))
+        self._progress(self._begun / len(self._recipe.recordings))
+        made = {path: value for path, value in values.items() if path not in self._gone}
+        tags = {label: np.zeros(len(of.steps), np.bool_) for label in self._recipe.labels}
+        for episode in np.unique(of.episodes).tolist():
+            rows = of.episodes == episode
+            for label, column in self._recipe.tagged[episode].items():
+                tags[label][rows] = column[of.steps[rows]]
+        made |= {f"{rlds.STEPS}/{tag_field(label)}": column for label, column in tags.items()}
+        if of.number is not None:
+            made |= {name: column[of.number] for name, column in self._facts.items()}
+            made[COMPLETE] = True  # What was left before its end is truncated.
+        return made
+
+    @override
+    def values(
+        self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
+    ) -> tuple[SourceEpisode, dict[str, Any]]:
+        episode, values = super().values(split, index, fields, rows)
+        return dataclasses.replace(episode, key=self.key(split, index)), values
 
 
 def _check_specs(recordings: Sequence[RecordedEpisode]) -> None:
