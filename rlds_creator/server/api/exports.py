@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import shutil
 from pathlib import Path
@@ -13,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from rlds_creator.exporting.jobs import ExportJob, ExportRequest
+from rlds_creator.exporting.exports import Download
+from rlds_creator.exporting.jobs import ExportRequest, run_export
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS
 from rlds_creator.model import ExportRecord, ExportState, Person
@@ -45,7 +47,8 @@ class ExportRoutes(Routes):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._jobs: dict[str, ExportJob] = {}
+        self._jobs: dict[str, asyncio.Task[Download]] = {}
+        self._progress: dict[str, float] = {}  # Of those whose turn has come.
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(1)
 
@@ -86,11 +89,10 @@ class ExportRoutes(Routes):
 
     def _as_it_is(self, export: ExportRecord) -> ExportRecord:
         """A download with what is known of its job only."""
-        job = self._jobs.get(export.id)
-        if job is None or not job.is_running or export.state is not ExportState.QUEUED:
+        progress = self._progress.get(export.id)
+        if progress is None or export.state is not ExportState.QUEUED:
             return export
-        running = {"state": ExportState.RUNNING, "progress": job.progress}
-        return msgspec.structs.replace(export, **running)
+        return msgspec.structs.replace(export, state=ExportState.RUNNING, progress=progress)
 
     async def begin(self, request: Request) -> Response:
         """Begins an export."""
@@ -100,11 +102,16 @@ class ExportRoutes(Routes):
         if len(await in_thread(self._store.exports, person.id)) >= _MOST_OF_A_PERSON:
             raise TooManyError("You have too many downloads. Delete some of them first.")
         export = await in_thread(self._store.add_export, person.id, msgspec.to_builtins(wish))
-        directories = [self._data.episode(one) for one in ids]
-        job = ExportJob(wish, directories, self._data.export(export.id))
-        self._jobs[export.id] = job
-        self._watchers[export.id] = asyncio.create_task(self._watch(export.id, job))
+        self._jobs[export.id] = asyncio.create_task(self._run(export.id, wish, ids))
+        self._watchers[export.id] = asyncio.create_task(self._watch(export.id))
         return answer(export)
+
+    async def _run(self, identifier: str, wish: ExportRequest, ids: list[str]) -> Download:
+        async with self._turn:
+            report = functools.partial(self._progress.__setitem__, identifier)
+            report(0.0)
+            directories = [self._data.episode(one) for one in ids]
+            return await run_export(wish, directories, self._data.export(identifier), report)
 
     def _chosen(self, person: Person, wish: ExportRequest) -> list[str]:
         """The episodes of a request, in their order."""
@@ -133,19 +140,20 @@ class ExportRoutes(Routes):
             raise BadRequestError("No episode matches the filter.")
         return ids
 
-    async def _watch(self, identifier: str, job: ExportJob) -> None:
-        job.start(turn=self._turn)
+    async def _watch(self, identifier: str) -> None:
         try:
-            await self._change(identifier, **await self._outcome(identifier, job))
+            changes = await self._outcome(identifier)
+            await in_thread(self._store.update_export, identifier, **changes)
+        except ServerError as error:
+            logger.warning("export %s: %s", identifier, error)
         finally:  # Not before: the end of the server waits for what is under way.
-            self._jobs.pop(identifier, None)
-            self._watchers.pop(identifier, None)
+            for known in (self._jobs, self._progress, self._watchers):
+                known.pop(identifier, None)
 
-    async def _outcome(self, identifier: str, job: ExportJob) -> dict[str, Any]:
+    async def _outcome(self, identifier: str) -> dict[str, Any]:
         error = "The export failed, see the log of the server."
         try:
-            exported = await job.result()
-            num_bytes = self._file_of(identifier).stat().st_size
+            exported = await self._jobs[identifier]
         except asyncio.CancelledError:
             return {"state": ExportState.CANCELLED}
         except ExportError as failure:
@@ -155,14 +163,8 @@ class ExportRoutes(Routes):
             logger.exception("export %s", identifier)
         else:
             logger.info("export %s has %d episodes", identifier, exported.episodes)
-            return {"state": ExportState.DONE, "progress": 1.0, "num_bytes": num_bytes}
+            return {"state": ExportState.DONE, "progress": 1.0, "num_bytes": exported.bytes}
         return {"state": ExportState.FAILED, "error": error}
-
-    async def _change(self, identifier: str, **changes: Any) -> None:
-        try:
-            await in_thread(self._store.update_export, identifier, **changes)
-        except ServerError as error:
-            logger.warning("export %s: %s", identifier, error)
 
     async def drop(self, request: Request) -> Response:
         """Cancels an export that is under way; deletes one that is not."""
@@ -192,11 +194,9 @@ class ExportRoutes(Routes):
 
     async def end_all(self) -> None:
         """Cancels what is under way."""
-        watchers = list(self._watchers.values())
-        for job in list(self._jobs.values()):
+        for job in self._jobs.values():
             job.cancel()
-        if watchers:
-            await asyncio.wait(watchers)
+        await asyncio.gather(*self._watchers.values())
 
     def recover(self) -> None:
         """Gives up what a server that was killed has left; what nobody knows of goes."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from recorded_episodes import write_episode
 
-from rlds_creator.exporting.jobs import ExportJob, ExportRequest
+from rlds_creator.exporting.jobs import ExportRequest, run_export
 from rlds_creator.exporting.recordings import ExportError
 
 
@@ -24,9 +24,8 @@ def recorded(tmp_path_factory):
 def test_a_job_makes_an_archive_and_says_how_far_it_is(recorded, tmp_path):
     async def run():
         reported = []
-        job = ExportJob(ExportRequest(name="Maze 1", end_at=("x",)), [recorded], tmp_path / "job")
-        job.start(progress=reported.append)
-        return await job.result(), reported
+        request = ExportRequest(name="Maze 1", end_at=("x",))
+        return await run_export(request, [recorded], tmp_path / "job", reported.append), reported
 
     exported, reported = asyncio.run(run())
     assert exported.path == str(tmp_path / "job" / "maze_1.zip")
@@ -38,21 +37,14 @@ def test_a_job_makes_an_archive_and_says_how_far_it_is(recorded, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_says_why_and_lets_the_next_one_begin(recorded, tmp_path):
+def test_a_job_that_fails_says_why_and_leaves_nothing(recorded, tmp_path):
     async def run():
-        turn = asyncio.Semaphore(1)
-        jobs = [
-            ExportJob(ExportRequest(), [recorded, tmp_path / "missing"], tmp_path / "missing job"),
-            ExportJob(ExportRequest(format="pickle"), [recorded], tmp_path / "other job"),
-            ExportJob(ExportRequest(), [recorded], tmp_path / "good job"),
-        ]
-        for job in jobs:
-            job.start(turn=turn)
+        logs = [recorded, tmp_path / "missing"]
         with pytest.raises(ExportError, match="the log of episode missing") as failed:
-            await jobs[0].result()
+            await run_export(ExportRequest(), logs, tmp_path / "missing job")
         with pytest.raises(ExportError, match="no format 'pickle'"):
-            await jobs[1].result()
-        await jobs[2].result()
+            await run_export(ExportRequest(format="pickle"), [recorded], tmp_path / "other job")
+        await run_export(ExportRequest(), [recorded], tmp_path / "good job")
         return failed.value
 
     error = asyncio.run(run())
@@ -63,25 +55,29 @@ def test_a_job_that_fails_says_why_and_lets_the_next_one_begin(recorded, tmp_pat
 
 @pytest.mark.slow
 def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
-    """Before its turn, while its process starts, and while it writes."""
+    """While its process starts, and while it writes."""
     recorded = write_episode(tmp_path / "a", 3000)
 
     async def run():
-        turn = asyncio.Semaphore(1)
         is_writing = asyncio.Event()
-        jobs = [ExportJob(ExportRequest(), [recorded] * 50, tmp_path / f"job{i}") for i in range(3)]
-        for job in jobs:
-            job.start(progress=lambda _: is_writing.set(), turn=turn)
+        jobs = [
+            asyncio.create_task(
+                run_export(
+                    ExportRequest(),
+                    [recorded] * 50,
+                    tmp_path / f"job{number}",
+                    lambda _: is_writing.set(),
+                )
+            )
+            for number in range(2)
+        ]
         await asyncio.sleep(0.05)
-        jobs[2].cancel()
+        jobs[1].cancel()
         await is_writing.wait()
         jobs[0].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await jobs[0].result()
-        jobs[1].cancel()
-        for job in jobs[1:]:
+        for job in jobs:
             with pytest.raises(asyncio.CancelledError):
-                await job.result()
+                await job
 
     asyncio.run(run())
     assert os.listdir(tmp_path) == ["a"]
@@ -92,15 +88,11 @@ def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
 def test_whoever_is_killed_no_process_and_no_half_export_stays(victim, tmp_path):
     recorded = write_episode(tmp_path / "a", 3000)
     program = f"""
-import asyncio, sys
-from rlds_creator.exporting.jobs import ExportJob, ExportRequest
+import asyncio
+from rlds_creator.exporting.jobs import ExportRequest, run_export
 
-async def main():
-    job = ExportJob(ExportRequest(), [{str(recorded)!r}] * 100, {str(tmp_path / "job")!r})
-    job.start(progress=lambda done: print(done, flush=True))
-    await job.result()
-
-asyncio.run(main())
+logs, folder = [{str(recorded)!r}] * 100, {str(tmp_path / "job")!r}
+asyncio.run(run_export(ExportRequest(), logs, folder, lambda done: print(done, flush=True)))
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
