@@ -15,7 +15,6 @@ from rlds_creator.server.api.episodes import EpisodeRoutes
 from rlds_creator.server.api.exports import ExportRoutes
 from rlds_creator.server.api.people import PeopleRoutes
 from rlds_creator.server.api.plays import PlayRoutes
-from rlds_creator.server.api.routes import Services
 from rlds_creator.server.api.studies import StudyRoutes
 from rlds_creator.server.directory import DataDirectory
 from rlds_creator.server.pages import Pages
@@ -111,20 +110,20 @@ class Creator:
             is_secure=settings.is_secure,
         )
         self.plays = Plays(str(data.episodes), self._save, make_worker, settings.limits)
-        services = Services(
-            people=people,
-            store=store,
-            data=data,
-            recordings=self.recordings,
-            plays=self.plays,
-            interpreters=Interpreters(settings.interpreters),
-            make_worker=make_worker,
-            address=settings.address,
-        )
-        self._exports = ExportRoutes(services)
+        services: dict[str, Any] = {
+            "people": people,
+            "store": store,
+            "data": data,
+            "recordings": self.recordings,
+            "plays": self.plays,
+            "interpreters": Interpreters(settings.interpreters),
+            "make_worker": make_worker,
+            "address": settings.address,
+        }
+        self._exports = ExportRoutes(**services)
         self._exports.recover()
         kinds = (PeopleRoutes, StudyRoutes, PlayRoutes, EpisodeRoutes)
-        parts = (*(kind(services) for kind in kinds), self._exports, Pages())
+        parts = (*(kind(**services) for kind in kinds), self._exports, Pages())
         routes = [route for part in parts for route in part.routes()]
         self.app = Application(routes, settings.hosts, self._lifespan)
 

@@ -8,12 +8,11 @@ from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from rlds_creator.model import EpisodeRecord, EpisodeState, Identifier, Person, Text
 from rlds_creator.server.api.routes import Routes
-from rlds_creator.server.bodies import answer, body, query
+from rlds_creator.server.bodies import body, query
 from rlds_creator.server.errors import ConflictError, ForbiddenError, MissingError
 from rlds_creator.server.permissions import May, may, of_episode, sees_episode
 from rlds_creator.server.recorded_labels import RecordedLabels
@@ -41,32 +40,31 @@ class EpisodeRoutes(Routes):
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
         return [
-            Route("/api/episodes", self.all),
-            Route("/api/episodes/delete", self.delete_some, methods=["POST"]),
-            Route("/api/episodes/{id}", self.one),
-            Route("/api/episodes/{id}", self.delete, methods=["DELETE"]),
-            Route("/api/episodes/{id}/notes", self.set_notes, methods=["PUT"]),
+            self.route("/api/episodes", self.all),
+            self.route("/api/episodes/delete", self.delete_some, "POST"),
+            self.route("/api/episodes/{id}", self.one),
+            self.route("/api/episodes/{id}", self.delete, "DELETE"),
+            self.route("/api/episodes/{id}/notes", self.set_notes, "PUT", May.TAG),
             *viewing_routes(
                 "/api/episodes/{id}/view", self._view, self._thumbnail, self._labels, self._beside
             ),
         ]
 
-    async def all(self, request: Request) -> Response:
+    async def all(self, request: Request, person: Person) -> Any:
         """A page of the table."""
-        person = await self._people.required(request)
         asked = seen_by(person, query(request, EpisodeQuery))
-        episodes, total = await in_thread(self._store.episodes, asked)
-        return answer({"episodes": await in_thread(self._rows, person, episodes), "total": total})
+        episodes, total = await in_thread(self.store.episodes, asked)
+        return {"episodes": await in_thread(self._rows, person, episodes), "total": total}
 
     def _rows(self, person: Person, episodes: list[EpisodeRecord]) -> list[dict[str, Any]]:
         """Episodes with the names of what they are of."""
-        studies = {one.id: one.name for one in self._store.studies()}
+        studies = {one.id: one.name for one in self.store.studies()}
         environments = {
             (study, one.id): one.name
             for study in {episode.study for episode in episodes}
-            for one in self._store.environments(study).values()
+            for one in self.store.environments(study).values()
         }
-        people = {one.id: one.name for one in self._store.people()}
+        people = {one.id: one.name for one in self.store.people()}
         return [
             {
                 **msgspec.structs.asdict(episode),
@@ -78,66 +76,66 @@ class EpisodeRoutes(Routes):
             for episode in episodes
         ]
 
-    async def _seen(self, request: Request) -> tuple[Person, EpisodeRecord]:
-        person = await self._people.required(request)
-        episode = await in_thread(self._store.episode, request.path_params["id"])
+    async def _seen(self, request: Request, person: Person) -> EpisodeRecord:
+        episode = await in_thread(self.store.episode, request.path_params["id"])
         if not sees_episode(person, episode):
             raise MissingError("This episode does not exist. It may have been deleted.")
-        return person, episode
+        return episode
 
-    async def _tagged(self, request: Request) -> tuple[Person, EpisodeRecord]:
-        await self._people.required(request, May.TAG)
-        return await self._seen(request)
+    async def _looked_at(
+        self, request: Request, what: May | None = None
+    ) -> tuple[Person, EpisodeRecord]:
+        person = await self.people.required(request, what)
+        return person, await self._seen(request, person)
 
-    async def one(self, request: Request) -> Response:
+    async def one(self, request: Request, person: Person) -> Any:
         """An episode."""
-        person, episode = await self._seen(request)
-        return answer((await in_thread(self._rows, person, [episode]))[0])
+        [row] = await in_thread(self._rows, person, [await self._seen(request, person)])
+        return row
 
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, request: Request, person: Person) -> Any:
         """Deletes an episode."""
-        person, episode = await self._seen(request)
+        episode = await self._seen(request, person)
         if May.DELETE not in of_episode(person, episode):
             raise ForbiddenError("You may delete only your own episodes.")
-        return answer({"deleted": len(await in_thread(self._recordings.delete, [episode.id]))})
+        return {"deleted": len(await in_thread(self.recordings.delete, [episode.id]))}
 
-    async def delete_some(self, request: Request) -> Response:
+    async def delete_some(self, request: Request, person: Person) -> Any:
         """Deletes episodes: all of them, or none."""
-        person = await self._people.required(request)
         said = await body(request, _Ids)
         if not may(person, May.DELETE):
             mine = EpisodeQuery(person=person.id)
-            own = set(await in_thread(self._store.episode_ids, mine))
+            own = set(await in_thread(self.store.episode_ids, mine))
             if not may(person, May.PLAY) or not own.issuperset(said.ids):
                 raise ForbiddenError("You may delete only your own episodes.")
-        return answer({"deleted": len(await in_thread(self._recordings.delete, said.ids))})
+        return {"deleted": len(await in_thread(self.recordings.delete, said.ids))}
 
-    async def set_notes(self, request: Request) -> Response:
+    async def set_notes(self, request: Request, person: Person) -> Any:
         """Replaces the notes on an episode."""
-        person, episode = await self._tagged(request)
+        episode = await self._seen(request, person)
         said = await body(request, _Notes)
-        set_notes = functools.partial(self._store.set_notes, by=person.id)
+        set_notes = functools.partial(self.store.set_notes, by=person.id)
         changed = await in_thread(set_notes, episode.id, said.notes, said.version)
-        await in_thread(self._recordings.annotate, episode.id)
-        return answer(changed)
+        await in_thread(self.recordings.annotate, episode.id)
+        return changed
 
     async def _labels(self, request: Request) -> RecordedLabels:
-        what = self._seen if request.method in ("GET", "HEAD") else self._tagged
-        return RecordedLabels(self._store, self._recordings, *await what(request))
+        what = None if request.method in ("GET", "HEAD") else May.TAG
+        return RecordedLabels(self.store, self.recordings, *await self._looked_at(request, what))
 
     async def _thumbnail(self, request: Request) -> tuple[bytes, str] | None:
-        _, episode = await self._seen(request)
-        return await reading(self._recordings.thumbnail, episode.id)
+        _, episode = await self._looked_at(request)
+        return await reading(self.recordings.thumbnail, episode.id)
 
     async def _view(self, request: Request) -> ViewedEpisode:
-        _, episode = await self._seen(request)
+        _, episode = await self._looked_at(request)
         if episode.state is EpisodeState.PLAYING:
             raise ConflictError("This episode is still being played. End it first.", code="playing")
-        return await reading(self._recordings.view, episode.id)
+        return await reading(self.recordings.view, episode.id)
 
     async def _beside(self, request: Request) -> dict[str, Any]:
         """What the page of an episode has beside its steps."""
-        person, episode = await self._seen(request)
+        person, episode = await self._looked_at(request)
         return {
             "title": (await in_thread(self._rows, person, [episode]))[0]["environment_name"],
             **await self._neighbours(request, person, episode),
@@ -156,7 +154,7 @@ class EpisodeRoutes(Routes):
         asked = EpisodeQuery(study=episode.study, sort="started")
         if given:
             asked = query(request, EpisodeQuery)
-        ids = await in_thread(self._store.episode_ids, seen_by(person, asked))
+        ids = await in_thread(self.store.episode_ids, seen_by(person, asked))
         place = ids.index(episode.id) if episode.id in ids else len(ids)
         end = f"?{urlencode(given)}" if given else ""
         around = {"previous": ids[:place][-1:], "next": ids[place + 1 :][:1]}

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import FileResponse
+from starlette.routing import BaseRoute
 
 from rlds_creator.exporting.exports import Download
 from rlds_creator.exporting.jobs import ExportRequest, run_export
@@ -20,8 +20,8 @@ from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS
 from rlds_creator.model import ExportRecord, ExportState, Person
 from rlds_creator.server.api.episodes import seen_by
-from rlds_creator.server.api.routes import Routes, Services
-from rlds_creator.server.bodies import answer, body, convert
+from rlds_creator.server.api.routes import Routes
+from rlds_creator.server.bodies import body, convert
 from rlds_creator.server.errors import (
     BadRequestError,
     ConflictError,
@@ -45,8 +45,7 @@ _UNDER_WAY = (ExportState.QUEUED, ExportState.RUNNING)
 class ExportRoutes(Routes):
     """The routes of downloads, and the jobs that make them."""
 
-    def __init__(self, services: Services) -> None:
-        super().__init__(services)
+    def __post_init__(self) -> None:
         self._jobs: dict[str, asyncio.Task[Download]] = {}
         self._progress: dict[str, float] = {}  # Of those whose turn has come.
         self._watchers: dict[str, asyncio.Task[None]] = {}
@@ -55,34 +54,34 @@ class ExportRoutes(Routes):
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
         return [
-            Route("/api/formats", self.formats),
-            Route("/api/exports", self.all),
-            Route("/api/exports", self.begin, methods=["POST"]),
-            Route("/api/exports/{id}", self.one),
-            Route("/api/exports/{id}", self.drop, methods=["DELETE"]),
-            Route("/api/exports/{id}/file", self.file),
+            self.route(path, do, method, May.EXPORT)
+            for path, do, method in (
+                ("/api/formats", self.formats, "GET"),
+                ("/api/exports", self.all, "GET"),
+                ("/api/exports", self.begin, "POST"),
+                ("/api/exports/{id}", self.one, "GET"),
+                ("/api/exports/{id}", self.drop, "DELETE"),
+                ("/api/exports/{id}/file", self.file, "GET"),
+            )
         ]
 
-    async def formats(self, request: Request) -> Response:
+    async def formats(self, request: Request, person: Person) -> Any:
         """What there is to choose from."""
-        await self._people.required(request, May.EXPORT)
         names = ("name", "title", "installed", "requires")
         shown = [{name: getattr(one, name) for name in names} for one in FORMATS.values()]
-        return answer({"formats": shown})
+        return {"formats": shown}
 
-    async def all(self, request: Request) -> Response:
+    async def all(self, request: Request, person: Person) -> Any:
         """The downloads of who asks."""
-        person = await self._people.required(request, May.EXPORT)
-        exports = await in_thread(self._store.exports, person.id)
-        return answer({"exports": [self._as_it_is(one) for one in exports]})
+        exports = await in_thread(self.store.exports, person.id)
+        return {"exports": [self._as_it_is(one) for one in exports]}
 
-    async def one(self, request: Request) -> Response:
+    async def one(self, request: Request, person: Person) -> Any:
         """A download."""
-        return answer(self._as_it_is(await self._own(request)))
+        return self._as_it_is(await self._own(request, person))
 
-    async def _own(self, request: Request) -> ExportRecord:
-        person = await self._people.required(request, May.EXPORT)
-        export = await in_thread(self._store.export, request.path_params["id"])
+    async def _own(self, request: Request, person: Person) -> ExportRecord:
+        export = await in_thread(self.store.export, request.path_params["id"])
         if export.person != person.id:
             raise MissingError("This download does not exist. It may have been deleted.")
         return export
@@ -94,24 +93,23 @@ class ExportRoutes(Routes):
             return export
         return msgspec.structs.replace(export, state=ExportState.RUNNING, progress=progress)
 
-    async def begin(self, request: Request) -> Response:
+    async def begin(self, request: Request, person: Person) -> Any:
         """Begins an export."""
-        person = await self._people.required(request, May.EXPORT)
         wish = await body(request, ExportRequest)
         ids = await in_thread(self._chosen, person, wish)
-        if len(await in_thread(self._store.exports, person.id)) >= _MOST_OF_A_PERSON:
+        if len(await in_thread(self.store.exports, person.id)) >= _MOST_OF_A_PERSON:
             raise TooManyError("You have too many downloads. Delete some of them first.")
-        export = await in_thread(self._store.add_export, person.id, msgspec.to_builtins(wish))
+        export = await in_thread(self.store.add_export, person.id, msgspec.to_builtins(wish))
         self._jobs[export.id] = asyncio.create_task(self._run(export.id, wish, ids))
         self._watchers[export.id] = asyncio.create_task(self._watch(export.id))
-        return answer(export)
+        return export
 
     async def _run(self, identifier: str, wish: ExportRequest, ids: list[str]) -> Download:
         async with self._turn:
             report = functools.partial(self._progress.__setitem__, identifier)
             report(0.0)
-            directories = [self._data.episode(one) for one in ids]
-            return await run_export(wish, directories, self._data.export(identifier), report)
+            directories = [self.data.episode(one) for one in ids]
+            return await run_export(wish, directories, self.data.export(identifier), report)
 
     def _chosen(self, person: Person, wish: ExportRequest) -> list[str]:
         """The episodes of a request, in their order."""
@@ -122,8 +120,8 @@ class ExportRoutes(Routes):
         asked = convert(wish.filter or {}, EpisodeQuery, strict=False)
         if not wish.practice and wish.filter is not None and asked.is_practice is None:
             asked = msgspec.structs.replace(asked, is_practice=False)
-        known = self._store.episode_ids(seen_by(person, asked))
-        playing = {episode.id for episode in self._store.playing()}
+        known = self.store.episode_ids(seen_by(person, asked))
+        playing = {episode.id for episode in self.store.playing()}
         if wish.episodes is None:
             ids = [one for one in known if one not in playing]
         else:
@@ -134,7 +132,7 @@ class ExportRoutes(Routes):
                 raise ConflictError("One of these episodes is still being played.", code="playing")
             if not wish.practice:
                 data = EpisodeQuery(is_practice=False)
-                data_ids = set(self._store.episode_ids(seen_by(person, data)))
+                data_ids = set(self.store.episode_ids(seen_by(person, data)))
                 ids = [one for one in ids if one in data_ids]
         if not ids:
             raise BadRequestError("No episode matches the filter.")
@@ -143,7 +141,7 @@ class ExportRoutes(Routes):
     async def _watch(self, identifier: str) -> None:
         try:
             changes = await self._outcome(identifier)
-            await in_thread(self._store.update_export, identifier, **changes)
+            await in_thread(self.store.update_export, identifier, **changes)
         except ServerError as error:
             logger.warning("export %s: %s", identifier, error)
         finally:  # Not before: the end of the server waits for what is under way.
@@ -166,27 +164,27 @@ class ExportRoutes(Routes):
             return {"state": ExportState.DONE, "progress": 1.0, "num_bytes": exported.bytes}
         return {"state": ExportState.FAILED, "error": error}
 
-    async def drop(self, request: Request) -> Response:
+    async def drop(self, request: Request, person: Person) -> Any:
         """Cancels an export that is under way; deletes one that is not."""
-        export = await self._own(request)
+        export = await self._own(request, person)
         watcher = self._watchers.get(export.id)
         if watcher is not None:
             self._jobs[export.id].cancel()
             await asyncio.wait([watcher])
-            return answer(await in_thread(self._store.export, export.id))
-        await in_thread(self._store.delete_export, export.id)
-        await in_thread(shutil.rmtree, self._data.export(export.id), ignore_errors=True)
-        return answer({})
+            return await in_thread(self.store.export, export.id)
+        await in_thread(self.store.delete_export, export.id)
+        await in_thread(shutil.rmtree, self.data.export(export.id), ignore_errors=True)
+        return {}
 
     def _file_of(self, identifier: str) -> Path:
-        found = sorted(self._data.export(identifier).glob("*.zip"))
+        found = sorted(self.data.export(identifier).glob("*.zip"))
         if len(found) != 1:
             raise MissingError("The file of this download was deleted. Prepare it again.")
         return found[0]
 
-    async def file(self, request: Request) -> Response:
+    async def file(self, request: Request, person: Person) -> Any:
         """The file; part of it, if the browser goes on with a download."""
-        export = await self._own(request)
+        export = await self._own(request, person)
         if export.state is not ExportState.DONE:
             raise ConflictError("This download is not ready yet.", code="not_ready")
         path = await in_thread(self._file_of, export.id)
@@ -201,12 +199,12 @@ class ExportRoutes(Routes):
     def recover(self) -> None:
         """Gives up what a server that was killed has left; what nobody knows of goes."""
         known = set()
-        for export in self._store.exports():
+        for export in self.store.exports():
             known.add(export.id)
             if export.state in _UNDER_WAY:
                 error = "The server was stopped."
-                self._store.update_export(export.id, state=ExportState.FAILED, error=error)
-                shutil.rmtree(self._data.export(export.id), ignore_errors=True)
-        for directory in self._data.exports.iterdir():
+                self.store.update_export(export.id, state=ExportState.FAILED, error=error)
+                shutil.rmtree(self.data.export(export.id), ignore_errors=True)
+        for directory in self.data.exports.iterdir():
             if directory.name not in known and directory.is_dir():
                 shutil.rmtree(directory, ignore_errors=True)

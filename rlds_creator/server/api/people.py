@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from rlds_creator.model import NewIdentifier, Role
-from rlds_creator.server.api.routes import Routes, Services
+from rlds_creator.model import NewIdentifier, Person, Role
+from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import BadRequestError, LoginError, MissingError, TooManyError
 from rlds_creator.server.limits import Buckets
@@ -46,8 +46,7 @@ class _Invitation(msgspec.Struct, forbid_unknown_fields=True):
 class PeopleRoutes(Routes):
     """The routes of people."""
 
-    def __init__(self, services: Services) -> None:
-        super().__init__(services)
+    def __post_init__(self) -> None:
         self._tries = Buckets(20, 0.2)
 
     def routes(self) -> list[BaseRoute]:
@@ -56,21 +55,21 @@ class PeopleRoutes(Routes):
             Route("/api/me", self.me),
             Route("/api/enter", self.enter, methods=["POST"]),
             Route("/api/leave", self.leave, methods=["POST"]),
-            Route("/api/people", self.all),
-            Route("/api/people/{id}", self.change, methods=["PATCH"]),
-            Route("/api/invites", self.invite, methods=["POST"]),
-            Route("/api/invites/{id}", self.revoke, methods=["DELETE"]),
+            self.route("/api/people", self.all, may=May.PEOPLE),
+            self.route("/api/people/{id}", self.change, "PATCH", May.PEOPLE),
+            self.route("/api/invites", self.invite, "POST", May.PEOPLE),
+            self.route("/api/invites/{id}", self.revoke, "DELETE", May.PEOPLE),
         ]
 
     async def me(self, request: Request) -> Response:
         """Who asks."""
-        person = await self._people.of(request)
+        person = await self.people.of(request)
         return answer(
             {
                 "person": person,
                 "may": [what for what in May if person and may(person, what)],
                 "mode": "create",
-                "single_user": self._people.everybody is not None,
+                "single_user": self.people.everybody is not None,
                 "version": version(),
             }
         )
@@ -82,49 +81,46 @@ class PeopleRoutes(Routes):
         entry = await body(request, _Entry)
         try:
             person, token = await in_thread(
-                self._store.accept_invite, entry.token, entry.name.strip()
+                self.store.accept_invite, entry.token, entry.name.strip()
             )
         except MissingError as error:
             raise LoginError(str(error), code="invite") from None
         except BadRequestError:  # The invite has no name either, and can be used again.
             raise BadRequestError("Please enter your name.", code="name") from None
         response = answer({"person": person})
-        self._people.log_in(response, token)
+        self.people.log_in(response, token)
         return response
 
     async def leave(self, request: Request) -> Response:
         """Forgets this browser."""
         response = answer({})
-        await self._people.log_out(request, response)
+        await self.people.log_out(request, response)
         return response
 
-    async def all(self, request: Request) -> Response:
+    async def all(self, request: Request, person: Person) -> Any:
         """All people, and the invites that can still be used."""
-        await self._people.required(request, May.PEOPLE)
-        people = await in_thread(self._store.people)
-        return answer({"people": people, "invites": await in_thread(self._store.invites)})
+        people = await in_thread(self.store.people)
+        return {"people": people, "invites": await in_thread(self.store.invites)}
 
-    async def change(self, request: Request) -> Response:
+    async def change(self, request: Request, person: Person) -> Any:
         """Changes what a person may do."""
-        await self._people.required(request, May.PEOPLE)
         change = await body(request, _Change)
         person = await in_thread(
-            self._store.change_person, request.path_params["id"], change.role, change.is_disabled
+            self.store.change_person, request.path_params["id"], change.role, change.is_disabled
         )
         if person.is_disabled or May.PLAY not in ROLES[person.role]:
-            await self._plays.end_of(person=person.id)
-        return answer(person)
+            await self.plays.end_of(person=person.id)
+        return person
 
-    async def invite(self, request: Request) -> Response:
+    async def invite(self, request: Request, person: Person) -> Any:
         """Makes a link that lets people in."""
-        person = await self._people.required(request, May.PEOPLE)
         said = await body(request, _Invitation)
         if said.study:
             if said.role is not Role.PARTICIPANT:
                 raise BadRequestError("Only participants enter for one study.")
-            await in_thread(self._store.study, said.study)
+            await in_thread(self.store.study, said.study)
         identifier, token = await in_thread(
-            self._store.invite,
+            self.store.invite,
             said.role,
             said.name.strip(),
             said.uses,
@@ -132,10 +128,9 @@ class PeopleRoutes(Routes):
             person.id,
             said.study,
         )
-        return answer({"id": identifier, "link": f"{self._address}/enter#{token}"})
+        return {"id": identifier, "link": f"{self.address}/enter#{token}"}
 
-    async def revoke(self, request: Request) -> Response:
+    async def revoke(self, request: Request, person: Person) -> Any:
         """Takes a link back."""
-        await self._people.required(request, May.PEOPLE)
-        await in_thread(self._store.revoke_invite, request.path_params["id"])
-        return answer({})
+        await in_thread(self.store.revoke_invite, request.path_params["id"])
+        return {}

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rlds_creator.model import Person
+from rlds_creator.server.bodies import answer
 from rlds_creator.server.directory import DataDirectory
+from rlds_creator.server.permissions import May
 from rlds_creator.server.plays import Plays
 from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import Authentication
 from rlds_creator.server.workers import Interpreters, WorkerMaker
 from rlds_creator.store import Store
 
-__all__ = ["Routes", "Services"]
+__all__ = ["Routes"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Services:
-    """The parts of a server.
+@dataclasses.dataclass(eq=False)
+class Routes:
+    """Routes that belong together, and the parts of the server that they need.
 
     Attributes:
       people: Who sends requests.
@@ -38,16 +47,27 @@ class Services:
     make_worker: WorkerMaker
     address: str
 
+    def __post_init__(self) -> None:
+        """Makes what the routes keep between requests."""
 
-class Routes:
-    """Routes that belong together.
+    def route(
+        self,
+        path: str,
+        do: Callable[[Request, Person], Awaitable[Any]],
+        method: str = "GET",
+        may: May | None = None,
+    ) -> Route:
+        """Returns a route for people who are logged in.
 
-    Args:
-      services: The parts of the server.
-    """
+        Args:
+          path: Its address.
+          do: Takes a request, and who sends it; returns the response, or a value for its JSON.
+          method: The method of its requests.
+          may: What those people must be allowed to do.
+        """
 
-    def __init__(self, services: Services) -> None:
-        self._people, self._store = services.people, services.store
-        self._data, self._recordings = services.data, services.recordings
-        self._plays, self._interpreters = services.plays, services.interpreters
-        self._make_worker, self._address = services.make_worker, services.address
+        async def respond(request: Request) -> Response:
+            value = await do(request, await self.people.required(request, may))
+            return value if isinstance(value, Response) else answer(value)
+
+        return Route(path, respond, methods=[method])

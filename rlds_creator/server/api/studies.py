@@ -9,13 +9,12 @@ from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from rlds_creator.frames import Frame
 from rlds_creator.model import Environment, Person, Study, StudyState, Text
-from rlds_creator.server.api.routes import Routes, Services
-from rlds_creator.server.bodies import answer, body, query
+from rlds_creator.server.api.routes import Routes
+from rlds_creator.server.bodies import body, query
 from rlds_creator.server.errors import (
     ForbiddenError,
     MissingError,
@@ -54,50 +53,42 @@ class _Trial(msgspec.Struct, forbid_unknown_fields=True):
 class StudyRoutes(Routes):
     """The routes of studies."""
 
-    def __init__(self, services: Services) -> None:
-        super().__init__(services)
+    def __post_init__(self) -> None:
         self._trials = Buckets(10, 0.5)
         self._turns = asyncio.Semaphore(_TRIALS)
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
         return [
-            Route("/api/families", self.families),
-            Route("/api/environments/test", self.test, methods=["POST"]),
-            Route("/api/studies", self.all),
-            Route("/api/studies", self.add, methods=["POST"]),
-            Route("/api/studies/{id}", self.one),
-            Route("/api/studies/{id}", self.change, methods=["PUT"]),
-            Route("/api/studies/{id}", self.delete, methods=["DELETE"]),
-            Route("/api/studies/{id}/state", self.set_state, methods=["POST"]),
-            Route("/api/studies/{id}/consent", self.agree, methods=["POST"]),
-            Route("/api/studies/{id}/consents", self.consents),
-            Route("/api/studies/{id}/statistics", self.statistics),
+            self.route("/api/families", self.families, may=May.MANAGE),
+            self.route("/api/environments/test", self.test, "POST", May.MANAGE),
+            self.route("/api/studies", self.all),
+            self.route("/api/studies", self.add, "POST", May.MANAGE),
+            self.route("/api/studies/{id}", self.one),
+            self.route("/api/studies/{id}", self.change, "PUT", May.MANAGE),
+            self.route("/api/studies/{id}", self.delete, "DELETE", May.MANAGE),
+            self.route("/api/studies/{id}/state", self.set_state, "POST", May.MANAGE),
+            self.route("/api/studies/{id}/consent", self.agree, "POST", May.PLAY),
+            self.route("/api/studies/{id}/consents", self.consents, may=May.SEE),
+            self.route("/api/studies/{id}/statistics", self.statistics, may=May.SEE),
         ]
 
-    async def families(self, request: Request) -> Response:
+    async def families(self, request: Request, person: Person) -> Any:
         """What environments can be made, in the interpreter of the server or in another one."""
-        await self._people.required(request, May.MANAGE)
-        families = await self._interpreters.describe(request.query_params.get("interpreter", ""))
-        return answer({"interpreters": self._interpreters.names, "families": families})
+        families = await self.interpreters.describe(request.query_params.get("interpreter", ""))
+        return {"interpreters": self.interpreters.names, "families": families}
 
-    async def test(self, request: Request) -> Response:
+    async def test(self, request: Request, person: Person) -> Any:
         """Makes an environment, and shows its first picture."""
-        person = await self._people.required(request, May.MANAGE)
         environment = (await body(request, _Trial)).environment
         if self._trials.take(person.id):
             raise TooManyError("Too many tests. Wait a few seconds, then try again.")
         async with self._turns:
-            return answer(await self._try(environment))
+            return await self._try(environment)
 
     async def _try(self, environment: Environment) -> dict[str, Any]:
-        tried: dict[str, Any] = {
-            "ok": False,
-            "error": "",
-            "controls": [],
-            "cameras": [],
-            "picture": None,
-        }
+        tried: dict[str, Any] = {"ok": False, "error": "", "picture": None}
+        tried |= {"controls": [], "cameras": []}
         over = asyncio.Event()
 
         def hear(message: dict[str, Any] | bytes) -> None:
@@ -119,21 +110,13 @@ class StudyRoutes(Routes):
                 }.get(why, "The process of the environment ended unexpectedly.")
             over.set()
 
-        worker = self._make_worker(hear, end)
+        worker = self.make_worker(hear, end)
         with tempfile.TemporaryDirectory() as directory:
             try:
-                await worker.start(
-                    self._interpreters.path(environment.interpreter),
-                    {
-                        "op": "start",
-                        "environment": msgspec.to_builtins(environment),
-                        "directory": directory,
-                        "agent_id": "",
-                        "study_id": "",
-                        "env_id": "",
-                        "next_seed": None,
-                    },
-                )
+                python = self.interpreters.path(environment.interpreter)
+                of = dict.fromkeys(("agent_id", "study_id", "env_id"), "")
+                of |= {"environment": msgspec.to_builtins(environment), "directory": directory}
+                await worker.start(python, {"op": "start", **of})
                 await over.wait()
             except ServerError as error:
                 tried["error"] = str(error)
@@ -141,76 +124,56 @@ class StudyRoutes(Routes):
                 await worker.stop()
         return tried
 
-    async def all(self, request: Request) -> Response:
+    async def all(self, request: Request, person: Person) -> Any:
         """All studies that a person may know of, and how far they are."""
-        person = await self._people.required(request)
-        studies = [one for one in await in_thread(self._store.studies) if sees_study(person, one)]
-        counts = await in_thread(self._store.counts, [one.id for one in studies], person.id)
-        return answer(
-            {
-                "studies": [
-                    {
-                        **msgspec.structs.asdict(_for(person, one)),
-                        **msgspec.structs.asdict(counts[one.id]),
-                    }
-                    for one in studies
-                ]
-            }
-        )
+        studies = [one for one in await in_thread(self.store.studies) if sees_study(person, one)]
+        counts = await in_thread(self.store.counts, [one.id for one in studies], person.id)
+        as_dict = msgspec.structs.asdict
+        shown = [{**as_dict(_for(person, one)), **as_dict(counts[one.id])} for one in studies]
+        return {"studies": shown}
 
-    async def add(self, request: Request) -> Response:
+    async def add(self, request: Request, person: Person) -> Any:
         """Adds a study."""
-        person = await self._people.required(request, May.MANAGE)
         study = msgspec.structs.replace(await body(request, Study), id="", version=0)
-        return answer(await in_thread(self._store.save_study, study, by=person.id))
+        return await in_thread(self.store.save_study, study, by=person.id)
 
-    async def one(self, request: Request) -> Response:
+    async def one(self, request: Request, person: Person) -> Any:
         """A study."""
-        person = await self._people.required(request)
-        return answer(
-            _for(person, await seen_study(self._store, person, request.path_params["id"]))
+        return _for(person, await seen_study(self.store, person, request.path_params["id"]))
+
+    async def change(self, request: Request, person: Person) -> Any:
+        """Changes a study."""
+        study = msgspec.structs.replace(await body(request, Study), id=request.path_params["id"])
+        return await in_thread(self.store.save_study, study, by=person.id)
+
+    async def delete(self, request: Request, person: Person) -> Any:
+        """Deletes a study and its episodes."""
+        study = request.path_params["id"]
+        ids = await in_thread(self.recordings.delete_study, study)
+        await self.plays.end_of(study=study)
+        return {"deleted": len(ids)}
+
+    async def set_state(self, request: Request, person: Person) -> Any:
+        """Enables or disables a study."""
+        said, identifier = await body(request, _State), request.path_params["id"]
+        return await in_thread(self.store.set_study_state, identifier, said.state)
+
+    async def agree(self, request: Request, person: Person) -> Any:
+        """Keeps that a person agrees to the consent of a study."""
+        said = await body(request, _Consent)
+        study = await seen_study(self.store, person, request.path_params["id"])
+        return await in_thread(self.store.agree, study.id, person.id, said.text)
+
+    async def consents(self, request: Request, person: Person) -> Any:
+        """Who agreed to which text of a study, and when."""
+        page, identifier = query(request, _Page), request.path_params["id"]
+        return await in_thread(
+            self.store.consents, identifier, offset=page.offset, limit=page.limit
         )
 
-    async def change(self, request: Request) -> Response:
-        """Changes a study."""
-        person = await self._people.required(request, May.MANAGE)
-        study = msgspec.structs.replace(await body(request, Study), id=request.path_params["id"])
-        return answer(await in_thread(self._store.save_study, study, by=person.id))
-
-    async def delete(self, request: Request) -> Response:
-        """Deletes a study and its episodes."""
-        await self._people.required(request, May.MANAGE)
-        study = request.path_params["id"]
-        ids = await in_thread(self._recordings.delete_study, study)
-        await self._plays.end_of(study=study)
-        return answer({"deleted": len(ids)})
-
-    async def set_state(self, request: Request) -> Response:
-        """Enables or disables a study."""
-        await self._people.required(request, May.MANAGE)
-        said = await body(request, _State)
-        identifier = request.path_params["id"]
-        return answer(await in_thread(self._store.set_study_state, identifier, said.state))
-
-    async def agree(self, request: Request) -> Response:
-        """Keeps that a person agrees to the consent of a study."""
-        person = await self._people.required(request, May.PLAY)
-        said = await body(request, _Consent)
-        study = await seen_study(self._store, person, request.path_params["id"])
-        return answer(await in_thread(self._store.agree, study.id, person.id, said.text))
-
-    async def consents(self, request: Request) -> Response:
-        """Who agreed to which text of a study, and when."""
-        await self._people.required(request, May.SEE)
-        page = query(request, _Page)
-        identifier = request.path_params["id"]
-        found = in_thread(self._store.consents, identifier, offset=page.offset, limit=page.limit)
-        return answer(await found)
-
-    async def statistics(self, request: Request) -> Response:
+    async def statistics(self, request: Request, person: Person) -> Any:
         """What was played of a study."""
-        await self._people.required(request, May.SEE)
-        return answer(await in_thread(self._store.statistics, request.path_params["id"]))
+        return await in_thread(self.store.statistics, request.path_params["id"])
 
 
 async def seen_study(store: Store, person: Person, study_id: str) -> Study:
