@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from rlds_creator.environments.key_maps import KeyMap
-from rlds_creator.environments.mujoco_pictures import MuJoCoPictures, PicturedPlayable
+from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
 from rlds_creator.environments.playable import Control, Inputs
 from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
@@ -17,7 +17,7 @@ __all__ = ["ArmPlayable", "directions"]
 _TOGGLES = ("Space", "Button0")
 
 
-class ArmPlayable(PicturedPlayable, SimulatedPlayable):
+class ArmPlayable(SimulatedPlayable):
     """Arms, drawn by MuJoCo. A key opens and closes their grippers.
 
     Args:
@@ -38,13 +38,17 @@ class ArmPlayable(PicturedPlayable, SimulatedPlayable):
         grippers: Sequence[int],
         opened: float,
     ) -> None:
-        super().__init__(environment, keys, distributions)
+        super().__init__(environment, keys, distributions, pictures=pictures)
         self._grippers, self._opened = list(grippers), opened
-        self.draw_with(pictures)
         if self._grippers:
             toggle = Control(_TOGGLES, "open or close the gripper")
             self.controls = [*self.controls, toggle]
-        self.open_grippers()
+        self._open_grippers()
+
+    @override
+    def seed(self, seed: int) -> None:
+        super().seed(seed)
+        self._open_grippers()
 
     @override
     def action(self, inputs: Inputs) -> Any:
@@ -58,7 +62,7 @@ class ArmPlayable(PicturedPlayable, SimulatedPlayable):
         action[self._grippers] = self.idle_action[self._grippers]
         return action
 
-    def open_grippers(self) -> None:
+    def _open_grippers(self) -> None:
         """Tells the grippers to be open, as they are when an episode begins."""
         self.idle_action = self.keys.idle.copy()
         self.idle_action[self._grippers] = self._opened

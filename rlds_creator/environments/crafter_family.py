@@ -13,7 +13,7 @@ from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
-__all__ = ["CrafterFamily", "CrafterPlayable"]
+__all__ = ["CrafterFamily"]
 
 _OBSERVED = 64
 _KEYS = {
@@ -41,10 +41,11 @@ class _World(Simulated):
 
     Args:
       world: An environment of Crafter.
+      side: The side of pictures.
     """
 
-    def __init__(self, world: Any) -> None:
-        self.world = world
+    def __init__(self, world: Any, side: int) -> None:
+        self.world, self._side = world, side
         picture = specs.BoundedArray((_OBSERVED, _OBSERVED, 3), np.uint8, 0, 255, "image")
         super().__init__(picture, specs.DiscreteArray(len(world.action_names)))
 
@@ -63,31 +64,9 @@ class _World(Simulated):
         self.info = {name: info[name] for name in ("inventory", "achievements")}
         return observation, reward, float(info["discount"]), is_over
 
-
-class CrafterPlayable(SimulatedPlayable):
-    """The world of Crafter.
-
-    Args:
-      world: The world.
-      keys: What keys do in place of what they do by themselves.
-      side: The side of pictures.
-    """
-
-    def __init__(self, world: _World, keys: Mapping[str, Any], side: int) -> None:
-        names = list(world.world.action_names)
-        maps = key_map(
-            world.action_spec(),
-            table={key: names.index(name) for name, key in _KEYS.items() if name in names},
-            meanings=["nothing", *(name.replace("_", " ") for name in names[1:])],
-            idle=names.index("noop"),
-            overrides=keys,
-        )
-        super().__init__(world, maps, ["crafter"])
-        self._world, self._side = world, side
-
     @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        picture: np.ndarray = self._world.world.render((self._side, self._side))
+    def draw(self) -> np.ndarray:
+        picture: np.ndarray = self.world.render((self._side, self._side))
         return picture
 
 
@@ -104,7 +83,7 @@ class CrafterFamily(Family):
 
     def make(
         self, *, id: str, keys: Mapping[str, Any], length: int = 10_000, size: int = 450
-    ) -> CrafterPlayable:
+    ) -> SimulatedPlayable:
         """See `Family`.
 
         Args:
@@ -121,4 +100,12 @@ class CrafterFamily(Family):
         world = self.package("crafter").Env(
             size=(_OBSERVED, _OBSERVED), reward=id == "CrafterReward", length=length
         )
-        return CrafterPlayable(_World(world), keys, size)
+        environment, names = _World(world, size), list(world.action_names)
+        maps = key_map(
+            environment.action_spec(),
+            table={key: names.index(name) for name, key in _KEYS.items() if name in names},
+            meanings=["nothing", *(name.replace("_", " ") for name in names[1:])],
+            idle=names.index("noop"),
+            overrides=keys,
+        )
+        return SimulatedPlayable(environment, maps, ["crafter"])

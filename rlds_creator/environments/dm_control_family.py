@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
+from rlds_creator.environments.key_maps import KeyedPlayable, key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
-    PicturedPlayable,
     actuator_names,
     check_size,
     draw_without_display,
@@ -22,18 +21,8 @@ from rlds_creator.environments.playable import Family
 __all__ = ["DmControlFamily", "DmControlPlayable"]
 
 
-class DmControlPlayable(PicturedPlayable, KeyedPlayable):
-    """A task of dm_control.
-
-    Args:
-      environment: The environment.
-      keys: How inputs become its actions.
-      pictures: What draws it.
-    """
-
-    def __init__(self, environment: Any, keys: KeyMap, pictures: MuJoCoPictures) -> None:
-        super().__init__(environment, keys, ["dm-control", "mujoco"])
-        self.draw_with(pictures)
+class DmControlPlayable(KeyedPlayable):
+    """A task of dm_control."""
 
     @override
     def seed(self, seed: int) -> None:
@@ -95,7 +84,8 @@ class DmControlFamily(Family):
             has_pointer=has_pointer,
         )
         pictures = MuJoCoPictures(lambda: (physics.model.ptr, physics.data.ptr), width, height)
-        return DmControlPlayable(environment, maps, pictures)
+        made_by = ["dm-control", "mujoco"]
+        return DmControlPlayable(environment, maps, made_by, pictures=pictures)
 
     def _suite(self) -> Any:
         draw_without_display()

@@ -153,19 +153,19 @@ class GymnasiumPlayable(KeyedPlayable):
       env: The environment, which draws `rgb_array`.
       keys: How inputs become its actions.
       distributions: What it is made by beside Gymnasium, whose versions are recorded.
-      repeats: See `Playable`.
+      **more: See `KeyedPlayable`.
     """
 
     def __init__(
-        self, env: Any, keys: KeyMap, distributions: Sequence[str] = (), *, repeats: bool = True
+        self, env: Any, keys: KeyMap, distributions: Sequence[str] = (), **more: Any
     ) -> None:
         from envlogger.gymnasium_adapter import GymnasiumAdapter
 
         self.adapter = GymnasiumAdapter(env)
-        super().__init__(self.adapter, keys, ("gymnasium", *distributions), repeats=repeats)
+        super().__init__(self.adapter, keys, ("gymnasium", *distributions), **more)
 
     @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+    def draw(self) -> np.ndarray:
         picture: np.ndarray = self.adapter.render()
         return picture
 

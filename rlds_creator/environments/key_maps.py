@@ -21,6 +21,7 @@ import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
+from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
 from rlds_creator.environments.playable import Control, Inputs, Playable
 
 __all__ = ["WAIT", "Axes", "Choices", "KeyMap", "KeyedPlayable", "Parts", "key_map"]
@@ -97,6 +98,7 @@ class KeyedPlayable(Playable):
       keys: How inputs become its actions.
       distributions: What it is made by, whose versions are recorded.
       repeats: See `Playable`.
+      pictures: What draws it; None if its `draw` does.
     """
 
     def __init__(
@@ -106,13 +108,32 @@ class KeyedPlayable(Playable):
         distributions: Sequence[str] = (),
         *,
         repeats: bool = True,
+        pictures: MuJoCoPictures | None = None,
     ) -> None:
         self.environment, self.keys, self._distributions = environment, keys, distributions
         self.controls, self.idle_action, self.repeats = keys.controls, keys.idle, repeats
+        self._pictures, self.has_draft = pictures, pictures is not None
+        self.cameras = pictures.cameras if pictures is not None else ()
 
     @override
     def action(self, inputs: Inputs) -> Any:
         return self.keys.action(inputs)
+
+    @override
+    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+        if self._pictures is None:
+            return self.draw()
+        return self._pictures.draw(camera, is_draft=is_draft)
+
+    def draw(self) -> np.ndarray:
+        """Returns the picture of an environment that draws itself, see `render`."""
+        raise NotImplementedError
+
+    @override
+    def close(self) -> None:
+        if self._pictures is not None:
+            self._pictures.close()
+        super().close()
 
     @override
     def metadata(self) -> Mapping[str, Any]:

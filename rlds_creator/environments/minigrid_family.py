@@ -95,8 +95,8 @@ class MiniGridPlayable(GymnasiumPlayable):
     """A grid world; below it is what to do."""
 
     @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        picture = super().render()
+    def draw(self) -> np.ndarray:
+        picture = super().draw()
         caption = _caption(str(self.adapter.unwrapped.mission), picture.shape[1])
         return np.concatenate([picture, caption])
 

@@ -15,11 +15,10 @@ from rlds_creator.environments.gymnasium_family import (
     registered,
     spec_of,
 )
-from rlds_creator.environments.key_maps import KeyMap, key_map
+from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.mujoco_pictures import (
     FREE,
     MuJoCoPictures,
-    PicturedPlayable,
     actuator_names,
     camera_names,
     check_size,
@@ -27,7 +26,7 @@ from rlds_creator.environments.mujoco_pictures import (
 )
 from rlds_creator.environments.playable import Family
 
-__all__ = ["MuJoCoFamily", "MuJoCoPlayable"]
+__all__ = ["MuJoCoFamily"]
 
 _MODULES = ("gymnasium.envs.mujoco", "gymnasium_robotics")
 _VERSION = re.compile(r"-v(\d+)$")
@@ -62,23 +61,6 @@ _GRIPPER = {
 }
 
 
-class MuJoCoPlayable(PicturedPlayable, GymnasiumPlayable):
-    """A robot.
-
-    Args:
-      env: The environment.
-      keys: How inputs become its actions.
-      pictures: What draws it.
-      distributions: What it is made by, whose versions are recorded.
-    """
-
-    def __init__(
-        self, env: Any, keys: KeyMap, pictures: MuJoCoPictures, distributions: Sequence[str]
-    ) -> None:
-        super().__init__(env, keys, ["mujoco", *distributions])
-        self.draw_with(pictures)
-
-
 class MuJoCoFamily(Family):
     """Robots of Gymnasium, and those of Gymnasium-Robotics where it is installed."""
 
@@ -105,7 +87,7 @@ class MuJoCoFamily(Family):
         has_pointer: bool = False,
         width: int = 480,
         height: int = 480,
-    ) -> MuJoCoPlayable:
+    ) -> GymnasiumPlayable:
         """See `Family`.
 
         Args:
@@ -147,7 +129,8 @@ class MuJoCoFamily(Family):
             first="track" if "track" in camera_names(base.model) else FREE,
         )
         is_robotics = type(base).__module__.startswith("gymnasium_robotics")
-        return MuJoCoPlayable(env, maps, pictures, ["gymnasium-robotics"] if is_robotics else [])
+        made_by = ["mujoco", "gymnasium-robotics"] if is_robotics else ["mujoco"]
+        return GymnasiumPlayable(env, maps, made_by, pictures=pictures)
 
     def _register(self) -> None:
         draw_without_display()

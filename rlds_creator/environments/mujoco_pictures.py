@@ -12,14 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from typing_extensions import override
-
-from rlds_creator.environments.playable import Playable
 
 __all__ = [
     "FREE",
     "MuJoCoPictures",
-    "PicturedPlayable",
     "actuator_names",
     "camera_names",
     "check_size",
@@ -182,27 +178,3 @@ class MuJoCoPictures:
             else:
                 setattr(camera, name, value)
         return camera
-
-
-class PicturedPlayable(Playable):
-    """An environment that MuJoCo draws.
-
-    Attributes:
-      pictures: The pictures of the simulation.
-    """
-
-    has_draft = True
-    pictures: MuJoCoPictures
-
-    def draw_with(self, pictures: MuJoCoPictures) -> None:
-        """Takes the pictures of the simulation, and their cameras."""
-        self.pictures, self.cameras = pictures, pictures.cameras
-
-    @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        return self.pictures.draw(camera, is_draft=is_draft)
-
-    @override
-    def close(self) -> None:
-        self.pictures.close()
-        super().close()

@@ -110,20 +110,13 @@ class Typed(Choices):
 
 
 class NetHackPlayable(GymnasiumPlayable):
-    """A game of NetHack.
+    """A game of NetHack."""
 
-    Args:
-      env: The environment.
-      keys: How inputs become its actions.
-    """
-
-    def __init__(self, env: Any, keys: Typed) -> None:
-        super().__init__(env, keys, ["nle"], repeats=False)
-        self._typed = keys
+    keys: Typed
 
     @override
     def seed(self, seed: int) -> None:
-        self._typed.forget()
+        self.keys.forget()
         try:
             # `reset(seed=...)` does not seed the game.
             self.adapter.unwrapped.seed(core=seed, disp=seed, reseed=False)
@@ -131,7 +124,7 @@ class NetHackPlayable(GymnasiumPlayable):
             raise NotImplementedError(str(error)) from error
 
     @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
+    def draw(self) -> np.ndarray:
         game = self.adapter.unwrapped
         parts = dict(zip(game._observation_keys, game.last_observation))
         return draw_terminal(parts["tty_chars"], parts["tty_colors"], parts["tty_cursor"])
@@ -174,7 +167,7 @@ class NetHackFamily(Family):
         )
         actions = env.unwrapped.actions
         maps = Typed(spec_of(env), [int(a) for a in actions], _meanings(actions), keys)
-        return NetHackPlayable(env, maps)
+        return NetHackPlayable(env, maps, ["nle"], repeats=False)
 
 
 def draw_terminal(characters: np.ndarray, colors: np.ndarray, cursor: np.ndarray) -> np.ndarray:

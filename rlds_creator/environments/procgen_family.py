@@ -10,11 +10,11 @@ import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
-from rlds_creator.environments.key_maps import KeyMap, key_map
+from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
-__all__ = ["ProcgenFamily", "ProcgenPlayable"]
+__all__ = ["ProcgenFamily"]
 
 # How the game calls its keys.
 _KEYS = {
@@ -44,7 +44,6 @@ class _Levels(Simulated):
         self._options, self._start, self._number = options, start_level, num_levels
         self._game: Any = None
         self._random = np.random.default_rng()
-        self.picture: np.ndarray | None = None
 
     @override
     def begin(self) -> Any:
@@ -82,33 +81,19 @@ class _Levels(Simulated):
 
     def _seen(self, observation: Mapping[str, Any]) -> np.ndarray:
         level = self._game.get_info()[0]
-        self.picture = level["rgb"]
+        self._picture: np.ndarray = level["rgb"]
         self.info = {"level_seed": int(level["level_seed"])}
         self._last = np.array(observation["rgb"][0])
         return self._last
 
     @override
+    def draw(self) -> np.ndarray:
+        return self._picture
+
+    @override
     def close(self) -> None:
         if self._game is not None:
             self._game.close()
-
-
-class ProcgenPlayable(SimulatedPlayable):
-    """A game of Procgen.
-
-    Args:
-      levels: Its levels.
-      keys: How inputs become its actions.
-    """
-
-    def __init__(self, levels: _Levels, keys: KeyMap) -> None:
-        super().__init__(levels, keys, [_DISTRIBUTION])
-        self._levels = levels
-
-    @override
-    def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
-        assert self._levels.picture is not None  # There is one from the reset on.
-        return self._levels.picture
 
 
 class ProcgenFamily(Family):
@@ -132,7 +117,7 @@ class ProcgenFamily(Family):
         num_levels: int = 0,
         center_agent: bool = True,
         use_backgrounds: bool = True,
-    ) -> ProcgenPlayable:
+    ) -> SimulatedPlayable:
         """See `Family`.
 
         Args:
@@ -176,7 +161,7 @@ class ProcgenFamily(Family):
             idle=names.index(()),
             overrides=keys,
         )
-        return ProcgenPlayable(levels, maps)
+        return SimulatedPlayable(levels, maps, [_DISTRIBUTION])
 
     def _package(self) -> Any:
         self.package("procgen.env")

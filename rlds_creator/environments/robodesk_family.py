@@ -13,7 +13,7 @@ from PIL import Image
 from typing_extensions import override
 
 from rlds_creator.environments.arms import ArmPlayable, directions
-from rlds_creator.environments.key_maps import KeyMap, key_map
+from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.mujoco_pictures import (
     FREE,
     MuJoCoPictures,
@@ -23,7 +23,7 @@ from rlds_creator.environments.mujoco_pictures import (
 from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated
 
-__all__ = ["RoboDeskFamily", "RoboDeskPlayable"]
+__all__ = ["RoboDeskFamily"]
 
 _TASKS = (
     "open_slide",
@@ -107,6 +107,10 @@ class _Desk(Simulated):
         observation, reward, is_over, info = self.desk.step(action)
         return self._seen(observation), reward, info["discount"], is_over
 
+    @override
+    def seed(self, seed: int) -> None:
+        np.random.seed(seed)  # Tasks have no generator of their own.
+
     def _draw_here(self) -> None:
         """Lets dm_control draw the observation in its own context.
 
@@ -124,25 +128,6 @@ class _Desk(Simulated):
     @override
     def close(self) -> None:
         self.desk.physics.free()  # Its context has to go before what it is drawn with ends.
-
-
-class RoboDeskPlayable(ArmPlayable):
-    """A task of RoboDesk.
-
-    Args:
-      desk: The task.
-      keys: How inputs become its actions.
-      pictures: What draws it.
-    """
-
-    def __init__(self, desk: _Desk, keys: KeyMap, pictures: MuJoCoPictures) -> None:
-        grippers = [_HAND.index("gripper")]
-        super().__init__(desk, keys, ["robodesk", "mujoco"], pictures, grippers, opened=1.0)
-
-    @override
-    def seed(self, seed: int) -> None:
-        np.random.seed(seed)  # Tasks have no generator of their own.
-        self.open_grippers()
 
 
 class RoboDeskFamily(Family):
@@ -168,7 +153,7 @@ class RoboDeskFamily(Family):
         strength: float = 1.0,
         width: int = 480,
         height: int = 480,
-    ) -> RoboDeskPlayable:
+    ) -> ArmPlayable:
         """See `Family`.
 
         Args:
@@ -201,12 +186,11 @@ class RoboDeskFamily(Family):
                 image_size=image_size,
             )
         )
-        maps = _key_map_of(desk.action_spec(), keys, strength)
         physics = desk.desk.physics
         pictures = MuJoCoPictures(
             lambda: (physics.model.ptr, physics.data.ptr), width, height, free=_VIEW, first=FREE
         )
-        return RoboDeskPlayable(desk, maps, pictures)
+        return _playable(desk, pictures, keys, strength)
 
     def _package(self) -> Any:
         draw_without_display()
@@ -217,7 +201,11 @@ class RoboDeskFamily(Family):
         return package
 
 
-def _key_map_of(spec: Any, overrides: Mapping[str, Any], strength: float) -> KeyMap:
-    """Returns the map of the hand."""
-    table = directions(_HAND, _PAIRS, _STICKS, strength)
-    return key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)
+def _playable(
+    desk: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
+) -> ArmPlayable:
+    """Returns a desk that is played."""
+    table, spec = directions(_HAND, _PAIRS, _STICKS, strength), desk.action_spec()
+    maps = key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)
+    grippers = [_HAND.index("gripper")]
+    return ArmPlayable(desk, maps, ["robodesk", "mujoco"], pictures, grippers, opened=1.0)

@@ -12,7 +12,7 @@ from dm_env import specs
 from typing_extensions import override
 
 from rlds_creator.environments.arms import ArmPlayable, directions
-from rlds_creator.environments.key_maps import KeyMap, key_map
+from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
     check_size,
@@ -22,7 +22,7 @@ from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated
 from rlds_ecosystem.model.names import what_there_is
 
-__all__ = ["RobosuiteFamily", "RobosuitePlayable"]
+__all__ = ["RobosuiteFamily"]
 
 # An arm that is moved and turned in small parts, and a gripper: what keys do to its seven numbers,
 # as seen from the front.
@@ -93,6 +93,12 @@ class _Arm(Simulated):
         is_over = bool(is_done) or self._num_steps >= self._horizon
         return self._seen(observation), reward, 1.0, is_over
 
+    @override
+    def seed(self, seed: int) -> None:
+        # What places objects and arms has the same generator.
+        self.task.rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+        np.random.seed(seed)  # Some tasks use this one.
+
     @staticmethod
     def _seen(observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {name: np.array(value) for name, value in observation.items()}
@@ -100,31 +106,6 @@ class _Arm(Simulated):
     @override
     def close(self) -> None:
         self.task.close()
-
-
-class RobosuitePlayable(ArmPlayable):
-    """A task of robosuite.
-
-    Args:
-      arm: The task.
-      keys: How inputs become its actions.
-      pictures: What draws it.
-      grippers: Which numbers of an action open and close grippers.
-    """
-
-    def __init__(
-        self, arm: _Arm, keys: KeyMap, pictures: MuJoCoPictures, grippers: Sequence[int]
-    ) -> None:
-        super().__init__(arm, keys, ["robosuite", "mujoco"], pictures, grippers, opened=-1.0)
-        self._arm = arm
-
-    @override
-    def seed(self, seed: int) -> None:
-        # What places objects and arms has the same generator.
-        state = np.random.default_rng(seed).bit_generator.state
-        self._arm.task.rng.bit_generator.state = state
-        np.random.seed(seed)  # Some tasks use this one.
-        self.open_grippers()
 
 
 class RobosuiteFamily(Family):
@@ -149,7 +130,7 @@ class RobosuiteFamily(Family):
         reward_shaping: bool = True,
         width: int = 480,
         height: int = 480,
-    ) -> RobosuitePlayable:
+    ) -> ArmPlayable:
         """See `Family`.
 
         Args:
@@ -189,7 +170,6 @@ class RobosuiteFamily(Family):
                 hard_reset=False,
             )
             arm = _Arm(task, horizon)
-        maps, grippers = _key_map_of(arm.action_spec(), keys, strength)
         pictures = MuJoCoPictures(
             lambda: (task.sim.model._model, task.sim.data._data),
             width,
@@ -197,7 +177,7 @@ class RobosuiteFamily(Family):
             geom_groups=_GROUPS,
             first="agentview",
         )
-        return RobosuitePlayable(arm, maps, pictures, grippers)
+        return _playable(arm, pictures, keys, strength)
 
     def _package(self) -> Any:
         draw_without_display()
@@ -205,12 +185,14 @@ class RobosuiteFamily(Family):
             return self.package("robosuite")
 
 
-def _key_map_of(
-    spec: Any, overrides: Mapping[str, Any], strength: float
-) -> tuple[KeyMap, Sequence[int]]:
-    """Returns the map of an arm, or of whatever else there is; and where its gripper is."""
-    if spec.shape != (len(_ARM),):
-        return key_map(spec, overrides=overrides, strength=strength), ()
-    table = directions(_ARM, _PAIRS, _STICKS, strength)
-    maps = key_map(spec, table=table, names=_ARM, words=_WORDS, overrides=overrides)
-    return maps, [_ARM.index("gripper")]
+def _playable(
+    arm: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
+) -> ArmPlayable:
+    """Returns an arm that is played, or whatever else there is."""
+    spec, grippers = arm.action_spec(), [_ARM.index("gripper")]
+    if spec.shape == (len(_ARM),):
+        table = directions(_ARM, _PAIRS, _STICKS, strength)
+        maps = key_map(spec, table=table, names=_ARM, words=_WORDS, overrides=overrides)
+    else:
+        maps, grippers = key_map(spec, overrides=overrides, strength=strength), []
+    return ArmPlayable(arm, maps, ["robosuite", "mujoco"], pictures, grippers, opened=-1.0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dm_env
+import numpy as np
 from typing_extensions import override
 
 from rlds_creator.environments.key_maps import KeyedPlayable
@@ -35,6 +36,14 @@ class Simulated(dm_env.Environment, abc.ABC):  # type: ignore[misc]  # dm_env is
     @abc.abstractmethod
     def advance(self, action: Any) -> tuple[Any, float, float, bool]:
         """Returns the observation, the reward, the discount, and whether the episode is over."""
+
+    def seed(self, seed: int) -> None:
+        """Gives the next episode a seed."""
+        self.next_seed = seed
+
+    def draw(self) -> np.ndarray:
+        """Returns the picture, if MuJoCo does not draw it; see `Playable.render`."""
+        raise NotImplementedError
 
     @override
     def reset(self) -> dm_env.TimeStep:
@@ -66,7 +75,11 @@ class SimulatedPlayable(KeyedPlayable):
 
     @override
     def seed(self, seed: int) -> None:
-        self.environment.next_seed = seed
+        self.environment.seed(seed)
+
+    @override
+    def draw(self) -> np.ndarray:
+        return self.environment.draw()
 
     @override
     def info(self) -> Mapping[str, Any]:

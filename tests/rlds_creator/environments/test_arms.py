@@ -16,22 +16,24 @@ class Still:
 
     cameras = ("free",)
 
-    def __init__(self) -> None:
-        self.rng, self.task = np.random.default_rng(), self
+    def __init__(self, spec: specs.Array) -> None:
+        self.spec = spec
+
+    def action_spec(self) -> specs.Array:
+        return self.spec
+
+    def seed(self, seed: int) -> None:
+        pass
 
 
 def robosuite(size: int = 7, **overrides: Any) -> ArmPlayable:
-    spec = specs.BoundedArray((size,), np.float64, -1.0, 1.0)
-    maps, grippers = robosuite_family._key_map_of(spec, overrides, 0.5)
-    still: Any = Still()
-    return robosuite_family.RobosuitePlayable(still, maps, still, grippers)
+    still: Any = Still(specs.BoundedArray((size,), np.float64, -1.0, 1.0))
+    return robosuite_family._playable(still, still, overrides, 0.5)
 
 
 def robodesk(**overrides: Any) -> ArmPlayable:
-    spec = specs.BoundedArray((5,), np.float32, -1.0, 1.0)
-    still: Any = Still()
-    maps = robodesk_family._key_map_of(spec, overrides, 0.5)
-    return robodesk_family.RoboDeskPlayable(still, maps, still)
+    still: Any = Still(specs.BoundedArray((5,), np.float32, -1.0, 1.0))
+    return robodesk_family._playable(still, still, overrides, 0.5)
 
 
 def press(*names: str) -> Inputs:
