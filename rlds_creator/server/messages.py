@@ -58,7 +58,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     t: _Milliseconds
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=32, pattern=r"^[^\0]+\Z")]
     value: _Value
     key: Annotated[str, msgspec.Meta(max_length=32)] = ""
 

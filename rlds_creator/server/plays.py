@@ -97,52 +97,42 @@ Choose = Callable[[], Awaitable[Turn]]
 """Says what a person plays next, as the study has it; raises a `ServerError` if nothing."""
 
 
+@dataclasses.dataclass(eq=False)
 class Play:
     """One person who plays, episode after episode.
 
     Where a study chooses among its environments, it does so for each episode. An environment has a
     worker of its own.
 
-    Args:
+    Attributes:
       person: Who plays.
       study: Of what.
       choose: See `Choose`; is asked for each episode if it is the study that chooses.
-      is_chosen: Whether the player has chosen the environment.
       save: See `Save`.
       make_worker: Makes a worker, see `Worker`.
       message: What the workers are told, beside what they play.
-
-    Attributes:
+      is_chosen: Whether the player has chosen the environment; all episodes are of the same one
+        then, or if the study does not choose.
       id: Its identifier; also that of the visit in which its episodes are played.
       environment: What is played.
-      is_chosen: Whether all episodes are of the same environment, as the study does not choose.
       is_over: Whether it has ended; then its worker is gone, and all episodes are stored.
     """
 
-    environment: Environment
-    worker: Worker
+    person: Person
+    study: Study
+    choose: Choose
+    save: Save
+    make_worker: WorkerMaker
+    message: Mapping[str, Any]
+    is_chosen: bool
+    id: str = dataclasses.field(default_factory=new_identifier)
+    environment: Environment = dataclasses.field(init=False)
+    worker: Worker = dataclasses.field(init=False)
+    page: Page | None = None
+    is_over: bool = False
 
-    def __init__(
-        self,
-        person: Person,
-        study: Study,
-        choose: Choose,
-        save: Save,
-        make_worker: WorkerMaker,
-        message: Mapping[str, Any],
-        *,
-        is_chosen: bool,
-    ) -> None:
-        self.id = new_identifier()
-        self.person = person
-        self.study = study
-        self.page: Page | None = None
-        self.is_over = False
-        self._choose = choose
-        self.is_chosen = is_chosen or study.assignment is Assignment.CHOICE
-        self._save = save
-        self._make_worker = make_worker
-        self._message = message
+    def __post_init__(self) -> None:
+        self.is_chosen |= self.study.assignment is Assignment.CHOICE
         # While it is open what comes next, the page and the worker do not hear of each other.
         self._is_choosing = False
         self._lost = ""
@@ -169,9 +159,9 @@ class Play:
         self.environment = turn.environment
         self._ready = self._state = self._error = self._frame = None
         self._is_paused_for_page = False
-        self.worker = self._make_worker(self._heard, self._gone)
+        self.worker = self.make_worker(self._heard, self._gone)
         message = {
-            **self._message,
+            **self.message,
             "environment": msgspec.to_builtins(turn.environment),
             "env_id": turn.environment.id,
             "next_seed": turn.next_seed,
@@ -246,16 +236,13 @@ class Play:
             self._is_paused_for_page = True
             self._send({"op": "control", "do": "pause", "why": "network"})
 
-    def tick(self, now: float, limits: Limits) -> bool:
-        """Pauses it, if the page does not keep up; whether it shall end, as nobody comes."""
-        if self.page is None:
-            return now - self._away_since > limits.until_end
-        if (
-            self.environment.mode is Mode.ASYNC
-            and self.page.seconds_without_ack(now) > limits.until_pause
-        ):
+    def tick(self, now: float, limits: Limits) -> None:
+        """Pauses it, if the page does not keep up; ends it, if nobody comes."""
+        page, is_async = self.page, self.environment.mode is Mode.ASYNC
+        if page is None and now - self._away_since > limits.until_end:
+            self._end("expired")
+        if page is not None and is_async and page.seconds_without_ack(now) > limits.until_pause:
             self._pause_for_page()
-        return False
 
     # The worker.
 
@@ -275,14 +262,12 @@ class Play:
                 self._take_episode(message["episode"])
                 return
             case "error":
-                if message.get("details"):
+                if message["details"]:
                     logger.warning("play %s: %s", self.id, message["details"])
-                message = {
-                    "op": "error",
-                    "code": "environment" if message.get("fatal") else "refused",
-                    "message": without_folders(str(message.get("message")))[:2000],
-                    "fatal": bool(message.get("fatal")),
-                }
+                text = without_folders(message["message"])[:2000]
+                code = "environment" if message["fatal"] else "refused"
+                fatal = {"fatal": message["fatal"]}
+                message = {"op": "error", "code": code, "message": text, **fatal}
                 if message["fatal"]:
                     self._error = message
             case _:
@@ -291,18 +276,9 @@ class Play:
             self._say(message)
 
     def _take_episode(self, said: Mapping[str, Any]) -> None:
-        known = {name: said[name] for name in EpisodeRecord.__struct_fields__ if name in said}
-        episode = msgspec.convert(
-            {
-                **known,
-                "study": self.study.id,
-                "environment": self.environment.id,
-                "session": self.id,
-                "person": self.person.id,
-            },
-            EpisodeRecord,
-        )
-        self._episode = episode
+        of = {"study": self.study.id, "environment": self.environment.id}
+        of |= {"session": self.id, "person": self.person.id}
+        episode = self._episode = msgspec.convert({**said, **of}, EpisodeRecord)
         self._is_choosing = self._chooses_after(episode)
         # Its log may have a step more than it says, which could not be written at first.
         self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
@@ -316,12 +292,11 @@ class Play:
             return
         reason = {"stopped": self._why or "closed", "ended": "expired"}.get(why, "failed")
         self._why = reason
-        if self._error is None and why in ("crashed", "hung"):
-            is_dead = why == "crashed"
-            text = "The environment stopped." if is_dead else "The environment does not respond."
-            self._say_error(why, text)
+        is_failed = why in ("crashed", "hung")
+        if self._error is None and is_failed:
+            what = "stopped" if why == "crashed" else "does not respond"
+            self._say_error(why, f"The environment {what}.")
         if self._episode is not None and self._episode.state in _LIVE:
-            is_failed = why in ("crashed", "hung")
             state = EpisodeState.FAILED if is_failed else EpisodeState.ABANDONED
             error = self._error["message"] if self._error is not None else ""
             reason = self._episode.reason or ("failed" if is_failed else "user")
@@ -342,7 +317,7 @@ class Play:
 
     async def _save_one(self, episode: EpisodeRecord, is_cut: bool) -> None:
         try:
-            stored, may_go_on = await self._save(episode, is_cut)
+            stored, may_go_on = await self.save(episode, is_cut)
         except Exception as error:
             # Its log is there: the next start of the server adds it to the database.
             if not isinstance(error, ServerError):
@@ -358,7 +333,7 @@ class Play:
     async def _go_on(self) -> None:
         """Goes on with what the study chooses for the next episode, unless the play ends."""
         try:
-            turn = None if self._why else await self._choose()
+            turn = None if self._why else await self.choose()
             if turn is not None and turn.environment != self.environment:
                 self.environment = turn.environment
                 if self.page is not None:
@@ -394,10 +369,6 @@ class Play:
         """Whether it ends, or has ended."""
         return bool(self._why) or self.is_over
 
-    def expire(self) -> None:
-        """Ends it, as nobody comes."""
-        self._end("expired")
-
     async def end(self, why: str = "closed") -> None:
         """Ends it, and waits until all is stored."""
         self._end(why)
@@ -408,27 +379,23 @@ class Play:
         return self.is_over and now - self._over_since > limits.until_end
 
 
+@dataclasses.dataclass(eq=False)
 class Plays:
     """All plays of a server.
 
-    Args:
+    Attributes:
       directory: Where workers write the logs of episodes.
       save: See `Save`.
       make_worker: Makes a worker, see `Worker`.
       limits: How much there may be of all.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        save: Save,
-        make_worker: WorkerMaker,
-        limits: Limits | None = None,
-    ) -> None:
-        self.limits = limits or Limits()
-        self._directory = directory
-        self._save = save
-        self._make_worker = make_worker
+    directory: str
+    save: Save
+    make_worker: WorkerMaker
+    limits: Limits = dataclasses.field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
         self._plays: dict[str, Play] = {}
         # Those that somebody has, or waits for.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -441,10 +408,8 @@ class Plays:
 
     def of(self, person: Person) -> Play | None:
         """Returns the play that a person is in the middle of."""
-        for play in self._plays.values():
-            if play.person.id == person.id and not play.is_over:
-                return play
-        return None
+        plays = (play for play in self._plays.values() if play.person.id == person.id)
+        return next((play for play in plays if not play.is_over), None)
 
     def turn(self, person: Person) -> asyncio.Lock:
         """Returns a lock with which what a person asks for happens one after the other."""
@@ -461,13 +426,7 @@ class Plays:
             )
 
     async def start(
-        self,
-        person: Person,
-        study: Study,
-        choose: Choose,
-        *,
-        agent_id: str,
-        is_chosen: bool,
+        self, person: Person, study: Study, choose: Choose, *, agent_id: str, is_chosen: bool
     ) -> Play:
         """Begins a play; that of the same person before it ends.
 
@@ -486,14 +445,12 @@ class Plays:
             await old.end("replaced")
         start = {
             "op": "start",
-            "directory": self._directory,
+            "directory": self.directory,
             "agent_id": agent_id,
             "study_id": study.id,
             "expiry": {"idle": self.limits.until_idle, "paused": self.limits.until_expired},
         }
-        play = Play(
-            person, study, choose, self._save, self._make_worker, start, is_chosen=is_chosen
-        )
+        play = Play(person, study, choose, self.save, self.make_worker, start, is_chosen)
         await play.start(turn)
         self._plays[play.id] = play
         return play
@@ -566,8 +523,8 @@ class Plays:
             for play in list(self._plays.values()):
                 if play.is_forgotten(now, self.limits):
                     del self._plays[play.id]
-                elif not play.is_over and play.tick(now, self.limits):
-                    play.expire()
+                elif not play.is_over:
+                    play.tick(now, self.limits)
 
     async def end_of(self, *, person: str = "", study: str = "") -> None:
         """Ends the plays of a person, who may not play any more, or of a study that is gone."""

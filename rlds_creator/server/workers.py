@@ -28,8 +28,6 @@ __all__ = ["Interpreters", "Patience", "Worker", "WorkerMaker"]
 
 logger = logging.getLogger(__name__)
 
-# A picture of more than that is none that a page could show in time.
-_MAX_PAYLOAD = 16 << 20
 # So much may wait for a worker that does not read; inputs are small.
 _MAX_UNREAD = 1 << 20
 _SECONDS_TO_DESCRIBE = 60.0
@@ -126,10 +124,11 @@ def _describe(path: str, name: str) -> dict[str, Any]:
             ) from None
 
 
+@dataclasses.dataclass(eq=False)
 class Worker:
     """A process, and the server's end of the pair of sockets.
 
-    Args:
+    Attributes:
       on_message: Is called with each object and each picture that comes.
       on_end: Is called once, when the process is gone, with why: "stopped" if it was asked to,
         "ended" if it went by itself, "crashed", or "hung".
@@ -137,17 +136,12 @@ class Worker:
       inherits: Descriptors that are open in the process.
     """
 
-    def __init__(
-        self,
-        on_message: Callable[[link.Message], None],
-        on_end: Callable[[str], None],
-        patience: Patience | None = None,
-        inherits: Sequence[int] = (),
-    ) -> None:
-        self._on_message = on_message
-        self._on_end = on_end
-        self._patience = patience or Patience()
-        self._inherits = inherits
+    on_message: Callable[[link.Message], None]
+    on_end: Callable[[str], None]
+    patience: Patience = Patience()
+    inherits: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
         self._is_ready = False
         self._is_stopping = False
         self._why = ""
@@ -169,7 +163,7 @@ class Worker:
         try:
             self._process = subprocess.Popen(
                 [python, "-m", "rlds_creator.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno(), *self._inherits],
+                pass_fds=[theirs.fileno(), *self.inherits],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -211,7 +205,7 @@ class Worker:
         if not self._is_stopping:
             self._is_stopping = True
             self.send({"op": "stop"})
-        await asyncio.wait([self._task], timeout=self._patience.to_end)
+        await asyncio.wait([self._task], timeout=self.patience.to_end)
         self.kill("hung")
         await asyncio.wait([self._task])
 
@@ -254,29 +248,27 @@ class Worker:
         if self._why in ("crashed", "hung"):
             printed = self._output.decode("utf-8", "replace")
             logger.warning("a worker %s (status %d): %s", self._why, status, printed)
-        self._on_end(self._why)
+        self.on_end(self._why)
 
     async def _receive(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             header = await self._reader.readexactly(link.HEADER_SIZE)
             kind, size = link.decode_header(header)
-            if size > _MAX_PAYLOAD:
-                raise link.LinkError(f"a message of {size} bytes")
             message = link.decode_payload(kind, await self._reader.readexactly(size))
             self._heard = loop.time()
             if isinstance(message, bytes):
                 self._is_ready = True
             elif message["op"] == "pong":
                 continue
-            self._on_message(message)
+            self.on_message(message)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._patience.between_pings)
+            await asyncio.sleep(self.patience.between_pings)
             self.send({"op": "ping"})
-            patience = self._patience.to_answer if self._is_ready else self._patience.to_make
+            patience = self.patience.to_answer if self._is_ready else self.patience.to_make
             if loop.time() - self._heard > patience:
                 self.kill("hung")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import deque
 from collections.abc import Mapping
@@ -25,11 +24,10 @@ _POSITION = re.compile(r"Pointer[XY]")
 # Nobody has more fingers, nor presses more keys between two steps.
 _MAX_HELD = 64
 _MAX_EVENTS = 1000
-_MAX_NAME_LENGTH = 32
 
 
 class InputError(ValueError):
-    """An event is none."""
+    """There are more events than a person can make."""
 
 
 class InputQueue:
@@ -39,12 +37,12 @@ class InputQueue:
     again. What is held is released by an event of its own, or by that of `EVERYTHING`.
 
     >>> queue = InputQueue()
-    >>> queue.add({"t": 0, "name": "KeyA", "value": 1})
+    >>> queue.add({"t": 0, "name": "KeyA", "value": 1.0, "key": "a"})
     True
-    >>> queue.add({"t": 9, "name": "KeyA", "value": 0})
+    >>> queue.add({"t": 9, "name": "KeyA", "value": 0.0, "key": "a"})
     False
     >>> queue.take()
-    Inputs(held={'KeyA': 1.0}, pressed=('KeyA',), text='')
+    Inputs(held={'KeyA': 1.0}, pressed=('KeyA',), text='a')
     >>> queue.take()
     Inputs(held={}, pressed=(), text='')
     """
@@ -62,12 +60,12 @@ class InputQueue:
         return any(not _POSITION.fullmatch(name) for name in self._down)
 
     def add(self, event: Mapping[str, Any]) -> bool:
-        """Adds an event; whether it is a press.
+        """Adds an event, see `rlds_creator.server.messages.Event`; whether it is a press.
 
         Raises:
-          InputError: It is none, or there are too many.
+          InputError: There are too many.
         """
-        t, name, value, key = _checked(event)
+        t, name, value, key = event["t"], event["name"], event["value"], event["key"]
         self._events.append([t, name, value, key])
         if name == EVERYTHING:
             self.release()
@@ -126,19 +124,3 @@ class InputQueue:
         """Forgets all but what is held now: what was pressed in a pause is not meant."""
         self.take()
         self._events.clear()
-
-
-def _checked(event: Mapping[str, Any]) -> tuple[float, str, float, str]:
-    try:
-        t, name, value, key = event["t"], event["name"], event["value"], event.get("key") or ""
-        t, value = float(t), float(value)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise InputError("event: expected a time t, a name and a value") from None
-    if not (math.isfinite(t) and math.isfinite(value)):
-        raise InputError("event: the time and the value must be finite")
-    for text in (name, key):
-        if not isinstance(text, str) or len(text) > _MAX_NAME_LENGTH or "\0" in text:
-            raise InputError(f"name: expected at most {_MAX_NAME_LENGTH} characters")
-    if not name:
-        raise InputError("event: the name is missing")
-    return t, name, value, key

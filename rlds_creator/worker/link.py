@@ -36,7 +36,8 @@ __all__ = [
 Message = dict[str, Any] | bytes
 
 HEADER_SIZE = 5
-MAX_PAYLOAD_SIZE = 64 << 20
+# A larger picture is none that a page could show in time.
+MAX_PAYLOAD_SIZE = 16 << 20
 
 _HEADER = struct.Struct("<Ic")
 _JSON, _PICTURE = b"J", b"F"

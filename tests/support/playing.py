@@ -103,7 +103,9 @@ class Player:
 
     def events(self, *events: dict[str, Any]) -> int:
         self._num_inputs += 1
-        self.send(op="input", seq=self._num_inputs, events=list(events))
+        self.send(
+            op="input", seq=self._num_inputs, events=[{"key": "", **event} for event in events]
+        )
         return self._num_inputs
 
     def control(self, do: str, **more: Any) -> None:

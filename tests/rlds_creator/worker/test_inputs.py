@@ -1,7 +1,5 @@
 """Inputs between two steps."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,27 +101,6 @@ def test_what_happens_in_a_pause_is_forgotten():
     taken = queue.take()
     assert (taken.held, taken.pressed, taken.text) == ({"KeyA": 1}, (), "")
     assert queue.take_events() == []
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        event("KeyA", math.nan),
-        event("KeyA", 10**400),
-        event("", 1),
-        event("K" * 33, 1),
-        event("Key\0", 1),
-        event(7, 1),
-        event("KeyA", 1, t=math.inf),
-        None,
-    ],
-)
-def test_what_is_no_event_is_refused(wrong):
-    queue = InputQueue()
-    with pytest.raises(InputError):
-        queue.add(wrong)
-    assert queue.take().held == {}
 
 
 def test_there_is_an_end_to_what_is_kept():

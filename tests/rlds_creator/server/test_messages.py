@@ -1,0 +1,48 @@
+"""What pages say is checked before a worker hears it."""
+
+import json
+
+import pytest
+
+from rlds_creator.server import messages
+from rlds_creator.server.errors import BadRequestError
+
+EVENT = {"t": 0.0, "name": "KeyA", "value": 1.0, "key": "a"}
+
+
+def test_what_is_said_comes_through():
+    said = messages.decode(json.dumps({"op": "input", "seq": 3, "events": [EVENT]}))
+    assert said == messages.Input(seq=3, events=(messages.Event(**EVENT),))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({name: value} for name in ("t", "value") for value in ("x", 1e400, 10**400, None)),
+        *({"name": name} for name in ("", "K" * 33, "Key\0", 7, None)),
+        *({"key": key} for key in ("k" * 33, 7)),
+        {"other": 1},
+    ],
+)
+def test_what_is_no_event_is_refused(wrong):
+    text = json.dumps({"op": "input", "seq": 3, "events": [{**EVENT, **wrong}]})
+    with pytest.raises(BadRequestError):
+        messages.decode(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"op": "unknown"},
+        {"op": "input", "seq": "3", "events": []},
+        {"op": "input", "seq": 3, "events": {}},
+        {"op": "control", "do": "unknown"},
+        {"op": "set", "fps": 0},
+        {"op": "set", "fps": 1e9},
+        {"op": "set", "fps": "fast"},
+        {"op": "set", "controller": "c" * 201},
+    ],
+)
+def test_what_is_no_message_is_refused(wrong):
+    with pytest.raises(BadRequestError):
+        messages.decode(json.dumps(wrong))
