@@ -32,7 +32,12 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.model.errors import StorageError, storage_errors
 from tfds_builders.conversion.publishing import missing_files, publish
-from tfds_builders.conversion.staging import StagingArea, remove_leftovers, staging_directory
+from tfds_builders.conversion.staging import (
+    remove_leftovers,
+    remove_staged,
+    staging_area,
+    staging_directory,
+)
 from tfds_builders.features import features_of
 
 if TYPE_CHECKING:
@@ -226,7 +231,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         self._source: AnySource | None = None
         self._known_info: tfds.core.DatasetInfo | None = None
         self._held = contextlib.ExitStack()
-        self._area: StagingArea | None = None
+        self._area: epath.Path | None = None
         if data_dir is not None:
             data_dir = os.path.expanduser(data_dir)
             with storage_errors(data_dir):
@@ -381,7 +386,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             except BaseException as error:
                 if self._area is not None:
                     error.add_note(
-                        f"{self._area.directory} keeps the finished parts: the same call resumes "
+                        f"{self._area} keeps the finished parts: the same call resumes "
                         "there. Remove it to start again."
                     )
                 raise
@@ -489,17 +494,17 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         from tfds_builders.conversion.verification import verify
 
         job = self._job(self._source, download_config)
-        area = self._held.enter_context(StagingArea(job.directory, describe(job)))
+        self._held.enter_context(staging_area(job.directory, describe(job)))
         overwrites = not is_local(self._target) and download_config.download_mode.overwrite_dataset
         if not overwrites and self.is_made():
-            area.remove()
+            remove_staged(job.directory)
             raise FileExistsError(f"another process has just written {self._target}")
-        self._area = area
+        self._area = job.directory
         self._remove_orphans()
         try:
             converted = convert_job(job, _work(download_config), self.data_path, self._progress)
         except SourceChangedError:  # What is staged is of raw data that was never there.
-            area.remove()
+            remove_staged(job.directory)
             self._area = None
             raise
         self._reports = {name: split.report for name, split in converted.items()}
@@ -520,7 +525,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             here = os.fspath(self.data_path).removesuffix(path)
             publish(epath.Path(here), stores.as_path(os.fspath(self.data_dir_root)))
         if self._area is not None:
-            self._area.remove()
+            remove_staged(self._area)
 
     def _job(
         self, source: AnySource, download_config: tfds.download.DownloadConfig
@@ -583,7 +588,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         """Removes what processes that were killed left; this process has the lock."""
         if is_local(self._target):
             orphans = self._target.parent.glob(f"incomplete.*_{self._target.name}")
-        elif self._area is not None and is_local(self._area.directory):
+        elif self._area is not None and is_local(self._area):
             temporary = epath.Path(tempfile.gettempdir())
             orphans = temporary.glob(f"{_made_prefix(self._target)}-*")
         else:

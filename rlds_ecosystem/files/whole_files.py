@@ -30,6 +30,7 @@ __all__ = [
     "empty",
     "exchange",
     "finish_taking",
+    "is_open",
     "journal_of",
     "kept_name",
     "lock",
@@ -146,7 +147,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     descriptor = try_to_lock(place)
     try:
-        if can_lock(place) and (descriptor is None or not _is_open(place, descriptor)):
+        if can_lock(place) and (descriptor is None or not is_open(place, descriptor)):
             raise FileExistsError(f"{target}: another process is writing it")
         finish_taking(target, place)
         try:
@@ -159,9 +160,9 @@ def draft_folder(target: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _is_open(path: Path, descriptor: int) -> bool:
+def is_open(path: PathLike, descriptor: int) -> bool:
     """Whether it is still the one that was opened: who had a lock may have removed it."""
-    return path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
+    return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
 def empty(folder: Path, *, ignore_errors: bool = False) -> None:
@@ -378,7 +379,7 @@ def _locked_directory(directory: PathLike, kind: int) -> int:
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, kind)
-            if _is_open(Path(directory), descriptor):
+            if is_open(directory, descriptor):
                 return descriptor
         except BaseException:
             os.close(descriptor)

@@ -114,18 +114,29 @@ def _joined(columns: Sequence[Any]) -> Any:
     return np.concatenate(columns)
 
 
-def counts_of(episode: SourceEpisode) -> dict[str, int]:
-    """Returns what an episode contributes to the counts of a dataset."""
-    steps = episode.num_steps
-    return {
-        "episodes": 1,
-        "steps": steps,
-        "transitions": steps - episode.final_observation_known,
-        "terminated": int(episode.steps[rlds.IS_TERMINAL][-1]),
-        "truncated": int(episode.truncated),
-        "incomplete": int(not episode.complete),
-        "final_observation_unknown": int(not episode.final_observation_known),
+def counts_of(
+    lengths: Any, is_terminal: Any, truncated: Any, complete: Any, final_observation_known: Any
+) -> dict[str, int]:
+    """Returns what episodes contribute to the counts of a dataset.
+
+    Args:
+      lengths: The number of steps of each.
+      is_terminal: The flags of their last steps, or of all.
+      truncated: The field of each.
+      complete: The field of each.
+      final_observation_known: The field of each.
+    """
+    num_steps, num_known = np.sum(lengths), np.sum(final_observation_known)
+    counts = {
+        "episodes": len(lengths),
+        "steps": num_steps,
+        "transitions": num_steps - num_known,
+        "terminated": np.sum(is_terminal),
+        "truncated": np.sum(truncated),
+        "incomplete": len(lengths) - np.sum(complete),
+        "final_observation_unknown": len(lengths) - num_known,
     }
+    return {name: int(count) for name, count in counts.items()}
 
 
 def _error_of(violation: Violation, episode: SourceEpisode) -> SourceError:

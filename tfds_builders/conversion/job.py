@@ -19,6 +19,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
+import rlds
 import rlds_ecosystem
 from rlds.raw_files.input_files import FileState, check_unchanged
 from rlds.raw_files.untrusted import is_damage, source_errors
@@ -26,7 +27,6 @@ from rlds.sources import reading
 from rlds.sources.source import (
     AnySource,
     DamagedEpisode,
-    SourceEpisode,
     SourceError,
     StoredEpisode,
     files_of,
@@ -57,6 +57,8 @@ __all__ = [
 ]
 
 _RAW = "raw/"
+# The attributes of an episode that are counted.
+_COUNTED = ("truncated", "complete", "final_observation_known")
 
 
 class SourcePart(NamedTuple):
@@ -212,91 +214,88 @@ def stage_part(
         return
     with PartWriter(job.directory, part.split, part.number) as writer:
         if not writer.staged.is_complete:
-            _stage_episodes(job, part, writer, on_episodes)
+            _Stager(job, writer, on_episodes).stage(part)
         writer.publish()
 
 
-def _stage_episodes(
-    job: ConversionJob, part: SourcePart, writer: PartWriter, on_episodes: OnEpisodes
-) -> None:
-    features = features_of(job.source, job.storage)
-    encoder = EpisodeEncoder(features, tuple(job.source.about.finite), job.storage)
-    files = files_of(job.source)
-    with contextlib.ExitStack() as at_end:
-        episodes = reading.episodes(job.source, part.split, part.name, writer.staged.last_key)
-        if isinstance(episodes, Generator):  # It has files open, which an error would keep so.
-            at_end.callback(episodes.close)
-        for group in in_groups(episodes):
-            if not _stage_group(job, writer, encoder, group, files, on_episodes):
-                return
-            del group  # Episodes may be large, and the next one is read now.
-    writer.finish()
+class _Stager:
+    """Stages the episodes of a part, from wherever an earlier process stopped.
 
+    Args:
+      job: The conversion.
+      writer: The place of the part.
+      on_episodes: See `stage_part`.
+    """
 
-def _stage_group(
-    job: ConversionJob,
-    writer: PartWriter,
-    encoder: EpisodeEncoder,
-    group: Sequence[Any],
-    files: str,
-    on_episodes: OnEpisodes,
-) -> bool:
-    """Stages some episodes; returns whether their part may have more."""
-    last = group[-1]
-    if isinstance(last, DamagedEpisode):
-        _leave_out(job, writer, last.key, last.error, ends_part=last.ends_part)
-        return not last.ends_part
-    examples = _encode_together(encoder, group)
-    if examples is not None:
-        _add(writer, group, examples, on_episodes)
+    def __init__(self, job: ConversionJob, writer: PartWriter, on_episodes: OnEpisodes) -> None:
+        self._job, self._writer, self._on_episodes = job, writer, on_episodes
+        features = features_of(job.source, job.storage)
+        self._encoder = EpisodeEncoder(features, tuple(job.source.about.finite), job.storage)
+        self._files = files_of(job.source)
+
+    def stage(self, part: SourcePart) -> None:
+        """Stages what is missing; see `stage_part`."""
+        last_key = self._writer.staged.last_key
+        with contextlib.ExitStack() as at_end:
+            episodes = reading.episodes(self._job.source, part.split, part.name, last_key)
+            if isinstance(episodes, Generator):  # It has files open, which an error would keep so.
+                at_end.callback(episodes.close)
+            for group in in_groups(episodes):
+                if not self._stage_group(group):
+                    return
+                del group  # Episodes may be large, and the next one is read now.
+        self._writer.finish()
+
+    def _stage_group(self, group: Sequence[Any]) -> bool:
+        """Stages some episodes; returns whether their part may have more."""
+        last = group[-1]
+        if isinstance(last, DamagedEpisode):
+            self._leave_out(last.key, last.error, ends_part=last.ends_part)
+            return not last.ends_part
+        examples = self._encode_together(group)
+        if examples is not None:
+            self._add(group, examples)
+            return True
+        for episode in group:
+            try:
+                with source_errors(self._files, episode=episode.key):
+                    example = self._encoder.encode(episode)
+            except SourceError as error:
+                self._leave_out(episode.key, error)
+            else:
+                self._add([episode], [example])
         return True
-    for episode in group:
+
+    def _encode_together(self, group: Sequence[Any]) -> Sequence[bytes] | None:
+        """Returns examples, None if each episode has to be looked at by itself."""
+        if isinstance(group[0], StoredEpisode):
+            return [episode.example for episode in group]
         try:
-            with source_errors(files, episode=episode.key):
-                example = encoder.encode(episode)
-        except SourceError as error:
-            _leave_out(job, writer, episode.key, error)
-            continue
-        _add(writer, [episode], [example], on_episodes)
-    return True
+            return self._encoder.encode_all(group) if len(group) > 1 else None
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            return None
 
+    def _add(self, group: Sequence[Any], examples: Sequence[bytes]) -> None:
+        counts: Counter[str] = Counter(episodes=len(group))
+        if not isinstance(group[0], StoredEpisode):
+            counts = Counter(
+                counts_of(
+                    [episode.num_steps for episode in group],
+                    [episode.steps[rlds.IS_TERMINAL][-1] for episode in group],
+                    *([getattr(episode, name) for episode in group] for name in _COUNTED),
+                )
+            )
+            for name, value in (item for episode in group for item in episode.counts.items()):
+                counts[f"{_RAW}{name}"] += value
+        self._writer.add([episode.key for episode in group], examples, counts)
+        self._on_episodes(len(group), group[-1].fraction)
 
-def _encode_together(encoder: EpisodeEncoder, group: Sequence[Any]) -> Sequence[bytes] | None:
-    """Returns examples, None if each episode has to be looked at by itself."""
-    if isinstance(group[0], StoredEpisode):
-        return [episode.example for episode in group]
-    try:
-        return encoder.encode_all(group) if len(group) > 1 else None
-    except Exception as error:
-        if not is_damage(error):
-            raise
-        return None
-
-
-def _add(
-    writer: PartWriter,
-    group: Sequence[SourceEpisode | StoredEpisode],
-    examples: Sequence[bytes],
-    on_episodes: OnEpisodes,
-) -> None:
-    counts: Counter[str] = Counter()
-    for episode in group:
-        if isinstance(episode, StoredEpisode):
-            counts["episodes"] += 1
-            continue
-        counts.update(counts_of(episode))
-        for name, value in episode.counts.items():
-            counts[f"{_RAW}{name}"] += value
-    writer.add([episode.key for episode in group], examples, counts)
-    on_episodes(len(group), group[-1].fraction)
-
-
-def _leave_out(
-    job: ConversionJob, writer: PartWriter, key: str, error: SourceError, *, ends_part: bool = False
-) -> None:
-    if not job.skip_damaged:
-        raise error
-    writer.leave_out(key, error, ends_part=ends_part)
+    def _leave_out(self, key: str, error: SourceError, *, ends_part: bool = False) -> None:
+        if not self._job.skip_damaged:
+            raise error
+        self._writer.leave_out(key, error, ends_part=ends_part)
 
 
 def serially(job: ConversionJob, progress: bool | None) -> Mapping[str, ShardPlan]:

@@ -30,7 +30,7 @@ from etils import epath
 from rlds.sources.source import SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.stores import is_local
-from rlds_ecosystem.files.whole_files import can_lock, lock
+from rlds_ecosystem.files.whole_files import can_lock, is_open, lock
 from rlds_ecosystem.model.errors import StorageError, storage_errors
 from tfds_files import index_files
 
@@ -39,9 +39,10 @@ __all__ = [
     "PartWriter",
     "StagedExample",
     "StagedPart",
-    "StagingArea",
     "read_part",
     "remove_leftovers",
+    "remove_staged",
+    "staging_area",
     "staging_directory",
 ]
 
@@ -126,49 +127,38 @@ class StagedPart:
         return content
 
 
-class StagingArea:
-    """The directory that a conversion is staged in.
-
-    A context manager, in which no other process can convert to the same place.
+@contextlib.contextmanager
+def staging_area(directory: epath.Path, conversion: Mapping[str, Any]) -> Iterator[None]:
+    """Holds the directory that a conversion is staged in: no other process converts to that place.
 
     Args:
       directory: The directory; made if it is missing.
       conversion: What is converted, in the types of JSON. If the directory holds another
         conversion, that is removed.
 
-    Attributes:
-      directory: The directory.
-
     Raises:
       StorageError: Another process is converting to the same place, or it cannot be written.
     """
+    with contextlib.ExitStack() as held:
+        with storage_errors(directory):
+            held.enter_context(_lock(directory))
+            _check_entries(directory)
+            if not _is_of(directory, conversion):
+                _empty(directory)
+                draft = directory / f"{_CONVERSION}.draft"
+                draft.write_bytes(_content(conversion))
+                draft.replace(directory / _CONVERSION)
+            (directory / "shards").mkdir(exist_ok=True)
+        yield
 
-    def __init__(self, directory: epath.Path, conversion: Mapping[str, Any]) -> None:
-        self.directory = directory
-        self._conversion = json.dumps(conversion, sort_keys=True)
-        self._held = contextlib.ExitStack()
 
-    def __enter__(self) -> StagingArea:
-        with contextlib.ExitStack() as held, storage_errors(self.directory):
-            held.enter_context(_lock(self.directory))
-            _check_entries(self.directory)
-            file = self.directory / _CONVERSION
-            conversion = self._conversion.encode()
-            if not file.exists() or file.read_bytes() != conversion:
-                _empty(self.directory)
-                draft = self.directory / f"{_CONVERSION}.draft"
-                draft.write_bytes(conversion)
-                draft.replace(file)
-            (self.directory / "shards").mkdir(exist_ok=True)
-            self._held = held.pop_all()
-        return self
+def _content(conversion: Mapping[str, Any]) -> bytes:
+    return json.dumps(conversion, sort_keys=True).encode()
 
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
 
-    def remove(self) -> None:
-        """Removes all that is staged, after the dataset is where it belongs."""
-        _remove(self.directory)
+def _is_of(directory: epath.Path, conversion: Mapping[str, Any]) -> bool:
+    file = directory / _CONVERSION
+    return bool(file.exists()) and file.read_bytes() == _content(conversion)
 
 
 def remove_leftovers(directory: epath.Path, conversion: Mapping[str, Any]) -> bool:
@@ -176,7 +166,7 @@ def remove_leftovers(directory: epath.Path, conversion: Mapping[str, Any]) -> bo
 
     Args:
       directory: The directory.
-      conversion: See `StagingArea`.
+      conversion: See `staging_area`.
 
     Returns:
       Whether there was this conversion in it, or nothing any more.
@@ -186,10 +176,8 @@ def remove_leftovers(directory: epath.Path, conversion: Mapping[str, Any]) -> bo
     """
     with storage_errors(directory), _lock(directory):
         _check_entries(directory)
-        file = directory / _CONVERSION
-        expected = json.dumps(conversion, sort_keys=True).encode()
-        is_same = not file.exists() or file.read_bytes() == expected
-        _remove(directory)
+        is_same = _is_of(directory, conversion) or not (directory / _CONVERSION).exists()
+        remove_staged(directory)
     return is_same
 
 
@@ -350,7 +338,8 @@ def staging_directory(target: epath.Path, *, is_shared: bool) -> epath.Path:
     return epath.Path(tempfile.gettempdir()) / f"rlds-staging-{digest}"
 
 
-def _remove(directory: epath.Path) -> None:
+def remove_staged(directory: epath.Path) -> None:
+    """Removes all that is staged, after the dataset is where it belongs."""
     _empty(directory)
     directory.rmtree()
 
@@ -411,25 +400,15 @@ def _lock(directory: epath.Path) -> Iterator[None]:
         return
     descriptor = os.open(directory, os.O_RDONLY | _NO_FOLLOW)
     try:
-        is_temporary = os.fspath(directory.parent) == tempfile.gettempdir()
-        if (
-            is_temporary and os.fstat(descriptor).st_uid != os.geteuid()
-        ):  # All users may write there.
+        is_public = os.fspath(directory.parent) == tempfile.gettempdir()  # All users write there.
+        if is_public and os.fstat(descriptor).st_uid != os.geteuid():
             raise _not_ours(directory)
-        _lock_descriptor(descriptor, directory)
+        # The other process may have finished, and removed the directory, a moment ago.
+        if not lock(descriptor, wait=False) or not is_open(directory, descriptor):
+            raise StorageError(
+                f"{directory} is locked: another process is converting to the same dataset; wait "
+                "for it, or convert to another place"
+            )
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock_descriptor(descriptor: int, directory: epath.Path) -> None:
-    # The other process may have finished, and removed the directory, a moment ago.
-    if (
-        not lock(descriptor, wait=False)
-        or not directory.exists()
-        or os.stat(directory).st_ino != os.fstat(descriptor).st_ino
-    ):
-        raise StorageError(
-            f"{directory} is locked: another process is converting to the same dataset; wait for "
-            "it, or convert to another place"
-        )

@@ -18,19 +18,17 @@ from etils import epath
 import rlds
 from rlds.raw_files.example_files import read_examples
 from rlds.sources.episode_fields import COMPLETE, TRUNCATED
-from rlds.sources.source import AnySource, SourceError
+from rlds.sources.source import AnySource, SourceError, StoredEpisode
 from rlds.tfds import load
 from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
 from rlds_ecosystem.model.errors import StorageError
+from tfds_builders.conversion.encoder import counts_of
+from tfds_builders.conversion.episode_groups import in_groups
 from tfds_builders.conversion.job import ConvertedSplit, SplitReport
 from tfds_builders.conversion.sharding import ShardPlan
 
 __all__ = ["leaves_but_images", "verify"]
-
-# How many examples are decoded at once, if that is possible.
-_MAX_EPISODES = 256
-_MAX_BYTES = 1 << 20
 
 
 def verify(
@@ -94,9 +92,9 @@ def _is_right(
     validator = Validator(finite_fields)
     joined = _joined_episodes(json.dumps(features.to_json(), sort_keys=True))
     counts: Counter[str] = Counter()
-    for group in _groups(examples):
+    for group in in_groups(StoredEpisode("", example) for example in examples):
         try:
-            fields, lengths = joined.decode(group)
+            fields, lengths = joined.decode([episode.example for episode in group])
         except (tf.errors.OpError, ValueError):
             return False
         steps = fields.pop(rlds.STEPS)
@@ -111,19 +109,6 @@ def _joined_episodes(features_json: str) -> JoinedEpisodes:
     """The decoder for features; tracing its graph takes longer than decoding a small dataset."""
     features = tfds.features.FeaturesDict.from_json(json.loads(features_json))
     return JoinedEpisodes(features, list(leaves_but_images(features[rlds.STEPS].feature)))
-
-
-def _groups(examples: Iterator[bytes]) -> Iterator[list[bytes]]:
-    group: list[bytes] = []
-    size = 0
-    for example in examples:
-        if group and (len(group) == _MAX_EPISODES or size + len(example) > _MAX_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(example)
-        size += len(example)
-    if group:
-        yield group
 
 
 def _check_one_by_one(
@@ -159,19 +144,9 @@ def _check_one_by_one(
         )
 
 
-def _counts(steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> dict[str, int]:
-    """What `episode_encoder.counts_of` counts, in episodes whose columns are joined."""
-    num_steps, num_known = np.sum(lengths), np.sum(fields[rlds.FINAL_OBSERVATION_KNOWN])
-    counts = {
-        "episodes": len(lengths),
-        "steps": num_steps,
-        "transitions": num_steps - num_known,
-        "terminated": np.sum(steps[rlds.IS_TERMINAL]),
-        "truncated": np.sum(fields[TRUNCATED]),
-        "incomplete": np.sum(~fields[COMPLETE]),
-        "final_observation_unknown": len(lengths) - num_known,
-    }
-    return {name: int(count) for name, count in counts.items()}
+def _counts(steps: Any, lengths: Any, fields: Mapping[str, Any]) -> dict[str, int]:
+    names = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
+    return counts_of(lengths, steps[rlds.IS_TERMINAL], *(fields[name] for name in names))
 
 
 def leaves_but_images(features: Any, path: str = "") -> Iterator[str]:

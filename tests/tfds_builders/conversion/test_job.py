@@ -25,6 +25,7 @@ from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.source import Can, DamagedEpisode, SourceError, Stream
 from rlds_ecosystem.files import stores
+from tfds_builders import builder
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_builders.conversion import encoder as episode_encoder
 from tfds_builders.conversion import episode_groups, staging
@@ -390,7 +391,7 @@ def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
         raise conversions.Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging.StagingArea, "remove", die)
+        patch.setattr(builder, "remove_staged", die)
         with pytest.raises(conversions.Interrupted):
             convert_to(tmp_path, ToySource(raw))
     before = conversions.contents(tmp_path / "converted" / "1.0.0")
@@ -409,7 +410,7 @@ def test_killed_then_called_for_something_else(raw, tmp_path, monkeypatch, by_cl
         raise conversions.Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging.StagingArea, "remove", die)
+        patch.setattr(builder, "remove_staged", die)
         with pytest.raises(conversions.Interrupted):
             convert(ToySource(raw), name="rlds_toy_two", data_dir=tmp_path)
     if by_class:

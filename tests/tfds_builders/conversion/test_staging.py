@@ -15,9 +15,10 @@ from rlds_ecosystem.files import whole_files
 from tfds_builders.conversion import staging
 from tfds_builders.conversion.staging import (
     PartWriter,
-    StagingArea,
     read_part,
     remove_leftovers,
+    remove_staged,
+    staging_area,
     staging_directory,
 )
 
@@ -123,23 +124,23 @@ def test_a_part_has_one_writer(directory):
 
 
 def test_the_same_conversion_goes_on(directory):
-    with StagingArea(directory, CONVERSION):
+    with staging_area(directory, CONVERSION):
         (directory / "shards" / "one").write_text("x")
-    with StagingArea(directory, CONVERSION):
+    with staging_area(directory, CONVERSION):
         assert (directory / "shards" / "one").exists()
-    with StagingArea(directory, {"of": "that"}) as area:
+    with staging_area(directory, {"of": "that"}):
         assert not list((directory / "shards").iterdir())
-        area.remove()
+        remove_staged(directory)
     assert not directory.exists()
 
 
 def test_another_process_is_at_it(directory):
-    with StagingArea(directory, CONVERSION):
+    with staging_area(directory, CONVERSION):
         with pytest.raises(StorageError, match="is locked: another process"):
-            StagingArea(directory, CONVERSION).__enter__()
+            staging_area(directory, CONVERSION).__enter__()
         with pytest.raises(StorageError, match="is locked"):
             remove_leftovers(directory, CONVERSION)
-    with StagingArea(directory, CONVERSION):
+    with staging_area(directory, CONVERSION):
         pass
 
 
@@ -152,7 +153,7 @@ def test_another_process_has_just_finished(directory, monkeypatch):
 
     monkeypatch.setattr(staging, "lock", lock_too_late)
     with pytest.raises(StorageError, match="another process"):
-        StagingArea(directory, CONVERSION).__enter__()
+        staging_area(directory, CONVERSION).__enter__()
 
 
 def test_an_area_that_could_not_be_made_is_not_held(directory, monkeypatch):
@@ -162,8 +163,8 @@ def test_an_area_that_could_not_be_made_is_not_held(directory, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(staging, "_empty", fail)
         with pytest.raises(StorageError, match=r"/staging' cannot be written.*No space.*free disk"):
-            StagingArea(directory, CONVERSION).__enter__()
-    with StagingArea(directory, CONVERSION):
+            staging_area(directory, CONVERSION).__enter__()
+    with staging_area(directory, CONVERSION):
         pass
 
 
@@ -212,7 +213,7 @@ def unchanged(secret):
 def test_a_staging_directory_that_is_a_link(directory, secret):
     os.symlink(secret, directory)
     for enter in (
-        lambda: StagingArea(directory, CONVERSION).__enter__(),
+        lambda: staging_area(directory, CONVERSION).__enter__(),
         lambda: remove_leftovers(directory, CONVERSION),
     ):
         with pytest.raises(StorageError, match="staging' is a link or a special file, which no"):
@@ -234,7 +235,7 @@ def test_links_in_a_staging_directory(directory, secret, tmp_path, name, target)
     path.parent.mkdir(parents=True)
     os.symlink(tmp_path / target, path)
     for enter in (
-        lambda: StagingArea(directory, CONVERSION).__enter__(),
+        lambda: staging_area(directory, CONVERSION).__enter__(),
         lambda: remove_leftovers(directory, CONVERSION),
     ):
         with pytest.raises(StorageError, match=f"{name}' is a link or a special file"):
@@ -276,8 +277,8 @@ def test_a_line_of_a_journal_that_nobody_wrote(directory, line):
 
 
 def test_a_conversion_that_cannot_be_read_is_another(directory):
-    with StagingArea(directory, CONVERSION):
+    with staging_area(directory, CONVERSION):
         (directory / "shards" / "one").write_text("x")
     (directory / "conversion.json").write_bytes(b"\xff\xfe")
-    with StagingArea(directory, CONVERSION):
+    with staging_area(directory, CONVERSION):
         assert not list((directory / "shards").iterdir())
