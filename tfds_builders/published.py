@@ -235,12 +235,18 @@ class _RluBuilder(_BucketBuilder, skip_registration=True):  # type: ignore[call-
     BUCKET = RLU_BUCKET
 
 
-def _published(configs: Iterable[RluConfig]) -> list[RluConfig]:
-    """Returns the configs of a builder: these, and the default."""
+def _published(rows: Iterable[tuple[str, str, str, int]]) -> list[RluConfig]:
+    """Returns the configs of a builder: the default, and one for each row.
+
+    Args:
+      rows: The names of the configs, their folders in the bucket, the prefixes of their files, and
+        the numbers of these.
+    """
     made = [RluConfig(name="files", description="Files that are given by their path.")]
-    for config in configs:
-        name = f"{config.prefix}-00000-of-{config.num_files:05d}"
-        config.description = f"The files {RLU_BUCKET}/{config.directory}/{name} and following."
+    for name, directory, prefix, num_files in rows:
+        files = f"{RLU_BUCKET}/{directory}/{prefix}-00000-of-{num_files:05d}"
+        config = RluConfig(name=name, description=f"The files {files} and following.")
+        config.directory, config.prefix, config.num_files = directory, prefix, num_files
         made.append(config)
     return made
 
@@ -251,22 +257,14 @@ def _train_sets(directories: Mapping[str, str]) -> list[RluConfig]:
     Args:
       directories: Their folders in the bucket, by the names of the configs.
     """
-    return _published(
-        RluConfig(name=name, directory=directory, prefix="train", num_files=100)
-        for name, directory in directories.items()
-    )
+    return _published((name, folder, "train", 100) for name, folder in directories.items())
 
 
 class RldsRluAtari(_RluBuilder):
     """Episodes of Atari games of RL Unplugged; see `rlds.formats.rlu.atari`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
-        RluConfig(
-            name=f"{game}_run_{run}",
-            directory=f"atari_episodes_ordered/{game}",
-            prefix=f"run_{run}",
-            num_files=atari.NUM_FILES[game],
-        )
+        (f"{game}_run_{run}", f"atari_episodes_ordered/{game}", f"run_{run}", atari.NUM_FILES[game])
         for game in atari.GAMES
         for run in range(1, 6)
     )
@@ -277,12 +275,7 @@ class RldsRluAtariTransitions(_RluBuilder):
     """Transitions of Atari games; see `rlds.formats.rlu.atari_transitions`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
-        RluConfig(
-            name=f"{game}_run_{run}",
-            directory=f"atari/{game}",
-            prefix=f"run_{run}",
-            num_files=atari_transitions.NUM_FILES,
-        )
+        (f"{game}_run_{run}", f"atari/{game}", f"run_{run}", atari_transitions.NUM_FILES)
         for game in atari.GAMES
         for run in range(1, 6)
     )
@@ -293,11 +286,11 @@ class RldsRluBsuite(_RluBuilder):
     """Windows of bsuite of RL Unplugged; see `rlds.formats.rlu.bsuite`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
-        RluConfig(
-            name=f"{level}_noise_{noise}_run_{run}_{subset}",
-            directory=f"bsuite/{level}/0_{noise}",
-            prefix=f"{run}_{subset}",
-            num_files=1,
+        (
+            f"{level}_noise_{noise}_run_{run}_{subset}",
+            f"bsuite/{level}/0_{noise}",
+            f"{run}_{subset}",
+            1,
         )
         for level in bsuite.LEVELS
         for noise in bsuite.NOISES
@@ -329,12 +322,7 @@ class RldsRluDmlab(_RluBuilder):
     """Episodes of DeepMind Lab of RL Unplugged; see `rlds.formats.rlu.dmlab`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
-        RluConfig(
-            name=f"{task}_{run}",
-            directory=f"dmlab/{task}/{run}",
-            prefix="tfrecord",
-            num_files=dmlab.NUM_FILES,
-        )
+        (f"{task}_{run}", f"dmlab/{task}/{run}", "tfrecord", dmlab.NUM_FILES)
         for task, runs in dmlab.RUNS.items()
         for run in runs
     )
@@ -366,11 +354,11 @@ class RldsRluRwrl(_RluBuilder):
     """Episodes of Real-World RL of RL Unplugged; see `rlds.formats.rlu.rwrl`."""
 
     BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
-        RluConfig(
-            name=f"{task.replace('/', '_')}_combined_challenge_{challenge}_{percent}_percent",
-            directory=f"rwrl/combined_challenge_{challenge}/{task}/{percent}_percent",
-            prefix="episodes.tfrecord",
-            num_files=num_files,
+        (
+            f"{task.replace('/', '_')}_combined_challenge_{challenge}_{percent}_percent",
+            f"rwrl/combined_challenge_{challenge}/{task}/{percent}_percent",
+            "episodes.tfrecord",
+            num_files,
         )
         for (challenge, task), numbers in rwrl.NUM_FILES.items()
         for percent, num_files in zip(rwrl.PERCENT, numbers, strict=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -76,7 +76,7 @@ class Feature:
             tree["description"] = self.doc
         if self.value_range:
             tree["valueRange"] = self.value_range
-        content = {**self.details, **_WRITERS[kind](self)}
+        content = {**self.details, **_KINDS[kind].write(self)}
         return {**tree, kind: {name: value for name, value in content.items() if value is not None}}
 
 
@@ -260,7 +260,6 @@ def _leaves(
         yield Leaf(path, feature, lengths)
 
 
-# How to read each kind of feature of the proto, by the name of its field there.
 def _parse(tree: Any, path: str, depth: int) -> Feature:
     if depth > _MAX_DEPTH:
         raise DamagedFileError(f"{path}: more than {_MAX_DEPTH} features are nested")
@@ -269,15 +268,15 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
     if "type" in tree:
         tree = _from_arguments(tree, path)
     class_name, doc = str(tree.get("pythonClassName", "")), str(_doc(tree.get("description", "")))
-    kinds = [kind for kind in _PARSERS if kind in tree]
+    kinds = [kind for kind in _KINDS if kind in tree]
     if len(kinds) != 1:
         raise UnsupportedFileError(
             f"{path or 'the top'}: unsupported feature {class_name or 'of no class'}, with "
             f"{sorted(tree)}; tensorflow_datasets may read it"
         )
-    content = _dict(tree[kinds[0]], path)
-    parsed = _PARSERS[kinds[0]](content, path, depth, class_name)
-    known = content.keys() if are_arguments else _KNOWN[kinds[0]]  # Those have other names.
+    content, kind = _dict(tree[kinds[0]], path), _KINDS[kinds[0]]
+    parsed = kind.parse(content, path, depth, class_name)
+    known = content.keys() if are_arguments else kind.known  # Those have other names.
     return dataclasses.replace(
         parsed,
         class_name=class_name,
@@ -369,37 +368,6 @@ def _translation(content: Mapping[str, Any], _: str, __: int, ___: str) -> Featu
     if content.get("variableLanguagesPerExample"):
         return Sequence(feature=Features(features={"language": text, "translation": text}))
     return Features(features={str(name): text for name in content.get("languages", ())})
-
-
-_PARSERS = {
-    "featuresDict": _features_dict,
-    "sequence": _sequence,
-    "dataset": _dataset,
-    "tensor": _tensor,
-    "text": _text,
-    "classLabel": _class_label,
-    "boundingBox": _bounding_box,
-    "audio": _audio,
-    "image": _image,
-    "video": _video,
-    "translation": _translation,
-}
-
-
-# What each kind of feature of the proto says that its node has attributes for.
-_KNOWN: dict[str, tuple[str, ...]] = {
-    "featuresDict": ("features",),
-    "sequence": ("feature", "length"),
-    "dataset": ("feature", "length"),
-    "tensor": ("shape", "dtype", "encoding", "optional", "minimum", "maximum"),
-    "text": (),
-    "classLabel": ("numClasses",),
-    "boundingBox": ("shape", "dtype"),
-    "audio": ("shape", "dtype", "encoding", "sampleRate"),
-    "image": ("shape", "dtype", "encodingFormat", "label"),
-    "video": ("shape", "dtype", "encodingFormat"),
-    "translation": ("variableLanguagesPerExample",),
-}
 
 
 def _kind_of(feature: Any) -> tuple[str, str]:
@@ -495,21 +463,43 @@ def _translation_json(feature: Features | Sequence) -> dict[str, Any]:
     return {"variableLanguagesPerExample": is_variable}
 
 
+def _bounding_box_json(feature: Tensor) -> dict[str, Any]:
+    return _array_json(feature.shape, feature.dtype)
+
+
 def _class_label_json(feature: Tensor) -> dict[str, Any]:
     return {"numClasses": None if feature.num_classes is None else str(feature.num_classes)}
 
 
-_WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "featuresDict": _features_dict_json,
-    "sequence": _sequence_json,
-    "tensor": _tensor_json,
-    "text": lambda _: {},
-    "classLabel": _class_label_json,
-    "boundingBox": lambda feature: _array_json(feature.shape, feature.dtype),
-    "audio": _audio_json,
-    "image": _image_json,
-    "video": _video_json,
-    "translation": _translation_json,
+class _Kind(NamedTuple):
+    """A kind of feature of the proto.
+
+    Attributes:
+      parse: Makes a node of its content.
+      write: Makes its content of a node.
+      known: The names in its content that a node has attributes for.
+    """
+
+    parse: Callable[[Mapping[str, Any], str, int, str], Feature]
+    write: Callable[[Any], dict[str, Any]]
+    known: tuple[str, ...] = ()
+
+
+_TENSOR = ("shape", "dtype", "encoding")
+_IMAGE = ("shape", "dtype", "encodingFormat")
+# By the names of their fields in the proto.
+_KINDS = {
+    "featuresDict": _Kind(_features_dict, _features_dict_json, ("features",)),
+    "sequence": _Kind(_sequence, _sequence_json, ("feature", "length")),
+    "dataset": _Kind(_dataset, _sequence_json, ("feature", "length")),
+    "tensor": _Kind(_tensor, _tensor_json, (*_TENSOR, "optional", "minimum", "maximum")),
+    "text": _Kind(_text, lambda _: {}),
+    "classLabel": _Kind(_class_label, _class_label_json, ("numClasses",)),
+    "boundingBox": _Kind(_bounding_box, _bounding_box_json, ("shape", "dtype")),
+    "audio": _Kind(_audio, _audio_json, (*_TENSOR, "sampleRate")),
+    "image": _Kind(_image, _image_json, (*_IMAGE, "label")),
+    "video": _Kind(_video, _video_json, _IMAGE),
+    "translation": _Kind(_translation, _translation_json, ("variableLanguagesPerExample",)),
 }
 
 

@@ -7,6 +7,7 @@ Hugging Face, through huggingface_hub.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import importlib
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import rlds_ecosystem
+from rlds_ecosystem.files.daemon_threads import DaemonThreads
 
 __all__ = [
     "BLOCK_SIZE",
@@ -106,7 +108,14 @@ class StoreClient(Protocol):
     block_size: int
     keeps_versions: bool
 
-    def exists(self, url: str) -> bool: ...
+    def exists(self, url: str) -> bool:
+        """Whether there is an object or a directory."""
+        try:  # The `exists` of fsspec takes all errors for "no".
+            self.stat(url)
+        except FileNotFoundError:
+            return False
+        return True
+
     def stat(self, url: str) -> ObjectInfo: ...
     def entries(self, url: str) -> list[Entry]: ...
     def read(self, url: str) -> bytes: ...
@@ -120,23 +129,11 @@ class StoreClient(Protocol):
 
 def within(seconds: float, action: Callable[[], T]) -> T:
     """Does something; gives up waiting for it, and leaves it alone, after some time."""
-    results: list[T] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(action())
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run, name="store", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
+    future = DaemonThreads(1, "store").submit(action)
+    concurrent.futures.wait([future], seconds)
+    if not future.done():
         raise _no_answer(seconds)
-    if failures:
-        raise failures[0]
-    return results[0]
+    return future.result()
 
 
 def _no_answer(seconds: float | None) -> ConnectionError:
@@ -163,14 +160,6 @@ def client_of(url: str) -> StoreClient:
     return HubStore() if scheme == "hf" else FsspecStore(scheme)
 
 
-def _is_found(store: StoreClient, url: str) -> bool:
-    try:
-        store.stat(url)
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def _wants_tensorflow() -> bool:
     """The same choice as that of epath, which TensorFlow Datasets uses."""
     if os.environ.get("EPATH_USE_TF", "").lower() in ("false", "no", "f", "0"):
@@ -178,7 +167,7 @@ def _wants_tensorflow() -> bool:
     return importlib.util.find_spec("tensorflow") is not None
 
 
-class _TensorFlowStore:
+class _TensorFlowStore(StoreClient):
     """Google Cloud Storage through TensorFlow."""
 
     block_size, keeps_versions = _TENSORFLOW_BLOCK, False
@@ -243,7 +232,7 @@ class _TensorFlowStore:
             self._gfile.remove(url)
 
 
-class FsspecStore:
+class FsspecStore(StoreClient):
     """A store that fsspec knows."""
 
     block_size = BLOCK_SIZE
@@ -259,9 +248,6 @@ class FsspecStore:
         # Before there was this argument, gcsfs took it and did without it.
         knows = scheme == "gs" and "generation" in inspect.signature(self._fs.url).parameters
         self.keeps_versions = knows
-
-    def exists(self, url: str) -> bool:
-        return _is_found(self, url)  # The `exists` of fsspec takes all errors for "no".
 
     def stat(self, url: str) -> ObjectInfo:
         with _named(url):
@@ -362,7 +348,7 @@ def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
     return commit
 
 
-class HubStore:
+class HubStore(StoreClient):
     """The Hub of Hugging Face, to read: `hf://datasets/<owner>/<name>[@<revision>]/<path>`."""
 
     block_size, keeps_versions = BLOCK_SIZE, True
@@ -381,9 +367,6 @@ class HubStore:
         with _named(url):
             revision = revision and urllib.parse.unquote(revision)
             return _commit("dataset" if kind else "model", name, revision), (path or "").strip("/")
-
-    def exists(self, url: str) -> bool:
-        return _is_found(self, url)
 
     def stat(self, url: str) -> ObjectInfo:
         commit, path = self._at(url)
@@ -444,37 +427,14 @@ def read_only(url: str) -> OSError:
 
 
 # By the names of their classes, so that none of the packages that have them need be loaded.
-_KINDS: dict[type[OSError], set[str]] = {
-    FileNotFoundError: {
-        "EntryNotFoundError",
-        "NoSuchBucket",
-        "NoSuchKey",
-        "NotFoundError",
-        "RepositoryNotFoundError",
-        "RevisionNotFoundError",
-    },
-    PermissionError: {
-        "PermissionDeniedError",
-        "UnauthenticatedError",
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "DefaultCredentialsError",
-        "RefreshError",
-        "ClientAuthenticationError",
-    },
-    FileExistsError: {
-        "AlreadyExistsError",
-    },
-    ConnectionError: {
-        "AbortedError",
-        "DeadlineExceededError",
-        "UnavailableError",
-        "ClientConnectionError",
-        "ClientConnectorError",
-        "EndpointConnectionError",
-        "TransportError",
-        "TimeoutError",
-    },
+_KINDS: dict[type[OSError], str] = {
+    FileNotFoundError: "EntryNotFoundError NoSuchBucket NoSuchKey NotFoundError "
+    "RepositoryNotFoundError RevisionNotFoundError",
+    PermissionError: "PermissionDeniedError UnauthenticatedError NoCredentialsError "
+    "PartialCredentialsError DefaultCredentialsError RefreshError ClientAuthenticationError",
+    FileExistsError: "AlreadyExistsError",
+    ConnectionError: "AbortedError DeadlineExceededError UnavailableError ClientConnectionError "
+    "ClientConnectorError EndpointConnectionError TransportError TimeoutError",
 }
 _KINDS_OF_CODES: dict[str, type[OSError]] = {
     "401": PermissionError,
@@ -499,8 +459,8 @@ def _os_error(url: str, error: Exception) -> OSError:
     why = f"{type(error).__name__}: {text}"[:400]
     names = {cls.__name__ for cls in type(error).__mro__}
     code = str(getattr(error, "code", ""))
-    kind = next((k for k, known in _KINDS.items() if isinstance(error, k) or names & known), None)
-    kind = kind or _KINDS_OF_CODES.get(code, OSError)
+    kinds = (k for k, of in _KINDS.items() if isinstance(error, k) or names & {*of.split()})
+    kind = next(kinds, None) or _KINDS_OF_CODES.get(code, OSError)
     if kind is PermissionError:
         log_in = _LOG_IN.get(scheme_of(url), "log in")
         return PermissionError(f"{url}: access was refused; {log_in} ({why})")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 import threading
 from collections import OrderedDict
 from typing import Any
 
+from rlds_ecosystem.files.forking import begin_anew_in_forks
 from rlds_ecosystem.files.stores import _clients as clients
 from rlds_ecosystem.files.stores._clients import BLOCK_SIZE, ObjectInfo, StoreClient
 
@@ -68,6 +68,10 @@ class _Cache:
     def __init__(self) -> None:
         self._blocks: OrderedDict[tuple[Any, int], bytes] = OrderedDict()
         self._num_bytes = 0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        # Another thread may have held the lock when this process was forked.
         self._lock = threading.Lock()
 
     def get(self, key: tuple[Any, int]) -> bytes | None:
@@ -87,15 +91,7 @@ class _Cache:
 
 
 _cache = _Cache()
-
-
-def _begin_anew() -> None:
-    # Another thread may have held the lock when this process was forked.
-    _cache._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
-    os.register_at_fork(after_in_child=_begin_anew)
+begin_anew_in_forks(_cache)
 
 
 class _Blocks:

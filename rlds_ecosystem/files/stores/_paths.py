@@ -212,10 +212,6 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         except FileNotFoundError:
             return False
 
-    @override
-    def is_file(self) -> bool:
-        return self.exists() and not self.is_dir()
-
     def iterdir(self) -> Iterator[StorePath]:
         """See `pathlib.Path`; there is nothing in a directory that is not there."""
         with contextlib.suppress(FileNotFoundError):
@@ -281,11 +277,6 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
     @override
     def read_text(self, encoding: str | None = None, **kwargs: Any) -> str:
         return self.read_bytes().decode(encoding or "utf-8")
-
-    @override
-    def write_bytes(self, data: bytes) -> int:
-        with self.open("wb") as file:
-            return file.write(data)
 
     @override
     def write_text(self, data: str, encoding: str | None = None, **kwargs: Any) -> int:
