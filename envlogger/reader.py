@@ -65,11 +65,8 @@ class Reader(Closing):
             self._backend = _BACKENDS[backend](*backend_args, **backend_kwargs)
         else:
             raise TypeError(f"backend must be a BackendType or a BackendReader, got {backend!r}")
-        specs = spec_codec.decode_environment_specs(self.metadata().get("environment_specs"))
-        self._observation_spec = specs["observation_spec"]
-        self._action_spec = specs["action_spec"]
-        self._reward_spec = specs["reward_spec"]
-        self._discount_spec = specs["discount_spec"]
+        encoded_specs = self.metadata().get("environment_specs")
+        self._specs = spec_codec.decode_environment_specs(encoded_specs)
 
     @property
     def steps(self) -> Sequence[StepData]:
@@ -123,13 +120,8 @@ class Reader(Closing):
         """
         if not rlds:
             return self._backend.columns(i)
-        return self._backend.columns(
-            i,
-            rlds=True,
-            action_spec=self._action_spec,
-            reward_spec=self._reward_spec,
-            discount_spec=self._discount_spec,
-        )
+        names = ("action_spec", "reward_spec", "discount_spec")
+        return self._backend.columns(i, rlds=True, **{name: self._specs[name] for name in names})
 
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
         """Reads several episodes at once: all their steps, one episode after the other.
@@ -209,19 +201,19 @@ class Reader(Closing):
 
     def observation_spec(self) -> Any:
         """The spec of the observations, with their structure; None if it was not recorded."""
-        return self._observation_spec
+        return self._specs["observation_spec"]
 
     def action_spec(self) -> Any:
         """The spec of the actions; None if it was not recorded."""
-        return self._action_spec
+        return self._specs["action_spec"]
 
     def reward_spec(self) -> Any:
         """The spec of the rewards; None if it was not recorded."""
-        return self._reward_spec
+        return self._specs["reward_spec"]
 
     def discount_spec(self) -> Any:
         """The spec of the discounts; None if it was not recorded."""
-        return self._discount_spec
+        return self._specs["discount_spec"]
 
     def copy(self) -> Self:
         """Returns another reader of the same data, for another thread. Close each of them."""

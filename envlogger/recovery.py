@@ -317,7 +317,7 @@ def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> 
 def _array_records(values: Sequence[int] | Sequence[tuple[int, int]]) -> list[Datum]:
     """Arrays that, one after the other, have all values."""
     parts = [values[i : i + _RECORD_LENGTH] for i in range(0, len(values), _RECORD_LENGTH)]
-    return [codec.encode(np.array(part, np.int64)).datum for part in parts]
+    return [layout.positions(part) for part in parts]
 
 
 def _riegeli_file(messages: Iterable[Message]) -> bytes:

@@ -138,17 +138,13 @@ class BackendReader(Closing, abc.ABC):
         """What is damaged, lost or not indexed; nothing where the backend cannot be damaged."""
         return []
 
+    @abc.abstractmethod
     def copy(self) -> Self:
         """Another reader of the same data, which other threads can use at full speed."""
-        return self._copy()
 
     @abc.abstractmethod
     def close(self) -> None:
         """Frees what the reader holds: items cannot be read any more. Further calls do nothing."""
-
-    @abc.abstractmethod
-    def _copy(self) -> Self:
-        """See `copy`."""
 
     @abc.abstractmethod
     def _get_num_steps(self) -> int:

@@ -87,7 +87,8 @@ class InMemoryBackendReader(BackendReader):
     def close(self) -> None:
         """Does nothing: there is nothing to free."""
 
-    def _copy(self) -> Self:
+    @override
+    def copy(self) -> Self:
         other = copy.copy(self)
         other._metadata = copy.deepcopy(self._metadata)
         return other

@@ -115,7 +115,8 @@ class RiegeliBackendReader(BackendReader):
         self._closed = False
         _readers.add(self)
 
-    def _copy(self) -> Self:
+    @override
+    def copy(self) -> Self:
         other = copy.copy(self)
         other._metadata = copy.deepcopy(self._metadata)
         other._begin_reading()

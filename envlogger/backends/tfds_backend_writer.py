@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dm_env
@@ -20,11 +20,7 @@ from envlogger.backends.backend_writer import BackendWriter
 from envlogger.backends.directories import directory_to_write
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.rlds_episode import to_rlds_episode
-from envlogger.errors import (
-    InvalidStepError,
-    UnsupportedTypeError,
-    UnsupportedValueError,
-)
+from envlogger.errors import InvalidStepError, UnsupportedTypeError, UnsupportedValueError
 from envlogger.step_data import StepData
 from rlds.tfds.examples import TfdsExampleEncoder
 from rlds.tfds.features import (
@@ -158,12 +154,9 @@ class TFDSBackendWriter(BackendWriter):
         check_readable(self._features, "ds_config, ")
         step_features = self._features["steps"].feature
         fields = fields_of_features(step_features)
-        self._step_fields = _select(fields, lambda name: name not in _FLAGS)
-        self._first_step_fields = _select(
-            self._step_fields, lambda name: name not in _ARRIVE_WITH_NEXT_STEP
-        )
-        fields = fields_of_features(self._features)
-        self._episode_fields = _select(fields, lambda name: name != "steps")
+        self._step_fields = _without(fields, *_FLAGS)
+        self._first_step_fields = _without(self._step_fields, *_ARRIVE_WITH_NEXT_STEP)
+        self._episode_fields = _without(fields_of_features(self._features), "steps")
         self._specs = {
             f"{name}_spec": _specs_of(step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
         }
@@ -228,15 +221,13 @@ class TFDSBackendWriter(BackendWriter):
                 f"{where}: the metadata of an episode must be a dict, whose entries are fields "
                 f"of the dataset; got {type(data).__name__}"
             )
-        expected = _select(self._episode_fields, lambda name: name in data)
+        expected = _without(self._episode_fields, *(self._episode_fields.keys() - data))
         try:
-            columns = stack_values([_declared(data, expected)])
-            columns = match_columns(columns, expected, rows=1, where=where)
+            self._episode_metadata = _matched(data, expected, where)
         except TypeError as e:
             raise UnsupportedTypeError(f"{where}, {e}") from e
         except ValueError as e:
             raise UnsupportedValueError(str(e)) from e
-        self._episode_metadata = first_row(columns)
 
     def _discard_episode(self) -> None:
         self._steps = []
@@ -263,11 +254,7 @@ class TFDSBackendWriter(BackendWriter):
                 f"the ds_config mark what is missing, in a bool {known_field(missing[0])!r}"
             )
         try:
-            metadata = first_row(
-                match_columns(
-                    stack_values([_declared(metadata, expected)]), expected, rows=1, where=""
-                )
-            )
+            metadata = _matched(metadata, expected, "")
             columns = to_rlds_episode(steps, **self._specs)
             columns = {name: columns[name] for name in self._features["steps"].feature}
             serialized = self._encoder.encode({"steps": columns, **metadata})
@@ -306,8 +293,14 @@ class TFDSBackendWriter(BackendWriter):
         self._writer.abandon()
 
 
-def _select(fields: Mapping[str, Any], is_wanted: Callable[[str], bool]) -> dict[str, Any]:
-    return {name: field for name, field in fields.items() if is_wanted(name)}
+def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: field for name, field in fields.items() if name not in names}
+
+
+def _matched(metadata: Mapping[str, Any], expected: Mapping[str, Any], where: str) -> Any:
+    """The metadata of an episode, with its values as the features have them."""
+    columns = stack_values([_declared(metadata, expected)])
+    return first_row(match_columns(columns, expected, rows=1, where=where))
 
 
 def _specs_of(features: Any, name: str) -> Any:

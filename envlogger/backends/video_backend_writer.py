@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import dm_env.specs
 import numpy as np
@@ -39,15 +39,6 @@ _Job: TypeAlias = Callable[[], None]
 _MAX_PENDING_BYTES = 64 << 20
 # A chunk of the log that has more than this ends before a group of pictures.
 _CHUNK_BYTES = 256 << 10
-
-
-class _Accepted(NamedTuple):
-    """A step without its frames, and where these are."""
-
-    step: StepData
-    frames: Sequence[int | np.ndarray]
-    is_new_episode: bool
-    num_bytes: int
 
 
 class VideoBackendWriter(BackendWriter):
@@ -147,23 +138,24 @@ class VideoBackendWriter(BackendWriter):
         kept = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
         # The last act, and one thread to wake. The threads of two cameras, once they run, may leave
         # no core for the rest of the step.
-        accepted = _Accepted(step, kept, is_new_episode, num_bytes)
-        self._arriving.put(lambda: self._started(accepted))
+        self._arriving.put(lambda: self._started(step, kept, is_new_episode, num_bytes))
         # When most can go wrong, and when an episode is complete.
         if not self._num_accepted or (self._keeps_ended_episodes and step.timestep.last()):
             self._finish(lambda: None)
         self._num_accepted += 1
 
-    def _started(self, accepted: _Accepted) -> _Job:
-        packets = [
-            camera.encode(frame, begins=accepted.is_new_episode)
-            for camera, frame in zip(self._cameras, accepted.frames)
-        ]
-        return lambda: self._hand_over(accepted, packets)
+    def _started(
+        self, step: StepData, kept: Sequence[int | np.ndarray], is_new: bool, num_bytes: int
+    ) -> _Job:
+        """Has the frames of a step encoded; returns what hands it to the backend then."""
+        cameras = zip(self._cameras, kept)
+        packets = [camera.encode(frame, begins=is_new) for camera, frame in cameras]
+        return lambda: self._hand_over(step, packets, is_new, num_bytes)
 
-    def _hand_over(self, accepted: _Accepted, packets: Sequence[Future[Packet]]) -> None:
+    def _hand_over(
+        self, step: StepData, packets: Sequence[Future[Packet]], is_new: bool, num_bytes: int
+    ) -> None:
         found = [packet.result() for packet in packets]
-        step = accepted.step
         for camera, packet in zip(self._cameras, found):
             step = camera.put(step, {PACKET: packet[0], SINCE_KEY: packet[1]})
         # So what is damaged, or has to be read for a frame, is little more than a group.
@@ -171,9 +163,9 @@ class VideoBackendWriter(BackendWriter):
             self._backend.push()
             self._bytes_of_chunk = 0
         self._bytes_of_chunk += sum(len(packet) for packet, _ in found)
-        self._backend.record_step(step, accepted.is_new_episode)
+        self._backend.record_step(step, is_new)
         self._num_handed_over += 1
-        self._waiting.written(accepted.num_bytes)
+        self._waiting.written(num_bytes)
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
@@ -247,9 +239,7 @@ class VideoBackendWriter(BackendWriter):
             done.set_result(None)
 
         self._arriving.put(lambda: last)
-        while not done.done():
-            if not self._thread.is_alive():
-                break
+        while not done.done() and self._thread.is_alive():
             with contextlib.suppress(TimeoutError):
                 done.exception(0.1)
         if done.done() and self._failure is None:

@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Sequence
 
 import numpy as np
-from etils import epath
 
 import envlogger
 from envlogger.callbacks import EpisodeStatistics, step_timestamp
@@ -39,9 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_episodes", type=int, default=1000)
     parser.add_argument("--trajectories_dir", default="/tmp/catch_data/", help="made if missing")
     arguments = parser.parse_args(argv)
-    directory = epath.Path(arguments.trajectories_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    record(str(directory), arguments.num_episodes)
+    directory = arguments.trajectories_dir
+    record(directory, arguments.num_episodes)
     with envlogger.Reader(directory) as reader:
         returns = [metadata["return"] for metadata in reader.episode_metadata()]
     print(f"{len(returns)} episodes in {directory}, {np.mean(np.array(returns) > 0):.0%} caught")

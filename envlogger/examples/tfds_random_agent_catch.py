@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow_datasets as tfds
-from etils import epath
 
 import envlogger
 from envlogger.backends.tfds_backend_writer import DatasetConfig, TFDSBackendWriter
@@ -50,9 +49,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_episodes", type=int, default=1000)
     parser.add_argument("--trajectories_dir", default="/tmp/catch_data/", help="made if missing")
     arguments = parser.parse_args(argv)
-    directory = epath.Path(arguments.trajectories_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    record(str(directory), arguments.num_episodes)
+    directory = arguments.trajectories_dir
+    record(directory, arguments.num_episodes)
     print(tfds.builder_from_directory(directory).info)
 
 

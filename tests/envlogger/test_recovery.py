@@ -336,9 +336,9 @@ record(writer, [90, 91, 92, 93])
 writer.discard_episode()
 record(writer, [10, 11])
 record(writer, [20])
-from envlogger.backends.riegeli_files import shard_writer
-make_array = shard_writer._array
-shard_writer._array = lambda rows: make_array(rows) if len(rows) == 2 else os._exit(0)
+from envlogger.backends.riegeli_files import layout
+make_array = layout.positions
+layout.positions = lambda rows: make_array(rows) if len(rows) == 2 else os._exit(0)
 writer.flush()
 """
     killed(tmp_path, code)

@@ -98,8 +98,8 @@ class LogAssembler:
             for start, position in self._episodes
         ]
         with self._open(self._shard / layout.EPISODE_INDEX_FILE) as writer:
-            writer.write_message(_array(np.array(rows, np.int64)))
-        offsets = _array(np.concatenate(self._positions))
+            writer.write_message(layout.positions(rows))
+        offsets = layout.positions(np.concatenate(self._positions))
         offsets.num_episodes = len(rows)
         with self._open(self._shard / layout.STEP_OFFSETS_FILE) as writer:
             writer.write_message(offsets)
@@ -198,7 +198,3 @@ def _beginning(step: bytes) -> bytes:
     kind = kind_of(step)
     says_so = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST
     return step if says_so else marked(step, Data.BEGINS)
-
-
-def _array(values: np.ndarray) -> Any:
-    return codec.encode(values).datum

@@ -18,6 +18,14 @@ index in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envlogger.converters import codec
+from envlogger.proto.storage_pb2 import Datum
+
 METADATA_FILE = "metadata.riegeli"
 STEPS_FILE = "steps.riegeli"
 STEP_OFFSETS_FILE = "step_offsets.riegeli"
@@ -27,3 +35,8 @@ EPISODE_INDEX_FILE = "episode_index.riegeli"
 SHARD_NAME_FORMAT = "%Y%m%dT%H%M%S%f"
 
 NO_METADATA = -1
+
+
+def positions(values: Sequence[Any] | np.ndarray) -> Datum:
+    """The record of an index file that holds an int64 array."""
+    return codec.encode(np.array(values, np.int64)).datum

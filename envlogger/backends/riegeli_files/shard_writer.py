@@ -6,15 +6,13 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 from etils import epath
 
 from envlogger.backends.riegeli_files import layout
 from envlogger.backends.riegeli_files.chunk_compression import ChunkCompression
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.growing_file import GrowingFile
-from envlogger.converters import codec
-from envlogger.proto.storage_pb2 import Data, Datum
+from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["ShardWriter", "marked"]
 
@@ -187,7 +185,7 @@ class ShardWriter:
         self._sync_if_enabled(self._episode_metadata)
         if episodes:
             starts = [episode.start for episode in episodes]
-            rows = _array(list(zip(starts, metadata_offsets)))
+            rows = layout.positions(list(zip(starts, metadata_offsets)))
             self._episode_index.write([rows.SerializeToString()])
             self._episode_index.push()
         del self._pending_episodes[: len(episodes)]
@@ -195,7 +193,7 @@ class ShardWriter:
         # The offsets come last: readers ignore episodes without steps, but not steps without
         # episodes.
         positions = self._steps.positions[:num_steps]
-        offsets = _array([position.numeric for position in positions])
+        offsets = layout.positions([position.numeric for position in positions])
         offsets.num_episodes = self.num_episodes - len(self._pending_episodes)
         self._step_offsets.write([offsets.SerializeToString()])
         self._step_offsets.push()
@@ -215,7 +213,3 @@ class ShardWriter:
         offsets = iter([position.numeric for position in file.positions])
         file.positions.clear()
         return [layout.NO_METADATA if e.metadata is None else next(offsets) for e in episodes]
-
-
-def _array(values: list[int] | list[tuple[int, int]]) -> Datum:
-    return codec.encode(np.array(values, dtype=np.int64)).datum
