@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -143,7 +143,25 @@ class BagConfig:
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._check()
+        _check_values(self.clock, "clock")
+        _check_values(self.episodes, "episodes")
+        if bool(self.clock.topic) == bool(self.clock.rate) or not self.clock.rate >= 0:
+            raise ValueError(f"clock: got {self.clock}, expected either a topic or a rate")
+        if self.episodes.by == "marker" and not self.episodes.topic:
+            raise ValueError('episodes: by = "marker" needs a topic; set episodes.topic')
+        if self.episodes.by == "gap" and (not self.clock.topic or not self.episodes.seconds > 0):
+            raise ValueError('episodes: by = "gap" needs clock.topic, and seconds above 0')
+        if not self.fields:
+            raise ValueError("fields: expected at least one field")
+        seen: dict[str, Any] = {}
+        for field in self.fields:
+            self._check_field(field, seen)
+            seen[field.field] = field
+        actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
+        if len({field.policy == "next_state" for field in actions}) > 1:
+            raise ValueError(
+                "action: expected the policy next_state for all its parts, or for none"
+            )
 
     @classmethod
     def of(cls, config: str | os.PathLike[str] | Mapping[str, Any] | BagConfig) -> BagConfig:
@@ -173,19 +191,15 @@ class BagConfig:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BagConfig:
         """Reads what `to_json` returns; see `of`."""
-        if not isinstance(content, Mapping):
-            raise ValueError(f"bag_config: got {content!r}, expected a table")
-        content = dict(content)
-        if unknown := content.keys() - {"clock", "fields", "episodes", "types"}:
-            expected = "clock, fields, episodes or types"
-            raise ValueError(f"bag_config: got {min(unknown)!r}, expected {expected}")
-        fields, types = content.get("fields", []), content.get("types", {})
+        known: dict[str, Any] = {"clock": {}, "fields": [], "episodes": {}, "types": {}}
+        _check_names(content, known, "bag_config")
+        clock, fields, episodes, types = {**known, **content}.values()
         if not isinstance(fields, list | tuple) or not isinstance(types, Mapping):
             raise ValueError("fields: expected tables [[fields]]; types: expected a table")
         return cls(
-            _read(Clock, content.get("clock", {}), "clock"),
+            _read(Clock, clock, "clock"),
             tuple(_read(FieldOf, item, f"fields[{i}]") for i, item in enumerate(fields)),
-            _read(EpisodesBy, content.get("episodes", {}), "episodes"),
+            _read(EpisodesBy, episodes, "episodes"),
             {str(name): str(text) for name, text in types.items()},
         )
 
@@ -219,27 +233,6 @@ class BagConfig:
         """
         return next(field for field in self.fields if field.field == path)
 
-    def _check(self) -> None:
-        _check_values(self.clock, "clock")
-        _check_values(self.episodes, "episodes")
-        if bool(self.clock.topic) == bool(self.clock.rate) or not self.clock.rate >= 0:
-            raise ValueError(f"clock: got {self.clock}, expected either a topic or a rate")
-        if self.episodes.by == "marker" and not self.episodes.topic:
-            raise ValueError('episodes: by = "marker" needs a topic; set episodes.topic')
-        if self.episodes.by == "gap" and (not self.clock.topic or not self.episodes.seconds > 0):
-            raise ValueError('episodes: by = "gap" needs clock.topic, and seconds above 0')
-        if not self.fields:
-            raise ValueError("fields: expected at least one field")
-        seen: dict[str, Any] = {}
-        for field in self.fields:
-            self._check_field(field, seen)
-            seen[field.field] = field
-        actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
-        if len({field.policy == "next_state" for field in actions}) > 1:
-            raise ValueError(
-                "action: expected the policy next_state for all its parts, or for none"
-            )
-
     def _check_field(self, field: FieldOf, seen: Mapping[str, Any]) -> None:
         where = f"field {field.field!r}"
         _check_values(field, where)
@@ -268,12 +261,8 @@ class BagConfig:
 
 def _read(kind: Any, content: Any, where: str) -> Any:
     """Makes a dataclass of a table; says which of its keys is not right."""
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{where}: got {content!r}, expected a table")
     fields = dataclasses.fields(kind)
-    names = [field.name for field in fields]
-    if unknown := [name for name in content if name not in names]:
-        raise ValueError(f"{where}: got {unknown[0]!r}, expected one of {', '.join(names)}")
+    _check_names(content, [field.name for field in fields], where)
     needed = [field.name for field in fields if field.default is dataclasses.MISSING]
     if missing := [name for name in needed if name not in content]:
         raise ValueError(f"{where}: {missing[0]} is missing")
@@ -282,6 +271,14 @@ def _read(kind: Any, content: Any, where: str) -> Any:
         for name, value in content.items()
     }
     return kind(**values)
+
+
+def _check_names(content: Any, names: Collection[str], where: str) -> None:
+    """Checks that a table has keys of some names only."""
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{where}: got {content!r}, expected a table")
+    if unknown := [name for name in content if name not in names]:
+        raise ValueError(f"{where}: got {unknown[0]!r}, expected one of {', '.join(names)}")
 
 
 def _check_values(item: Any, where: str) -> None:

@@ -64,6 +64,29 @@ _MAX_FOLDERS = 64
 _BEFORE_KEYFRAME = (30, 300, 1 << 40)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """The steps of an episode.
+
+    Attributes:
+      recording: The recording that they are of.
+      index: The index of the recording.
+      tracks: The messages in the episode, by field.
+      times: The times of the steps that are kept.
+      messages: The rows of the tracks that these steps have, by field.
+      num_dropped: Steps that lack the value of some field.
+      why_none: Why no step is kept, in words.
+    """
+
+    recording: BagRecording
+    index: Index
+    tracks: Mapping[str, Track]
+    times: Any
+    messages: Mapping[str, Any]
+    num_dropped: int
+    why_none: str
+
+
 class BagSource(Source):
     """Recordings, from whose messages a configuration makes steps; see the classes below."""
 
@@ -265,7 +288,7 @@ class BagSource(Source):
                     found = spans_of(index, self.config.episodes, records)
                     # A recorder may have been killed as soon as the last one had begun.
                     if len(found) > 1 and not found[-1].has_end:
-                        *_, kept = self._steps_in(number, found[-1])
+                        kept = self._steps_in(number, found[-1]).times
                         found = found if len(kept) else found[:-1]
                 spans += [(number, span) for span in found]
             self._spans = spans
@@ -296,45 +319,40 @@ class BagSource(Source):
                 index, self.fields.step_paths(fields), self.fields.episode_paths(fields)
             )
         number, span = self._all_spans()[index]
-        recording, found = self._recordings[number], self._index_of(number)
-        is_complete = self._is_complete(recording, found, span)
-        tracks, messages, all_times, kept = self._steps_in(number, span)
-        if not len(kept):
-            raise SourceError(_why_empty(all_times, tracks), file=recording.files[0])
-        times = all_times[kept]
-        messages = {path: of_steps[kept] for path, of_steps in messages.items()}
-        columns = self._columns(tracks, messages, times)
-        wanted = [path for path in self.fields.step_paths(fields) if path in messages]
-        columns |= self._fetched(recording, found, tracks, messages, wanted)
+        is_complete = self._is_complete(number, span)
+        steps = self._steps_in(number, span)
+        times = steps.times
+        if not len(times):
+            raise SourceError(steps.why_none, file=steps.recording.files[0])
+        columns = self._columns(steps)
+        wanted = [path for path in self.fields.step_paths(fields) if path in steps.messages]
+        columns |= self._fetched(steps, {path: steps.messages[path] for path in wanted})
         is_final = self._add_next_states(columns)
-        columns[rlds.DISCOUNT] = columns.get(rlds.DISCOUNT, np.ones(len(kept), np.float32))
+        columns[rlds.DISCOUNT] = columns.get(rlds.DISCOUNT, np.ones(len(times), np.float32))
         if is_final:
             columns[rlds.DISCOUNT][-1:] = 0
         about: dict[str, Any] = {}
         for root in {root_of(path) for path in self.fields.episode_paths(fields)}:
             if root == RECORDING:
-                about[root] = self._about(number, span, found, len(all_times) - len(kept))
+                about[root] = self._about(number, span, steps)
             else:
-                about[root] = nest(
-                    {
-                        path: self._clip(recording, found, tracks, path, messages[path])
-                        for path in self._videos
-                    }
-                )
+                about[root] = nest({path: self._clip(steps, path) for path in self._videos})
         return SourceEpisode(
             key=self.key(split, index),
-            steps={**nest(columns), **step_flags([len(kept)], [False])},
-            origin=Origin(recording.name, int(times[0]), int(times[-1]) + 1),
+            steps={**nest(columns), **step_flags([len(times)], [False])},
+            origin=Origin(steps.recording.name, int(times[0]), int(times[-1]) + 1),
             truncated=True,
             complete=is_complete,
             final_observation_known=is_final,
             metadata=about,
         )
 
-    def _steps_in(
-        self, number: int, span: EpisodeSpan
-    ) -> tuple[dict[str, Track], dict[str, Any], Any, Any]:
-        """Returns tracks, which messages of them steps have, times of steps, and which are kept."""
+    def _steps_in(self, number: int, span: EpisodeSpan) -> _Steps:
+        """Returns the steps of an episode that have the values that they need.
+
+        Raises:
+          SourceError: A field makes steps without a value an error.
+        """
         recording, found = self._recordings[number], self._index_of(number)
         tracks = {path: track.within(span.begin, span.end) for path, track in found.fields.items()}
         # The keyframe may be before the episode.
@@ -343,33 +361,6 @@ class BagSource(Source):
         messages = {
             path: rows_of(track, self.config.field(path), times) for path, track in tracks.items()
         }
-        return tracks, messages, times, self._kept_steps(recording, times, messages)
-
-    def _index_of(self, number: int) -> Index:
-        if self._indexed is None or self._indexed[0] != number:
-            recording = self._recordings[number]
-            with source_errors(recording.files[0]):
-                self._indexed = number, make_index(recording, self.config, self._picked)
-        return self._indexed[1]
-
-    def _is_complete(self, recording: BagRecording, found: Index, span: EpisodeSpan) -> bool:
-        """Whether all of an episode is there."""
-        flaws = found.flaws
-        damages = [
-            why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
-        ]
-        if damages and not self._leaves_out:
-            what = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
-            raise SourceError(what, file=recording.files[0])
-        is_cut = bool(flaws.cut) and span.end > found.last
-        return not is_cut and not damages and span.has_end
-
-    def _kept_steps(self, recording: BagRecording, times: Any, messages: Mapping[str, Any]) -> Any:
-        """Returns the steps that have the values that they need.
-
-        Raises:
-          SourceError: A field makes steps without a value an error.
-        """
         is_kept = np.ones(len(times), bool)
         for path, of_steps in messages.items():
             config, is_there = self.config.field(path), of_steps >= 0
@@ -379,17 +370,43 @@ class BagSource(Source):
                 raise SourceError(what, file=recording.files[0], row=row, field=path)
             if config.missing == "drop":
                 is_kept &= is_there
-        return np.flatnonzero(is_kept)
+        return _Steps(
+            recording,
+            found,
+            tracks,
+            times[is_kept],
+            {path: of_steps[is_kept] for path, of_steps in messages.items()},
+            int((~is_kept).sum()),
+            "" if is_kept.any() else _why_empty(times, tracks),
+        )
 
-    def _columns(
-        self, tracks: Mapping[str, Track], messages: Mapping[str, Any], times: Any
-    ) -> dict[str, Any]:
+    def _index_of(self, number: int) -> Index:
+        if self._indexed is None or self._indexed[0] != number:
+            recording = self._recordings[number]
+            with source_errors(recording.files[0]):
+                self._indexed = number, make_index(recording, self.config, self._picked)
+        return self._indexed[1]
+
+    def _is_complete(self, number: int, span: EpisodeSpan) -> bool:
+        """Whether all of an episode is there."""
+        found = self._index_of(number)
+        flaws = found.flaws
+        damages = [
+            why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
+        ]
+        if damages and not self._leaves_out:
+            what = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
+            raise SourceError(what, file=self._recordings[number].files[0])
+        is_cut = bool(flaws.cut) and span.end > found.last
+        return not is_cut and not damages and span.has_end
+
+    def _columns(self, steps: _Steps) -> dict[str, Any]:
         """Returns the columns that the index has: of numbers, stamps and ages."""
-        columns: dict[str, Any] = {TIMESTAMP: times}
-        for path, track in tracks.items():
-            config, of_steps, at = self.config.field(path), messages[path], times
+        columns: dict[str, Any] = {TIMESTAMP: steps.times}
+        for path, track in steps.tracks.items():
+            config, of_steps, at = self.config.field(path), steps.messages[path], steps.times
             if config.size:
-                of_steps, at = window_of(of_steps, config.size), times[:, None]
+                of_steps, at = window_of(of_steps, config.size), at[:, None]
             stamps, ages = ages_of(track, of_steps, at)
             columns |= {f"{STAMPS}/{path}": stamps, f"{AGES}/{path}": ages}
             if track.values is not None:
@@ -404,59 +421,48 @@ class BagSource(Source):
                 columns[config.field] = next_values(columns[config.source])
         return bool(configs)
 
-    def _fetched(
-        self,
-        recording: BagRecording,
-        found: Index,
-        tracks: Mapping[str, Track],
-        messages: Mapping[str, Any],
-        paths: Sequence[str],
-    ) -> dict[str, Any]:
-        """Returns the columns of fields whose values are read again, such as images."""
+    def _fetched(self, steps: _Steps, messages: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the columns of fields whose values are read again, such as images.
+
+        Args:
+          steps: The steps of the episode.
+          messages: The rows of the tracks that are wanted, by field.
+        """
+        tracks, file = steps.tracks, steps.recording.files[0]
         numbers = {
-            path: [int(tracks[path].numbers[row]) if row >= 0 else -1 for row in messages[path]]
-            for path in paths
+            path: [int(tracks[path].numbers[row]) if row >= 0 else -1 for row in rows]
+            for path, rows in messages.items()
             if tracks[path].values is None
         }
         wanted = {path: {*of_steps} - {-1} for path, of_steps in numbers.items()}
-        values = read_values(recording, self.config, self._picked, found.fields, wanted)
+        values = read_values(steps.recording, self.config, self._picked, steps.index.fields, wanted)
         columns = {}
         for path, of_steps in numbers.items():
-            with source_errors(recording.files[0], field=path):
+            with source_errors(file, field=path):
                 of_each = [values[path].get(number) for number in of_steps]
                 columns[path] = stacked(of_each, self._picked[path].field)
         return columns
 
-    def _clip(
-        self,
-        recording: BagRecording,
-        found: Index,
-        tracks: Mapping[str, Track],
-        path: str,
-        of_steps: Any,
-    ) -> Mapping[str, Any]:
+    def _clip(self, steps: _Steps, path: str) -> Mapping[str, Any]:
         """Returns the packets of video from the keyframe before the first step to the last step."""
+        of_steps, file = steps.messages[path], steps.recording.files[0]
         first, last = int(of_steps.min()), int(of_steps.max())
         codec = self._picked[path].field.doc
         for before in _BEFORE_KEYFRAME:
             begin = max(first - before, 0)
-            rows = {path: np.arange(begin, last + 1)}
-            packets = self._fetched(recording, found, tracks, rows, [path])[path]
-            with source_errors(recording.files[0], field=path):
+            packets = self._fetched(steps, {path: np.arange(begin, last + 1)})[path]
+            with source_errors(file, field=path):
                 numbers = range(first - begin, -1, -1)
                 key = next((n for n in numbers if is_keyframe(packets[n], codec)), None)
                 if key is not None:
                     frames = (of_steps - (begin + key)).astype(np.int64)
                     clip = clip_of(list(packets[key:]), codec)
                     return {CLIP: clip, FIRST: np.int64(frames[0]), FRAMES: frames}
-        what = "no keyframe comes before the first step"
-        raise SourceError(what, file=recording.files[0], field=path)
+        raise SourceError("no keyframe comes before the first step", file=file, field=path)
 
-    def _about(
-        self, number: int, span: EpisodeSpan, found: Index, dropped: int
-    ) -> Mapping[str, Any]:
+    def _about(self, number: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
         """Returns what an episode says of its recording."""
-        recording = self._recordings[number]
+        recording, found = steps.recording, steps.index
         if number not in self._digests:
             self._digests[number] = recording.sha256()
         return {
@@ -464,7 +470,7 @@ class BagSource(Source):
             "sha256": self._digests[number],
             "begin": np.int64(max(span.begin, found.first)),
             "end": np.int64(min(span.end, found.last + 1)),
-            "dropped_steps": np.int64(dropped),
+            "dropped_steps": np.int64(steps.num_dropped),
             "metadata": json.dumps(dict(span.metadata)),
         }
 

@@ -13,6 +13,7 @@ from rlds.formats.bags.config import BagConfig, EpisodesBy, FieldOf
 from rlds.formats.bags.messages import LAST_TIME
 from rlds.formats.bags.tracks import Index, Track
 from rlds.raw_files.jpeg_images import black_jpeg
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
@@ -220,10 +221,7 @@ def stacked(values: Sequence[Any], field: Field) -> Any:
     """Returns a column; something plain in the place of None."""
     if field.is_text or field.encoding:
         absent: Any = _absent(field) if any(value is None for value in values) else None
-        column = np.empty(len(values), object)
-        for row, value in enumerate(values):
-            column[row] = absent if value is None else value
-        return column
+        return objects(absent if value is None else value for value in values)
     column = np.zeros((len(values), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
     for row, value in enumerate(values):
         if value is not None:

@@ -8,35 +8,20 @@ recording.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
-from rlds.formats.bags.definitions import Decoder, decoder
-from rlds.formats.bags.messages import LAST_TIME, Channel, Flaws, Message
+from rlds.formats.bags.definitions import decoder
+from rlds.formats.bags.messages import LAST_TIME, Flaws, Message
 from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import BYTES, NotThereError, Picked, at_path, header_stamp
 from rlds.raw_files.untrusted import SourceError, source_errors
 
-__all__ = ["Decoders", "Index", "Track", "make_index", "read_values"]
-
-
-class Decoders(dict[Channel, Decoder]):
-    """The decoders of channels, made when they are needed.
-
-    Args:
-      types: See `BagConfig`.
-    """
-
-    def __init__(self, types: Mapping[str, str]) -> None:
-        super().__init__()
-        self._types = types
-
-    def __missing__(self, channel: Channel) -> Decoder:
-        made = self[channel] = decoder(channel, self._types)
-        return made
+__all__ = ["Index", "Track", "make_index", "read_values"]
 
 
 @dataclasses.dataclass
@@ -130,7 +115,7 @@ def make_index(recording: BagRecording, config: BagConfig, picked: Mapping[str, 
     Raises:
       ValueError: A message is damaged, or not what others of its topic are.
     """
-    decoders = Decoders(config.types)
+    decoder_of = functools.cache(functools.partial(decoder, types=config.types))
     rows = {path: _Rows(item) for path, item in picked.items()}
     by_topic: dict[str, list[tuple[_Rows, FieldOf]]] = {}
     for path, item in picked.items():
@@ -147,7 +132,7 @@ def make_index(recording: BagRecording, config: BagConfig, picked: Mapping[str, 
             continue
         decoded = None
         if topic in (config.clock.topic, marks) or any(_is_decoded(field) for _, field in fields):
-            decoded = decoders[message.channel](message.data)
+            decoded = decoder_of(message.channel)(message.data)
         if topic == config.clock.topic:
             clock.add(logged, _stamp(message, decoded, config.clock), None)
         if topic == marks:
@@ -220,20 +205,18 @@ def read_values(
         track = tracks[paths[0]]
         inside = track.at((track.logged >= begin) & (track.logged < end))
         expected[topic] = iter(sorted(zip(inside.numbers.tolist(), inside.logged.tolist())))
-    decoders = Decoders(config.types)
+    decoder_of = functools.cache(functools.partial(decoder, types=config.types))
     for message in recording.messages(Flaws(), topics, begin, end):
         topic = message.channel.topic
         number, logged = next(expected[topic], (0, None))
         if logged != message.log_time:
-            what = (
-                f"the message of {topic} at {logged} is now at {message.log_time}: the file changed"
-            )
-            raise SourceError(what, file=recording.files[0])
+            what = f"the message of {topic} at {logged} is now at {message.log_time}"
+            raise SourceError(f"{what}: the file changed", file=recording.files[0])
         for path in topics[topic]:
             if number in wanted[path]:
                 item = picked[path]
                 with source_errors(recording.files[0], field=path):
                     is_raw = item.config.path == BYTES
-                    found = message.data if is_raw else decoders[message.channel](message.data)
-                    values[path][number] = item.value(found)
+                    decode = bytes if is_raw else decoder_of(message.channel)
+                    values[path][number] = item.value(decode(message.data))
     return values
