@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 
 __all__ = ["as_rows"]
 
@@ -33,9 +34,7 @@ def as_rows(array: Any) -> np.ndarray:
         raise ValueError("no value")
     kind = array.type
     if any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_binary)):
-        texts = np.empty(len(array), object)
-        texts[:] = array.to_pylist()
-        return texts.reshape(shape)
+        return objects(array.to_pylist()).reshape(shape)
     if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
         raise ValueError(f"values of the Arrow type {kind}, expected numbers or text")
     return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)

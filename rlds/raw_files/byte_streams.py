@@ -19,7 +19,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 _MAX_READ = 1 << 24
 
 
-class ByteStream:
+class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
     """The bytes of a file.
 
     Args:
@@ -40,9 +40,6 @@ class ByteStream:
         self._stream: IO[bytes] = self._raw
         if compressed:
             self._stream = gzip.GzipFile(fileobj=self._raw, mode="rb")  # type: ignore[assignment]
-
-    def __enter__(self) -> ByteStream:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

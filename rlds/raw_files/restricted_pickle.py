@@ -132,16 +132,24 @@ class _Unpickler(pickle._Unpickler):
         del dispatch[_unused[0]]
 
 
-def _with_checks(load: Callable[[Any], None], kind: type, of_mark: bool, keys: slice) -> Any:
-    """An instruction that changes a container: only one of Python's own, with checked keys."""
+def _with_checks(
+    load: Callable[[Any], None], kind: type | None, place: int, keys: slice | None
+) -> Any:
+    """An instruction that makes or changes a container.
+
+    Args:
+      load: The instruction of Python.
+      kind: The type of the container that it changes, one of Python's own; None if it makes one.
+      place: The place of the container on the stack; -1 below the mark.
+      keys: The items on the stack that become keys.
+    """
 
     def load_checked(unpickler: Any) -> None:
         # The items are on the stack; above a mark, the container is below it.
-        below = unpickler.metastack[-1] if of_mark else unpickler.stack
-        target = below[-1] if of_mark else below[-2 if kind is list else -3]
-        if type(target) is not kind:
-            _refuse(f"the pickle changes an object of the type {type(target).__name__}")
-        if kind is not list:
+        stack = unpickler.metastack[-1] if place == -1 else unpickler.stack
+        if kind is not None and type(stack[place]) is not kind:
+            _refuse(f"the pickle changes an object of the type {type(stack[place]).__name__}")
+        if keys is not None:
             _check_keys(unpickler.stack[keys])
         load(unpickler)
 
@@ -149,28 +157,17 @@ def _with_checks(load: Callable[[Any], None], kind: type, of_mark: bool, keys: s
 
 
 _ALL, _EVEN, _NEXT_TO_LAST = slice(None), slice(None, None, 2), slice(-2, -1)
-for _opcode, _kind, _of_mark, _keys in (
-    (pickle.APPEND, list, False, _ALL),
-    (pickle.APPENDS, list, True, _ALL),
-    (pickle.SETITEM, dict, False, _NEXT_TO_LAST),
-    (pickle.SETITEMS, dict, True, _EVEN),
-    (pickle.ADDITEMS, set, True, _ALL),
+for _opcode, _kind, _place, _keys in (
+    (pickle.APPEND, list, -2, None),
+    (pickle.APPENDS, list, -1, None),
+    (pickle.SETITEM, dict, -3, _NEXT_TO_LAST),
+    (pickle.SETITEMS, dict, -1, _EVEN),
+    (pickle.ADDITEMS, set, -1, _ALL),
+    (pickle.DICT, None, -1, _EVEN),
+    (pickle.FROZENSET, None, -1, _ALL),
 ):
     _load = _Unpickler.dispatch[_opcode[0]]
-    _Unpickler.dispatch[_opcode[0]] = _with_checks(_load, _kind, _of_mark, _keys)
-
-
-def _with_checked_keys(load: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
-    def load_checked(unpickler: Any) -> None:
-        _check_keys(unpickler.stack[keys])
-        load(unpickler)
-
-    return load_checked
-
-
-for _opcode, _keys in ((pickle.DICT, _EVEN), (pickle.FROZENSET, _ALL)):
-    _load = _Unpickler.dispatch[_opcode[0]]
-    _Unpickler.dispatch[_opcode[0]] = _with_checked_keys(_load, _keys)
+    _Unpickler.dispatch[_opcode[0]] = _with_checks(_load, _kind, _place, _keys)
 
 
 def _check_keys(keys: Any) -> Any:

@@ -1,21 +1,26 @@
-"""TFRecord files, record by record, with all checks, without TensorFlow.
+"""Files of records, record by record, with all checks, without TensorFlow.
 
-A file is a sequence of records, see `tfds_files.record_files`, compressed by gzip as a whole or not
-at all. The files there are read in any order; these are read once, from front to end.
+A TFRecord file is a sequence of records, see `tfds_files.record_files`, compressed by gzip as a
+whole or not at all. The files there are read in any order; these are read once, from front to end.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from etils import epath
 
 from rlds.raw_files.byte_streams import GZIP_MAGIC, ByteStream
-from rlds.raw_files.untrusted import SourceError, check_is_file
+from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
+from rlds_ecosystem.files import stores
+from tfds_files import open_record_file
 from tfds_files.record_files import FOOTER, HEADER, masked_checksum
 
-__all__ = ["TFRecordReader"]
+__all__ = ["TFRecordReader", "read_examples"]
 
 
-class TFRecordReader:
+class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
     """Reads the records of a file in order.
 
     Args:
@@ -33,9 +38,6 @@ class TFRecordReader:
         self.ended = False
         self._name = name
         self._stream = ByteStream(file, name, compressed=_is_compressed(file))
-
-    def __enter__(self) -> TFRecordReader:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stream.close()
@@ -86,6 +88,26 @@ class TFRecordReader:
 
     def _error(self, what: str, index: int | None = None) -> SourceError:
         return SourceError(what, file=self._name, episode=self.index if index is None else index)
+
+
+def read_examples(path: epath.Path, file_format: str) -> Iterator[bytes]:
+    """Yields the examples of a file of a dataset, as bytes.
+
+    Args:
+      path: The file.
+      file_format: One of `tfds_files.FILE_FORMATS`.
+
+    Raises:
+      SourceError: The file is damaged.
+    """
+    if file_format == "tfrecord":
+        with TFRecordReader(path, path.name) as reader:
+            while (example := reader.read()) is not None:
+                yield example
+        return
+    with source_errors(path), stores.on_disk(path) as copy:
+        with contextlib.closing(open_record_file(copy, file_format)) as file:
+            yield from (bytes(file.read(index)) for index in range(len(file)))
 
 
 def _is_compressed(file: epath.Path) -> bool:

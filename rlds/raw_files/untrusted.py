@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import re
@@ -93,14 +94,8 @@ class SourceError(ValueError):
         )
 
     def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
-        return _rebuild_error, (
-            type(self),
-            self.what,
-            self.file,
-            self.episode,
-            self.row,
-            self.field,
-        )
+        where: dict[str, Any] = vars(self).copy()
+        return functools.partial(type(self), where.pop("what"), **where), ()
 
 
 class SourceChangedError(SourceError):
@@ -108,17 +103,6 @@ class SourceChangedError(SourceError):
 
     def locate(self, **where: Any) -> None:
         """It is about the file as a whole."""
-
-
-def _rebuild_error(
-    error_type: type[SourceError],
-    what: str,
-    file: str,
-    episode: int | str | None,
-    row: int | None,
-    field: str | None,
-) -> SourceError:
-    return error_type(what, file=file, episode=episode, row=row, field=field)
 
 
 # What the operating system says where a file, or a name in it, is not what it should be. With all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "clip_fields",
     "clip_values",
     "depths_of_codes",
+    "video_fields",
 ]
 
 PER_METRE = {"m": 1.0, "mm": 1000.0}
@@ -47,6 +48,19 @@ def clip_fields(
             if has_frames
             else {}
         ),
+    }
+
+
+def video_fields(cameras: Iterable[str]) -> dict[str, Field]:
+    """Returns the fields of an episode that hold its videos.
+
+    Args:
+      cameras: The paths of the fields of a step that they show.
+    """
+    return {
+        f"{VIDEO}/{camera}/{name}": field
+        for camera in cameras
+        for name, field in clip_fields(has_frames=True).items()
     }
 
 

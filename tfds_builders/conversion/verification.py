@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 
 import rlds
-from rlds.raw_files.example_files import read_examples
+from rlds.raw_files.tfrecord_files import read_examples
 from rlds.sources.episode_fields import COMPLETE, TRUNCATED
 from rlds.sources.source import AnySource, SourceError, StoredEpisode
 from rlds.tfds import load

@@ -24,6 +24,7 @@ from etils import epath
 from rlds.alignment import from_sars
 from rlds.formats.atari_dqn_replay.checkpoints import ARRAYS, Checkpoint, read_blocks
 from rlds.sources.source import DamagedEpisode, Origin, SourceEpisode, SourceError
+from rlds_ecosystem.model.columns import objects
 from tfds_files.png import encode_png
 
 __all__ = ["Run", "RunReader"]
@@ -203,8 +204,7 @@ class RunReader:
         draft, self._draft = self._draft, _Draft(begins_whole=True)
         self._encodes, was_read = True, self._encodes
         first, last = draft.rows[0], draft.rows[-1]
-        frames = np.empty(len(draft.rows), object)
-        frames[:] = draft.frames if was_read else self._black
+        frames = objects(draft.frames if was_read else [self._black] * len(draft.rows))
         rewards = np.array([row.reward for row in draft.rows])
         return SourceEpisode(
             key=f"{self._run.part}:{first.checkpoint}:{first.row}",

@@ -45,18 +45,14 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds.video import CLIP, FIRST, FRAMES, VIDEO
+from rlds.video import CLIP, FIRST, FRAMES
+from rlds.video.fields import video_fields
 from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest, root_of
 
 __all__ = ["BagSource", "McapSource", "RosbagSource"]
 
-_CLIP = {
-    CLIP: Field(bytes, doc="The packets, as an mp4 file."),
-    FIRST: Field(np.int64),
-    FRAMES: Field(np.int64, (None,), doc="The frame of each step."),
-}
 TIMESTAMP, STAMPS, AGES, RECORDING = "timestamp", "stamps", "ages", "recording"
 # Folders of recordings that are compared after each read; of more, only the folder above them.
 _MAX_FOLDERS = 64
@@ -223,7 +219,7 @@ class BagSource(Source):
 
     def _episode_fields(self) -> Mapping[str, Any]:
         return {
-            **({VIDEO: nest(dict.fromkeys(self._videos, _CLIP))} if self._videos else {}),
+            **nest(video_fields(self._videos)),
             RECORDING: {
                 "files": Field(str, doc="The names of the files."),
                 "sha256": Field(str, doc="The digests of the files, one in a line."),

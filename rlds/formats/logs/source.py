@@ -60,6 +60,7 @@ from rlds_ecosystem.model.columns import (
     first_row,
     known_field,
     map_columns,
+    objects,
     stack_values,
     step_flags,
 )
@@ -410,10 +411,8 @@ class EnvLoggerSource(Source):
             packets, is_key = packets_for_steps(clip, video)
             rows = np.arange(len(packets))
             keys = np.maximum.accumulate(np.where(is_key, rows, 0))
-            column = np.empty(len(packets), object)
-            column[:] = packets
             columns |= {
-                f"{_path_of(path)}/{PACKET}": column,
+                f"{_path_of(path)}/{PACKET}": objects(packets),
                 f"{_path_of(path)}/{SINCE_KEY}": rows - keys,
             }
         return columns

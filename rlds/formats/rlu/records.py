@@ -16,6 +16,7 @@ import numpy as np
 
 import rlds
 from rlds.raw_files import png_images
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field as DatasetField
 from rlds_ecosystem.model.nests import put
 from tfds_files.png import HEADER_SIZE, encode_png
@@ -204,9 +205,7 @@ def _column(name: str, found: Values, field: RecordField, rows: int) -> np.ndarr
         raise FieldError(name, f"{len(found)} values, expected {width} for each of {rows} rows")
     if stored_as.kind != "O":
         return np.asarray(found, stored_as).reshape(rows, *field.shape)
-    column = np.empty(rows, object)
-    column[:] = _as_png_files(name, list(found), field) if field.is_image else found
-    return column
+    return objects(_as_png_files(name, list(found), field) if field.is_image else found)
 
 
 def _as_png_files(name: str, images: list[bytes], field: RecordField) -> list[bytes]:

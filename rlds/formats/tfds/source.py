@@ -21,8 +21,8 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
-from rlds.raw_files.example_files import read_examples
 from rlds.raw_files.input_files import Files
+from rlds.raw_files.tfrecord_files import read_examples
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.robotics.registry import DatasetMeaning, find_meaning
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, RESERVED, TRUNCATED

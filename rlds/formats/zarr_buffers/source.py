@@ -20,7 +20,6 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_videos import video_fields
 from rlds.formats.zarr_buffers.arrays import ZarrArray
 from rlds.formats.zarr_buffers.files import ATTRIBUTES, ZarrFiles
 from rlds.formats.zarr_buffers.videos import BufferVideos
@@ -46,6 +45,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.video import VIDEO
+from rlds.video.fields import video_fields
 from rlds_ecosystem.model.columns import step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest

@@ -15,7 +15,7 @@ from toy_source import ToySource
 import rlds.feeds
 import rlds.sources
 from envlogger.errors import StorageError
-from rlds.raw_files.example_files import read_examples
+from rlds.raw_files.tfrecord_files import read_examples
 from rlds.sources import Field, SourceError, reading
 from rlds.sources import open as open_episodes
 from rlds_tools import stats
