@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -259,67 +259,48 @@ def convert(
         raise ValueError(f"to: got {to!r}, expected one of {', '.join(FILE_FORMATS)}")
     if beam_runner is not None and source is not None and "://" not in os.fspath(source):
         source = os.path.abspath(source)  # Workers may run in other folders.
+    raw: Any = source
     common = {"data_dir": directory, "file_format": to, "progress": progress, **storage}
-    make = _maker(source, dataset, name, version, where, labels, format, options or {}, common)
+    given = dict(options or {})
+    if dataset is not None:
+        builder_class, config = builder_of(dataset)
+    else:
+        from rlds import sources
+
+        formats, format = sources.formats(), format or sources.format_of(raw)
+        if format not in formats:
+            raise ValueError(f"no format {format!r}; {what_there_is(format, formats)}")
+        known = formats[format]
+        if common.get("float64") == "float32" and "float64" in known.options:
+            given = {"float64": "float32", **given}  # Some logs cannot be read without it.
     if quiet_process:
         from tfds_builders import quiet
 
         quiet.quiet_libraries()
     # TensorFlow, TFDS and Beam say nothing on the standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        made = make(_download_config(num_shards, beam_runner, beam_options))
+        import tfds_builders
+        from tfds_builders.builder import prepared
+
+        download_config = _download_config(num_shards, beam_runner, beam_options)
+        if dataset is not None:
+            builder = builder_class(
+                path=raw, config=config, name=name, version=version, **common, **given
+            )
+            made = prepared(builder, download_config)
+        else:
+            opened = known.source(raw, **given)
+            known_name, known_version = _known_as(opened, raw)
+            chosen = _chosen(raw, "all", where, labels, format, given)
+            made = tfds_builders.convert(
+                opened if chosen is raw else chosen.source,
+                name=name or known_name,
+                version=version or known_version,
+                download_config=download_config,
+                **common,
+            )
     splits = made.info.metadata["conversion"]["splits"]
     return Conversion(os.fspath(made.data_path), to, splits)
-
-
-def _maker(
-    source: Any,
-    dataset: str | None,
-    name: str | None,
-    version: str | None,
-    where: str | None,
-    labels: Sequence[str] | None,
-    format: str | None,
-    options: Mapping[str, Any],
-    common: Mapping[str, Any],
-) -> Callable[[tfds.download.DownloadConfig], tfds.core.DatasetBuilder]:
-    """What makes the dataset, once the libraries may be loaded."""
-    if dataset is not None:
-        builder_class, config = builder_of(dataset)
-
-        def make_known(download_config: Any) -> tfds.core.DatasetBuilder:
-            from tfds_builders.builder import prepared
-
-            builder = builder_class(
-                path=source, config=config, name=name, version=version, **common, **options
-            )
-            return prepared(builder, download_config)
-
-        return make_known
-    from rlds import sources
-
-    format = format or sources.format_of(source)
-    if format not in sources.formats():
-        raise ValueError(f"no format {format!r}; {what_there_is(format, sources.formats())}")
-
-    if common.get("float64") == "float32" and "float64" in sources.formats()[format].options:
-        options = {"float64": "float32", **options}  # Some logs cannot be read without it.
-
-    def make(download_config: Any) -> tfds.core.DatasetBuilder:
-        import tfds_builders
-
-        opened = sources.formats()[format].source(source, **options)
-        known_name, known_version = _known_as(opened, source)
-        chosen = _chosen(source, "all", where, labels, format, options)
-        return tfds_builders.convert(
-            opened if chosen is source else chosen.source,
-            name=name or known_name,
-            version=version or known_version,
-            download_config=download_config,
-            **common,
-        )
-
-    return make
 
 
 def builders() -> dict[str, type[SourceBuilder]]:

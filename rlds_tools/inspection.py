@@ -17,9 +17,20 @@ from typing_extensions import override
 
 import tfds_files
 from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.model.texts import shorten
 from rlds_tools.recording_facts import recording_facts
-from rlds_tools.results import Block, Result, Table, count, next_commands, plain, size_of, text_of
+from rlds_tools.results import (
+    Block,
+    Result,
+    Table,
+    cell,
+    count,
+    next_commands,
+    plain,
+    size_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from rlds.robotics import DatasetMeaning
@@ -34,7 +45,6 @@ __all__ = [
     "LayoutProposal",
     "RecordFile",
     "StepView",
-    "find_datasets",
     "inspect",
     "inspect_episode",
     "inspect_step",
@@ -171,11 +181,7 @@ def _first_sentence(text: str, most: int = 160) -> str:
     return shorten(line, most)
 
 
-def _table_of_splits(splits: Iterable[InspectedSplit]) -> Table:
-    def cell(value: Any) -> str:
-        return "?" if value is None else f"{value:,}"
-
-    splits = list(splits)
+def _table_of_splits(splits: Sequence[InspectedSplit]) -> Table:
     columns = ["split", ">episodes", ">steps"]
     rows = [[split.name, cell(split.episodes), cell(split.steps)] for split in splits]
     if any(split.lengths for split in splits):
@@ -293,12 +299,11 @@ class EpisodeView(Result):
         ]
         yield " · ".join(filter(None, facts))
         if self.metadata:
-            yield Table(["field of the episode", "value"], list(_in_rows(self.metadata)))
-        columns = list(self.steps[0]) if self.steps else []
-        if columns:
-            yield Table(
-                [f">{columns[0]}", *columns[1:]], [list(row.values()) for row in self.steps]
-            )
+            rows = [[name, _shown(value, 70)] for name, value in named_leaves(self.metadata)]
+            yield Table(["field of the episode", "value"], rows)
+        if self.steps:
+            first, *others = self.steps[0]
+            yield Table([f">{first}", *others], [list(row.values()) for row in self.steps])
         if len(self.steps) < self.num_steps:
             yield f"showing {len(self.steps)} of {self.num_steps:,} steps"
         yield next_commands(["inspect", self.path, "--episode", self.episode, "--step", 0])
@@ -414,7 +419,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
     try:
         return _from_source(path, format, options)
     except ValueError as error:
-        from rlds.sources.finding import several_datasets
+        from rlds.sources.finding import find_datasets, several_datasets
 
         below = [] if format or not os.path.isdir(path) else sorted(find_datasets(path, 3))
         if len(below) < 2:
@@ -436,13 +441,6 @@ def _may_be_tfds(path: str, format: str | None) -> bool:
 
     is_one = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
     return is_one and not is_of_datasets(path)
-
-
-def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
-    """Yields the datasets below a folder of this machine, see `rlds.sources.finding`."""
-    from rlds.sources import finding
-
-    return finding.find_datasets(directory, depth)
 
 
 def inspect_episode(
@@ -531,7 +529,7 @@ def inspect_step(
         raise IndexError(f"no step {step}; episode {episode} has {count(found.num_steps, 'step')}")
     step %= found.num_steps
     columns = episodes.columns(episode, start=step, stop=step + 1)
-    fields = {name: np.asarray(column[0]) for name, column in _leaves(columns)}
+    fields = {name: np.asarray(column[0]) for name, column in named_leaves(columns)}
     return StepView(os.fspath(path), episodes.split, number_of(episodes, episode), step, fields)
 
 
@@ -743,15 +741,11 @@ def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
 def _fields_of(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
     from rlds_ecosystem.model import fields as declared
 
-    for name, field in _leaves(fields):
+    for name, field in named_leaves(fields):
         if not isinstance(field, declared.Field):
             yield InspectedField(name, "", (), declared.in_words(field))
             continue
-        facts = [
-            field.encoding.upper(),
-            *field.facts,
-            _first_sentence(field.doc, 60),
-        ]
+        facts = [field.encoding.upper(), *field.facts, _first_sentence(field.doc, 60)]
         dtype = "string" if field.is_text else field.column_dtype.name
         yield InspectedField(name, dtype, field.shape, "; ".join(filter(None, facts)))
 
@@ -759,21 +753,10 @@ def _fields_of(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
 # --- Values.
 
 
-def _leaves(nest: Any) -> Iterator[tuple[str, Any]]:
-    from rlds_ecosystem.model.nests import named_leaves
-
-    yield from named_leaves(nest)
-
-
-def _in_rows(nest: Mapping[str, Any]) -> Iterator[list[str]]:
-    for name, value in _leaves(nest):
-        yield [name, _shown(value, 70)]
-
-
 def _step_row(steps: Mapping[str, Any], index: int) -> dict[str, str]:
     row = {"step": str(index)}
     flags = [name.removeprefix("is_") for name in _FLAGS if name in steps and steps[name][index]]
-    for name, column in _leaves(steps):
+    for name, column in named_leaves(steps):
         if name not in _FLAGS:
             row[name] = _shown(column[index], 24)
     return {**row, "flags": " ".join(flags)}

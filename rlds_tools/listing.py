@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rlds_ecosystem.model.names import what_there_is
-from rlds_tools.inspection import Inspection, RecordFile, find_datasets, inspect
-from rlds_tools.results import Block, Result, Style, Table, count, next_commands, size_of
+from rlds_tools.inspection import Inspection, RecordFile, inspect
+from rlds_tools.results import Block, Result, Style, Table, cell, count, next_commands, size_of
 
 if TYPE_CHECKING:
     from rlds.sources.options import Option
@@ -23,7 +23,6 @@ __all__ = [
     "Formats",
     "ListedDataset",
     "Listing",
-    "find_datasets",
     "list_datasets",
     "list_episodes",
     "list_formats",
@@ -82,29 +81,28 @@ class Listing(Result):
             yield f"{self.path}: no TFDS, LeRobot or Minari datasets, and no EnvLogger logs"
             return
         yield f"{self.path}: {count(len(self.datasets), 'dataset')}"
-        columns = {
-            "path": [os.path.relpath(found.path, self.path) for found in self.datasets],
-            "format": [found.format for found in self.datasets],
-            ">episodes": [_cell(found.episodes) for found in self.datasets],
-            ">steps": [_cell(found.steps) for found in self.datasets],
-            ">size": [
-                "?" if found.num_bytes is None else size_of(found.num_bytes)
-                for found in self.datasets
-            ],
-        }
-        if self.where is not None:
-            columns[">matching"] = [_cell(found.matching) for found in self.datasets]
-            columns[">matching steps"] = [_cell(found.matching_steps) for found in self.datasets]
-        if any(found.error for found in self.datasets):
-            columns["error"] = [
-                (found.error or "").partition("\n")[0][:80] for found in self.datasets
-            ]
-        yield Table(list(columns), [list(row) for row in zip(*columns.values())])
+        columns = ["path", "format", ">episodes", ">steps", ">size"]
+        columns += [] if self.where is None else [">matching", ">matching steps"]
+        columns += ["error"] if any(found.error for found in self.datasets) else []
+        rows = (self._row(found) for found in self.datasets)
+        yield Table(columns, [[row[name] for name in columns] for row in rows])
         if self.where is None:
             yield next_commands(["inspect", self.datasets[0].path])
             return
         matching = (found.path for found in self.datasets if found.matching)
         yield next_commands(["episodes", next(matching, "PATH"), "--where", self.where])
+
+    def _row(self, found: ListedDataset) -> dict[str, str]:
+        return {
+            "path": os.path.relpath(found.path, self.path),
+            "format": found.format,
+            ">episodes": cell(found.episodes),
+            ">steps": cell(found.steps),
+            ">size": "?" if found.num_bytes is None else size_of(found.num_bytes),
+            ">matching": cell(found.matching),
+            ">matching steps": cell(found.matching_steps),
+            "error": (found.error or "").partition("\n")[0][:80],
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,16 +158,13 @@ class Formats(Result):
             for f in self.formats
         ]
         yield Table(["format", "", "description"], rows)
-        yield "options for reading, -O NAME=VALUE"
-        yield Table(
-            ["format", "option"],
-            [[f["name"], option] for f in self.formats for option in f["options"]],
-        )
-        yield "options for writing with rlds convert --to, -T NAME=VALUE"
-        yield Table(
-            ["format", "option"],
-            [[f["name"], option] for f in self.formats for option in f["export_options"]],
-        )
+        for heading, key in (
+            ("options for reading, -O NAME=VALUE", "options"),
+            ("options for writing with rlds convert --to, -T NAME=VALUE", "export_options"),
+        ):
+            yield heading
+            rows = [[f["name"], option] for f in self.formats for option in f[key]]
+            yield Table(["format", "option"], rows)
 
 
 def list_datasets(
@@ -187,6 +182,8 @@ def list_datasets(
       FileNotFoundError: There is no such folder.
       ImportError: What reads conditions is not installed.
     """
+    from rlds.sources.finding import find_datasets
+
     directory = os.fspath(directory)
     if "://" in directory:
         raise ValueError(
@@ -304,7 +301,3 @@ def _readable(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _cell(number: int | None) -> str:
-    return "?" if number is None else f"{number:,}"

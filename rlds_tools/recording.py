@@ -148,6 +148,8 @@ def record(
     """
     import numpy as np
 
+    from envlogger import EnvLogger
+    from envlogger.gymnasium_adapter import record_info
     from rlds_tools import environments
 
     _check_positive(episodes=episodes, steps=steps, max_episode_steps=max_episode_steps)
@@ -178,8 +180,14 @@ def record(
         episodes_before = _episodes_in(output, env, name)
         session = _Session(env, act, policy=policy_name, seed=seed)
         with _video(video, env) as session.film:
-            said = {"environment": name, **(metadata or {})}
-            recorder = session.recorder(output, said, info, encode)
+            recorder = EnvLogger(
+                env,
+                record_info() if info else None,
+                session.episode_metadata,
+                {"environment": name, **(metadata or {})},
+                video=encode,
+                data_directory=output,
+            )
             if_it_fails.pop_all()  # The recorder closes the environment from here on.
             with recorder, show_progress(progress) as bars:
                 session.play(recorder, episodes, steps, bars)
@@ -230,33 +238,10 @@ class _Session:
         self.seconds = 0.0
         self.is_interrupted = False
 
-    def recorder(
-        self,
-        output: str | os.PathLike[str],
-        metadata: dict[str, Any],
-        info: bool,
-        encode: Mapping[str, Video] | None,
-    ) -> EnvLogger:
-        """Returns what records the environment."""
-        from envlogger import EnvLogger
-
-        step_fn = None
-        if info:
-            from envlogger.gymnasium_adapter import record_info
-
-            step_fn = record_info()
-        return EnvLogger(
-            self._env,
-            step_fn,
-            self._episode_metadata,
-            metadata,
-            video=encode,
-            data_directory=output,
-        )
-
-    def _episode_metadata(
+    def episode_metadata(
         self, timestep: dm_env.TimeStep, action: Any, env: dm_env.Environment
     ) -> dict[str, Any] | None:
+        """Returns what is recorded with an episode, once that is complete."""
         self._is_running = True
         found = self._statistics(timestep, action, env)
         if found is None:

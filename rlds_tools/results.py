@@ -8,18 +8,19 @@ the attributes of the dataclass.
 from __future__ import annotations
 
 import dataclasses
-import html
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlds_ecosystem.model.texts import printable, shorten
+from rlds_tools.markup import Markup, join, tag
 
 __all__ = [
     "Block",
     "Result",
     "Spread",
     "Table",
+    "cell",
     "count",
     "next_commands",
     "plain",
@@ -84,9 +85,8 @@ class Result:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return "".join(
-            _html_table(block) if isinstance(block, Table) else f"<p>{html.escape(block)}</p>"
-            for block in self.blocks()
+        return join(
+            *(_html_table(b) if isinstance(b, Table) else tag("p", b) for b in self.blocks())
         )
 
 
@@ -142,21 +142,16 @@ def _table_lines(table: Table, style: Style) -> Iterable[str]:
         yield style(line, "heading") if number == 0 else line
 
 
-def _html_table(table: Table) -> str:
-    align = [
-        ' style="text-align: right"' if heading.startswith(">") else ' style="text-align: left"'
-        for heading in table.columns
-    ]
-    head = "".join(
-        f"<th{side}>{html.escape(heading.removeprefix('>'))}</th>"
-        for heading, side in zip(table.columns, align)
-    )
-    rows = (
-        "".join(f"<td{side}>{html.escape(cell)}</td>" for cell, side in zip(row, align))
-        for row in table.rows
-    )
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _html_table(table: Table) -> Markup:
+    sides = ["right" if heading.startswith(">") else "left" for heading in table.columns]
+
+    def row(kind: str, cells: Sequence[str]) -> Markup:
+        styled = (tag(kind, c, style=f"text-align: {side}") for c, side in zip(cells, sides))
+        return tag("tr", *styled)
+
+    head = row("th", [heading.removeprefix(">") for heading in table.columns])
+    body = tag("tbody", *(row("td", cells) for cells in table.rows))
+    return tag("table", tag("thead", head), body)
 
 
 def plain(value: Any) -> Any:
@@ -201,6 +196,11 @@ def count(number: int, noun: str) -> str:
     ('1 episode', '12,345 steps')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def cell(number: int | None) -> str:
+    """Returns a number as a cell of a table; it may be unknown."""
+    return "?" if number is None else f"{number:,}"
 
 
 def next_commands(*commands: Sequence[object]) -> str:

@@ -234,8 +234,7 @@ class Survey:
             *self._validator.check_place(directory),
             *self._validator.check_features(features),
         ):
-            text = _said(violation)
-            self._tally.add("error", text, field=violation.field, hint=violation.hint)
+            self._add(violation)
 
     def look_at_totals(self) -> None:
         """Compares the number of steps with what a conversion wrote about it."""
@@ -401,15 +400,11 @@ class Survey:
     def _validate(self, row: _Row) -> None:
         self._validator.num_episodes = row.number
         for violation in self._validator.add({rlds.STEPS: row.columns, **row.fields}):
-            text = _said(violation)
-            self._tally.add(
-                "error",
-                text,
-                field=violation.field,
-                episode=row.number,
-                step=violation.step,
-                hint=violation.hint,
-            )
+            self._add(violation, row.number)
+
+    def _add(self, violation: validation.Violation, episode: int | None = None) -> None:
+        place: Any = {"field": violation.field, "episode": episode, "step": violation.step}
+        self._tally.add("error", _said(violation), **place, hint=violation.hint)
 
     def _add_numbers(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> None:
         ends = np.cumsum([row.length for row in rows])

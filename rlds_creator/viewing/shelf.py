@@ -27,7 +27,7 @@ from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import label_rows, reading
 from rlds.sources.episode_table import EpisodeTable, has_table, key_of, table_row
-from rlds.sources.finding import find_logs, marked_format
+from rlds.sources.finding import find_datasets, find_logs, marked_format
 from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_columns import (
@@ -51,7 +51,6 @@ from rlds_creator.viewing.values import as_json
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import EnvLoggerError
-from rlds_tools.listing import find_datasets
 
 __all__ = ["Shelf"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rlds_tools.reporting.markup import Markup, join, tag
+from rlds_tools.markup import Markup, join, tag
 
 __all__ = ["curves", "density", "histogram", "number", "scatter", "sparkline"]
 

@@ -9,9 +9,9 @@ import hashlib
 from collections.abc import Callable, Iterator
 from importlib import resources
 
+from rlds_tools.markup import Markup, join, tag
 from rlds_tools.reporting import sections
 from rlds_tools.reporting.gathering import Material
-from rlds_tools.reporting.markup import Markup, join, tag
 from rlds_tools.reporting.video import Quality
 from rlds_tools.results import count
 from rlds_tools.values import statistics_of

@@ -15,6 +15,7 @@ from rlds_ecosystem import version
 from rlds_ecosystem.model.nests import root_of
 from rlds_tools.findings import Finding
 from rlds_tools.inspection import number_of
+from rlds_tools.markup import Markup, join, tag
 from rlds_tools.reporting import charts
 from rlds_tools.reporting.charts import number
 from rlds_tools.reporting.gathering import (
@@ -26,7 +27,6 @@ from rlds_tools.reporting.gathering import (
     states_of,
     vectors_of,
 )
-from rlds_tools.reporting.markup import Markup, join, tag
 from rlds_tools.reporting.video import Quality, clip, still
 from rlds_tools.results import count, size_of
 from rlds_tools.values import FEW_VALUES, NumericField, element_name

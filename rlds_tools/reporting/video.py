@@ -17,7 +17,7 @@ import numpy as np
 
 from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.video.writing import BrowserVideoWriter
-from rlds_tools.reporting.markup import Markup, tag
+from rlds_tools.markup import Markup, tag
 
 __all__ = ["Quality", "can_seek", "clip", "still"]
 
