@@ -12,7 +12,6 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources import reading
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import Source, SourceError, files_of
@@ -21,7 +20,7 @@ from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import is_in, named_leaves
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.reading import indices_of
+from rlds_tools.reading import indices_of, known_length
 from rlds_tools.results import Block, Result, Table, count, next_commands, plain, text_of
 from rlds_tools.survey import open_splits
 from tfds_files import RaggedColumn
@@ -262,7 +261,7 @@ def diff(
                 continue
             found.pair = first, second
             pairs = _pairs(first, second, match)
-            for index, place in bars.track(pairs, _known_length(first), description=name):
+            for index, place in bars.track(pairs, known_length(first), description=name):
                 if index is not None and place is not None:
                     found.look_at(index, place)
                 else:
@@ -401,7 +400,7 @@ class _Comparison:
 
     def look_at_lengths(self, split: str, *pair: Episodes | None) -> None:
         """Compares how many episodes a split has, as far as that is known without reading it."""
-        numbers = [None if episodes is None else _known_length(episodes) for episodes in pair]
+        numbers = [None if episodes is None else known_length(episodes) for episodes in pair]
         if None in pair or (None not in numbers and numbers[0] != numbers[1]):
             words = [
                 None if episodes is None else "?" if number is None else count(number, "episode")
@@ -603,12 +602,6 @@ def _is_provenance(path: str) -> bool:
 def _as_note(found: ValueDifference) -> Difference:
     what = f"{found.field} in {count(found.episodes, 'episode')}"
     return Difference(what, _text(found.one), _text(found.other))
-
-
-def _known_length(episodes: Episodes) -> int | None:
-    if episodes.split not in episodes.splits:
-        return len(episodes)
-    return reading.count(episodes.source, episodes.split)
 
 
 def _text(value: Any) -> str | None:

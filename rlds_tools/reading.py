@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from rlds.sources import Episodes, SourceEpisode, SourceError
+from rlds.sources import Episodes, SourceEpisode, SourceError, reading
+from rlds.sources.view import View
 from rlds_ecosystem.files.processes import in_processes
 from rlds_ecosystem.model.nests import named_leaves
 
-__all__ = ["indices_of", "read_all"]
+__all__ = ["indices_of", "is_whole", "known_length", "read_all"]
 
 # Starting processes takes seconds, and what they read is copied: it pays for many small episodes.
 _MANY, _SMALL = 5_000, 1 << 18
@@ -23,6 +24,19 @@ _CHUNK, _CHUNK_BYTES = 128, 32 << 20
 def indices_of(episodes: Episodes) -> Iterator[int]:
     """Yields the indices of all episodes; those of a source without an index are not counted."""
     return itertools.takewhile(episodes.has, itertools.count())
+
+
+def is_whole(episodes: Episodes) -> bool:
+    """Whether they are a split as it is stored, and not a part of one."""
+    source = episodes.source
+    return episodes.split in episodes.splits and (not isinstance(source, View) or source.has_all)
+
+
+def known_length(episodes: Episodes) -> int | None:
+    """Returns how many episodes there are, if that is known without reading them."""
+    if not is_whole(episodes):
+        return len(episodes)
+    return reading.count(episodes.source, episodes.split)
 
 
 def read_all(

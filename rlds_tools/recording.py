@@ -149,7 +149,6 @@ def record(
     import numpy as np
 
     from envlogger import EnvLogger
-    from envlogger.gymnasium_adapter import record_info
     from rlds_tools import environments
 
     _check_positive(episodes=episodes, steps=steps, max_episode_steps=max_episode_steps)
@@ -180,9 +179,14 @@ def record(
         episodes_before = _episodes_in(output, env, name)
         session = _Session(env, act, policy=policy_name, seed=seed)
         with _video(video, env) as session.film:
+            step_fn = None
+            if info:
+                from envlogger.gymnasium_adapter import record_info
+
+                step_fn = record_info()
             recorder = EnvLogger(
                 env,
-                record_info() if info else None,
+                step_fn,
                 session.episode_metadata,
                 {"environment": name, **(metadata or {})},
                 video=encode,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,16 +21,17 @@ from rlds import validation
 from rlds.feeds.compat import loader_profiles
 from rlds.sources import Episodes, reading
 from rlds.sources.cameras import Frames, cameras_of, fault_of
+from rlds.sources.digests import digest_of_columns
+from rlds.sources.digests import text_of as comparable
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.texts import is_instruction
-from rlds.sources.view import View
 from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import named_leaves, root_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
-from rlds_tools.reading import read_all
+from rlds_tools.reading import is_whole, known_length, read_all
 from rlds_tools.results import count, text_of
 from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField, element_name
@@ -154,9 +155,7 @@ class Survey:
         self._tally = Tally()
         self._waiting: list[_Row] = []
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
-        source = episodes.source
-        has_all = not isinstance(source, View) or source.has_all
-        self.is_whole = episodes.split in episodes.splits and has_all
+        self.is_whole = is_whole(episodes)
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
         # In how many episodes with actions that are floats the first one is zero, how many these
@@ -196,12 +195,6 @@ class Survey:
                 self._look_at(index, episode)
         self._flush()
 
-    def known_length(self) -> int | None:
-        """Returns how many episodes there are, if that is known without reading them."""
-        if not self.is_whole:
-            return len(self.episodes)
-        return reading.count(self.episodes.source, self.episodes.split)
-
     def look_at_files(self) -> None:
         """Compares the files with what is said about them, if they are of a whole split.
 
@@ -239,7 +232,7 @@ class Survey:
     def look_at_totals(self) -> None:
         """Compares the number of steps with what a conversion wrote about it."""
         said = recorded_steps(self.episodes.metadata, self.episodes.split)
-        is_complete = self.is_whole and len(self.table) == self.known_length()
+        is_complete = self.is_whole and len(self.table) == known_length(self.episodes)
         if said is not None and is_complete and not self.num_unreadable and said != self.num_steps:
             text = f"the split has {self.num_steps:,} steps, but the metadata says {said:,}"
             self._tally.add("error", text)
@@ -412,7 +405,7 @@ class Survey:
         is_placeholder[ends - 1] = [row.is_final_known for row in rows]
         all_valid = np.ones(ends[-1], np.bool_)
         for path, kept in self.numbers.items():
-            has_placeholders = path.split("/")[0] in _PLACEHOLDERS
+            has_placeholders = root_of(path) in _PLACEHOLDERS
             not_finite = kept.not_finite.sum()
             kept.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
             if kept.not_finite.sum() > not_finite and not self._must_be_finite(path):
@@ -438,9 +431,7 @@ class Survey:
         return [
             columns[path].reshape(len(columns[path]), -1)[:length]
             for path in self.numbers
-            if path.split("/")[0] == rlds.ACTION
-            and path in columns
-            and columns[path].dtype.kind == "f"
+            if root_of(path) == rlds.ACTION and path in columns and columns[path].dtype.kind == "f"
         ]
 
     def _count_zero_actions(self, columns: Mapping[str, np.ndarray], length: int) -> None:
@@ -463,7 +454,7 @@ class Survey:
 
     def _look_at_numbers(self) -> None:
         for path, field in self.numbers.items():
-            if path.split("/")[0] not in _PARTS or field.count < _ENOUGH_STEPS:
+            if root_of(path) not in _PARTS or field.count < _ENOUGH_STEPS:
                 continue
             dead = field.is_constant
             if len(field.shape) > 1 and not dead.all():
@@ -534,38 +525,18 @@ def _still(columns: Mapping[str, Any]) -> float:
     """In which share of steps nothing in the observation has changed."""
     still: Any = None
     for path, column in columns.items():
-        if path.split("/")[0] != rlds.OBSERVATION or not isinstance(column, np.ndarray):
+        if root_of(path) != rlds.OBSERVATION or not isinstance(column, np.ndarray):
             continue
         if column.dtype == object:
-            same = np.array([_same(a, b) for a, b in zip(column[1:], column[:-1])], np.bool_)
+            pairs = itertools.pairwise(map(comparable, column))
+            same = np.array([one == other for one, other in pairs], np.bool_)
         else:
             same = (column[1:] == column[:-1]).reshape(len(column) - 1, -1).all(axis=1)
         still = same if still is None else still & same
     return 0.0 if still is None else float(np.mean(still))
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
-
-
 def _digest(columns: Mapping[str, Any]) -> int:
     """A number for what the agent saw and did."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path, column in sorted(columns.items()):
-        if path.split("/")[0] in _PARTS:
-            digest.update(path.encode())
-            _add_to(digest, column)
-    return int.from_bytes(digest.digest())
-
-
-def _add_to(digest: Any, column: Any) -> None:
-    if _is_ragged(column):
-        digest.update(np.ascontiguousarray(column.lengths))
-        _add_to(digest, column.values)
-    elif isinstance(column, np.ndarray) and column.dtype != object:
-        digest.update(np.ascontiguousarray(column))
-    else:
-        for value in column:
-            data = value if isinstance(value, bytes) else np.asarray(value).tobytes()
-            digest.update(len(data).to_bytes(8))
-            digest.update(data)
+    part = {path: column for path, column in columns.items() if root_of(path) in _PARTS}
+    return int.from_bytes(digest_of_columns(part)[:8])

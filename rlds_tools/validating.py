@@ -216,7 +216,7 @@ def _check(
     progress: bool | None,
     jobs: int,
 ) -> Check:
-    from rlds_tools.reading import indices_of
+    from rlds_tools.reading import indices_of, known_length
     from rlds_tools.survey import Survey
 
     begin = time.monotonic()
@@ -225,10 +225,8 @@ def _check(
     if profile is not None:
         survey.look_at_profile()
     with show_progress(progress) as bars:
-        indices = bars.track(
-            indices_of(episodes), total=survey.known_length(), description=episodes.split
-        )
-        survey.read(indices, jobs)
+        indices, total = indices_of(episodes), known_length(episodes)
+        survey.read(bars.track(indices, total=total, description=episodes.split), jobs)
     survey.look_at_totals()
     findings = survey.findings()
     if episodes.format == "lerobot" and any(found.severity == "error" for found in findings):

@@ -21,7 +21,7 @@ from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.findings import Finding
-from rlds_tools.reading import indices_of
+from rlds_tools.reading import indices_of, known_length
 from rlds_tools.results import text_of
 from rlds_tools.survey import Survey, open_splits
 
@@ -152,7 +152,7 @@ def gather(
     for index in episodes:
         if not opened.has(index):
             raise IndexError(f"split {opened.split!r} has no episode {index}")
-    total = survey.known_length()
+    total = known_length(opened)
     indices = _to_read(opened, total, most_episodes, described.num_bytes, episodes)
     with show_progress(progress) as bars:
         expected = len(indices) if isinstance(indices, list) else total
