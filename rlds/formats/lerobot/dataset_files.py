@@ -7,7 +7,7 @@ import contextlib
 import copy
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -22,7 +22,6 @@ from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, span_
 from rlds_ecosystem import import_extra
 
 __all__ = [
-    "OF_VERSIONS",
     "PATHS",
     "Before",
     "DatasetFiles",
@@ -30,18 +29,18 @@ __all__ = [
     "NewEpisode",
     "Settings",
     "Version",
+    "check_is_below",
     "dataset_files",
+    "write_below",
 ]
 
 Version: TypeAlias = Literal["v3.0", "v2.1"]
 Frames: TypeAlias = Clip | Span
 
-OF_VERSIONS = {
-    *("total_videos", "total_chunks"),
-    *("data_files_size_in_mb", "video_files_size_in_mb"),
-}
-"""What `info.json` says in one version, and not in the other."""
-
+# The sizes of files in LeRobot, in MB.
+_SIZES = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
+# What `info.json` says in one version, and not in the other.
+_OF_VERSIONS = {"total_videos", "total_chunks", *_SIZES}
 # The names of files, as LeRobot gives them.
 _DATA_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _DATA_21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
@@ -56,7 +55,6 @@ PATHS: Mapping[Version, tuple[str, str]] = {
 # How many rows of the table of episodes are written together.
 _EPISODES_AT_ONCE = 100
 _MEGABYTE = 1 << 20
-_VIDEO_MEGABYTES = 200  # The size of a video file in LeRobot.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,34 +62,38 @@ class Settings:
     """What is said of a dataset as a whole.
 
     Attributes:
-      features: What `info.json` says of the features, of videos and of those that all datasets
-        have, too.
+      info: The entries of `info.json`: `features`, of videos and of those that all datasets have,
+        too, `fps`, and others. What is counted is made when it is written.
       schema: The schema of the rows.
-      fps: How many rows there are in a second.
-      robot_type: What robot it is, if that is known.
       split: The name of the split.
       tasks: The texts of tasks, as far as they are known, in order.
-      data_files_size_in_mb: How large files of rows become.
-      video_files_size_in_mb: How large videos become; with 0, each clip, or file of an episode,
-        is one, byte by byte.
-      made: How large they become of features that were encoded here, by name.
-      chunks_size: How many files (3.0), or episodes (2.1), a folder has.
-      others: What else `info.json` says.
+      own_files: Names of video features whose clips are not joined: the clip of an episode, or its
+        file, is a file byte by byte.
       episode_schema: The types of further columns of the table of episodes (3.0), if known.
     """
 
-    features: Mapping[str, Mapping[str, Any]]
+    info: Mapping[str, Any]
     schema: Any
-    fps: float
-    robot_type: str | None
     split: str
     tasks: Sequence[str] = ()
-    data_files_size_in_mb: float = 100
-    video_files_size_in_mb: float = 200
-    made: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    chunks_size: int = 1000
-    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    own_files: Collection[str] = ()
     episode_schema: Any = None
+
+    @property
+    def features(self) -> Mapping[str, Mapping[str, Any]]:
+        """The entries of the features, by name."""
+        found: Mapping[str, Mapping[str, Any]] = self.info["features"]
+        return found
+
+    @property
+    def chunks_size(self) -> int:
+        """The number of files (3.0), or episodes (2.1), in a folder."""
+        return int(self.info.get("chunks_size", 1000))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes that files of rows and videos become (3.0)."""
+        return {name: self.info.get(name, size) for name, size in _SIZES.items()}
 
     @property
     def videos(self) -> list[str]:
@@ -135,6 +137,7 @@ class NewEpisode:
         texts of `known_tasks` have here.
       known_tasks: The texts of tasks by these numbers.
       values: The numbers of columns, of those that are at hand as arrays of NumPy.
+      extras: The contents of its further files, by name.
     """
 
     columns: Mapping[str, Any]
@@ -145,6 +148,7 @@ class NewEpisode:
     numbers: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     known_tasks: TextTable = dataclasses.field(default_factory=dict)
     values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    extras: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
 
 class DatasetFiles(abc.ABC):
@@ -158,6 +162,7 @@ class DatasetFiles(abc.ABC):
 
     def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
         self._directory, self._settings = directory, settings
+        self._fps = float(settings.info["fps"])
         self._texts: list[str] = []  # Of the tasks. What there was keeps its number.
         self._tasks: dict[str, int] = {}
         for text in [*before.tasks, *settings.tasks]:
@@ -186,7 +191,7 @@ class DatasetFiles(abc.ABC):
             **self._renumbered(rows),
         }
         if "timestamp" not in rows.columns:
-            made["timestamp"] = (frames / self._settings.fps).astype(np.float32)
+            made["timestamp"] = (frames / self._fps).astype(np.float32)
             made["frame_index"] = frames
         schema = self._settings.schema
         arrays = dict(rows.columns)
@@ -202,6 +207,9 @@ class DatasetFiles(abc.ABC):
         }
         values = {**rows.values, **made}
         self._write(table, said, dataclasses.replace(rows, statistics=statistics, values=values))
+        folder = self._directory / layout.EXTRAS.format(episode_index=self._num_episodes)
+        for name, data in rows.extras.items():
+            write_below(folder, name, data)
         self._num_episodes += 1
         self._num_rows += num_rows
 
@@ -235,14 +243,13 @@ class DatasetFiles(abc.ABC):
           features: What is known of features by now, by name.
         """
         self._finish()
-        fps, others = self._settings.fps, self._settings.others
+        fps, said = self._fps, self._settings.info
         splits = {self._settings.split: f"0:{self._num_episodes}"}
-        if "splits" in others and others.get("total_episodes") == self._num_episodes:
-            splits = others["splits"]
+        if "splits" in said and said.get("total_episodes") == self._num_episodes:
+            splits = said["splits"]
         info = {
-            **others,
             "codebase_version": self.version,
-            "robot_type": self._settings.robot_type,
+            "robot_type": said.get("robot_type"),
             "total_episodes": self._num_episodes,
             "total_frames": self._num_rows,
             "total_tasks": len(self._texts),
@@ -251,10 +258,11 @@ class DatasetFiles(abc.ABC):
             "splits": splits,
             **self._said(),
             "features": {
-                name: {**said, **features.get(name, {})}
-                for name, said in self._settings.features.items()
+                name: {**known, **features.get(name, {})}
+                for name, known in self._settings.features.items()
             },
         }
+        info |= {name: said[name] for name in said.keys() - info.keys() - _OF_VERSIONS}
         _write_json(self._directory / layout.INFO, info)
         return Before(
             self._num_episodes,
@@ -291,7 +299,7 @@ class _Files30(DatasetFiles):
     def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
         super().__init__(directory, settings, before)
         first = self._first_file
-        most, per_chunk = settings.data_files_size_in_mb, settings.chunks_size
+        most, per_chunk = settings.sizes["data_files_size_in_mb"], settings.chunks_size
         self._data, self._episodes = (
             TableFiles(directory, template, first, most_megabytes=most, files_per_chunk=per_chunk)
             for template in (_DATA_30, layout.EPISODES)
@@ -319,7 +327,7 @@ class _Files30(DatasetFiles):
         said["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items():
             chunk, file, begin = files.add(rows.clips[name])
-            end = begin + table.num_rows / self._settings.fps
+            end = begin + table.num_rows / self._fps
             said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
         self._rows.append(said)
         self._statistics.append(rows.statistics)
@@ -352,8 +360,7 @@ class _Files30(DatasetFiles):
 
     def _said(self) -> dict[str, Any]:
         return {
-            "data_files_size_in_mb": self._settings.data_files_size_in_mb,
-            "video_files_size_in_mb": self._settings.video_files_size_in_mb or _VIDEO_MEGABYTES,
+            **self._settings.sizes,
             "data_path": _DATA_30,
             "video_path": _VIDEO_30 if self._videos else None,
         }
@@ -371,8 +378,8 @@ class _VideoFiles:
 
     def __init__(self, directory: Path, name: str, settings: Settings, first: int) -> None:
         self._directory, self._name, self._settings = directory, name, settings
-        most = settings.made.get(name, settings.video_files_size_in_mb)
-        self._joins, self._most = bool(most), (most or _VIDEO_MEGABYTES) * _MEGABYTE
+        self._joins = name not in settings.own_files
+        self._most = settings.sizes["video_files_size_in_mb"] * _MEGABYTE
         self._writer: VideoWriter | None = None
         self._num_files, self._size = first, 0
 
@@ -435,7 +442,7 @@ class _Files21(DatasetFiles):
     def _write_video(self, clip: Frames, path: Path, name: str) -> None:
         assert isinstance(clip, Clip)  # Frames are copied between files of version 3.0 only.
         begin = span_of(clip).copy_file(path)
-        if begin * self._settings.fps > 0.5:
+        if begin * self._fps > 0.5:
             raise ValueError(
                 f"{path.name}, {name}: the episode begins with frame {clip.first} of its clip, "
                 "after the last keyframe. Only version 3.0 can hold that; export to it"
@@ -461,6 +468,27 @@ def dataset_files(
     """Returns the files of a dataset to be written."""
     kind = _Files30 if version == "v3.0" else _Files21
     return kind(directory, settings, before or Before())
+
+
+def write_below(folder: Path, name: str, data: bytes) -> None:
+    """Writes a file of the dataset.
+
+    Raises:
+      ValueError: The name, which others may have chosen, is that of a file elsewhere.
+    """
+    check_is_below(name)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def check_is_below(name: str) -> None:
+    """Checks that a file of the dataset cannot be elsewhere: others may have made the metadata.
+
+    Raises:
+      ValueError: It can be.
+    """
+    if not name or ".." in name.split("/") or name.startswith("/") or {"\\", "\0", ":"} & {*name}:
+        raise ValueError(f"{name!r} is not the name of a file below the dataset")
 
 
 def _add_line(path: Path, value: Any) -> None:

@@ -18,11 +18,12 @@ from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
 from rlds.formats.lerobot.columns import column_of
 from rlds.formats.lerobot.dataset_files import (
-    OF_VERSIONS,
     NewEpisode,
     Settings,
     Version,
+    check_is_below,
     dataset_files,
+    write_below,
 )
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
@@ -58,7 +59,7 @@ from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
 from rlds.sources.source import Place, SourceEpisode, SourceError, files_of, with_random_access
-from rlds.sources.text_tables import TASKS, table_in
+from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text, as_texts
 from rlds.sources.view import stored_at
 from rlds.sources.writing import Export, Placement
@@ -85,7 +86,7 @@ class LeRobotRows:
       export: Whose episodes are to be written.
       kept: Their features.
       version: The version to write; if None, that which it was.
-      sizes: How large files become: `Settings` has the names.
+      sizes: How large files become: entries of `info.json`.
 
     Attributes:
       paths: The paths of features in a step, by name.
@@ -109,9 +110,9 @@ class LeRobotRows:
         with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
             self._files: Mapping[str, Mapping[str, str]] = said["files"]
             for name in self._files:
-                _check_is_below(name)
+                check_is_below(name)
             schemas = said["schemas"]
-            raw = {**said["info"], "features": kept.described(said["info"]["features"])}
+            raw = {**said["info"], "features": kept.described(said["info"]["features"]), **sizes}
             self._task_columns = self._columns_of_tasks(said, raw["features"])
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
@@ -120,16 +121,11 @@ class LeRobotRows:
             self._tasks = {row["task_index"]: str(task_text(row)) for row in tasks}
             fps = self._info.fps
             self._settings = Settings(
-                raw["features"],
+                raw,
                 self._schema,
-                fps,
-                raw.get("robot_type"),
                 episodes.split,
                 list(self._tasks.values()),
-                chunks_size=raw.get("chunks_size", 1000),
-                others={name: value for name, value in raw.items() if name not in OF_VERSIONS},
                 episode_schema=schemas["episodes"] and decoded_schema(schemas["episodes"]),
-                **sizes,
             )
         self._like: dict[str, Statistics] = {}  # Those of an episode that came with some.
         self._is_edited = episodes.has_random_access and not all(
@@ -210,25 +206,20 @@ class LeRobotRows:
             known = [text for text in settings.tasks if text in used]
             settings = dataclasses.replace(settings, tasks=known)
         with dataset_files(self._version, path, settings) as files:
-            for index, episode in enumerate(export.each_or_stored(self._copies)):
+            for episode in export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
-                    rows, about = self._copied(episode)
+                    files.add(self._copied(episode))
                 else:
-                    rows = self._rows(episode, is_stored=export.is_stored(export.number))
-                    about = dict(leaves_at(episode.metadata, None))
-                files.add(rows)
-                folder = path / layout.EXTRAS.format(episode_index=index)
-                for name, data in about.items():
-                    if name.startswith(f"{EXTRA_FILES}/") and data:
-                        _write_file(folder, name.removeprefix(f"{EXTRA_FILES}/"), bytes(data))
+                    is_stored = export.is_stored(export.number)
+                    files.add(self._rows(episode, self._tasks, is_stored=is_stored))
             files.finish({})
-        _write_file(path, layout.DIGEST, json.dumps({SAID: sidecar.digest}).encode())
+        write_below(path, layout.DIGEST, json.dumps({SAID: sidecar.digest}).encode())
         for name, content in self._files.items():
             if name != layout.STATS or self._version == "v2.1":  # Those of 3.0 are computed.
                 text = content.get("text", "")
                 text = renamed(text, self._kept.names) if name == MODALITY else text
                 data = text.encode() or base64.b64decode(content["base64"])
-                _write_file(path, name, data)
+                write_below(path, name, data)
         if self._subtasks and read_subtasks(epath.Path(path)) != self._subtasks:
             table = tasks_table([*self._subtasks.values()], [*self._subtasks], "subtask")
             import_extra("pyarrow.parquet").write_table(table, path / SUBTASKS)
@@ -259,22 +250,17 @@ class LeRobotRows:
         known &= source.subtasks.items() <= self._subtasks.items()
         return known and source.can_be_copied(self._schema, self.paths)
 
-    def _copied(self, place: Place) -> tuple[NewEpisode, Mapping[str, Any]]:
-        """An episode as it is stored: its rows, and its further files."""
-        assert isinstance(place.source, LeRobotSource)
-        found = place.source.stored_episode(place.split, place.index)
-        said = place.source.stored_row(place.split, place.index)
-        statistics = self._stored_statistics(said)
-        if statistics and found.table.schema.equals(self._schema):
-            columns = dict(zip(found.table.column_names, found.table.columns))
-            others, values = layout.others_of(said), found.numbers
-            rows = NewEpisode(columns, found.tasks, statistics, found.frames, others, values=values)
-        else:
-            episode = reading.read(place.source, place.split, place.index)
-            rows = self._rows(episode, is_stored=True)
-        numbers = {name: found.numbers[name] for name in self._task_columns}
-        texts = place.source.texts
-        return dataclasses.replace(rows, numbers=numbers, known_tasks=texts), found.extras
+    def _copied(self, place: Place) -> NewEpisode:
+        """An episode as it is stored."""
+        source = place.source
+        assert isinstance(source, LeRobotSource)
+        rows = source.stored_episode(place.split, place.index, self._schema)
+        if rows is None:
+            episode = reading.read(source, place.split, place.index)
+            return self._rows(episode, source.texts, is_stored=True)
+        numbers = {name: rows.numbers[name] for name in self._task_columns}
+        statistics = self._stored_statistics(rows.statistics)
+        return dataclasses.replace(rows, statistics=statistics, numbers=numbers)
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
         """An episode whose clips are the packets that its frames are made of."""
@@ -301,7 +287,9 @@ class LeRobotRows:
             clips[name] = Clip(data, first, episode.num_steps)
         return clips
 
-    def _rows(self, episode: SourceEpisode, *, is_stored: bool) -> NewEpisode:
+    def _rows(
+        self, episode: SourceEpisode, known_tasks: TextTable, *, is_stored: bool
+    ) -> NewEpisode:
         steps = dict(leaves_at(episode.steps, None))
         about = dict(leaves_at(episode.metadata, None))
         tasks = [""] * episode.num_steps
@@ -315,7 +303,7 @@ class LeRobotRows:
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         said: dict[str, Any] = json.loads(as_text(about[ROW]))
         arrays = {field.name: self._array(field, steps) for field in self._schema}
-        statistics = self._stored_statistics(said)
+        statistics = self._stored_statistics(statistics_in(said))
         if not is_stored or not statistics:
             statistics = self._statistics(steps, clips, like=statistics or self._like)
         for column in self._kept.added:
@@ -325,8 +313,18 @@ class LeRobotRows:
             # The numbers may be others now.
             statistics[name] = of_column_like(steps[self.paths[name]], statistics[name])
         numbers = {name: np.asarray(steps[self.paths[name]]) for name in self._task_columns}
-        others = layout.others_of(said)
-        return NewEpisode(arrays, tasks, statistics, clips, others, numbers, self._tasks)
+        begin = f"{EXTRA_FILES}/"
+        extras = {path: bytes(data) for path, data in about.items() if path.startswith(begin)}
+        return NewEpisode(
+            arrays,
+            tasks,
+            statistics,
+            clips,
+            layout.others_of(said),
+            numbers,
+            known_tasks,
+            extras={path.removeprefix(begin): data for path, data in extras.items() if data},
+        )
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
         """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""
@@ -373,10 +371,9 @@ class LeRobotRows:
         values = [json.loads(text) for text in texts] if kind == "json" else texts
         return arrow.array(values, field.type)
 
-    def _stored_statistics(self, said: Mapping[str, Any]) -> dict[str, Statistics]:
-        """Those that the episode came with."""
+    def _stored_statistics(self, stored: Mapping[str, Statistics]) -> dict[str, Statistics]:
+        """Those that the episode came with, by the names that features have now."""
         names = {old: new for new, old in self._kept.before.items()}
-        stored = statistics_in(said)
         found = {names[name]: of for name, of in stored.items() if name in names}
         self._like = found or self._like
         return found
@@ -428,19 +425,3 @@ def _image_file(image: Any) -> bytes:
     if isinstance(image, bytes):
         return image
     return encode_png(image) if image.dtype == np.uint8 else encode_tiff(image)
-
-
-def _write_file(folder: Path, name: str, data: bytes) -> None:
-    _check_is_below(name)
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(data)
-
-
-def _check_is_below(name: str) -> None:
-    """Checks that a file of the dataset cannot be elsewhere: others may have made the metadata.
-
-    Raises:
-      ValueError: It can be.
-    """
-    if not name or ".." in name.split("/") or name.startswith("/") or {"\\", "\0", ":"} & {*name}:
-        raise ValueError(f"{name!r} is not the name of a file below the dataset")

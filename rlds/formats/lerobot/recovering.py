@@ -24,13 +24,7 @@ from etils import epath
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
 from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, values_of
-from rlds.formats.lerobot.dataset_files import (
-    OF_VERSIONS,
-    Frames,
-    NewEpisode,
-    Settings,
-    dataset_files,
-)
+from rlds.formats.lerobot.dataset_files import Frames, NewEpisode, Settings, dataset_files
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
     of_column_like,
@@ -543,19 +537,7 @@ class _Remains:
     def _write(self, path: Path, info: Info) -> None:
         raw = info.raw
         texts = [self._tasks[number] for number in sorted(self._tasks)]
-        others = {name: value for name, value in raw.items() if name not in OF_VERSIONS}
-        settings = Settings(
-            info.features_as_said,
-            self._schema,
-            info.fps,
-            raw.get("robot_type"),
-            "train",
-            texts,
-            data_files_size_in_mb=raw.get("data_files_size_in_mb", 100),
-            video_files_size_in_mb=raw.get("video_files_size_in_mb", 200),
-            chunks_size=info.chunks_size,
-            others=others,
-        )
+        settings = Settings(raw, self._schema, "train", texts)
         stored = (self._stored_statistics(episode) for episode in self.episodes)
         like = next(filter(None, stored), {})
         with dataset_files("v3.0" if info.is_v3 else "v2.1", path, settings) as files:

@@ -34,7 +34,6 @@ from rlds.formats.lerobot.feature_statistics import (
     of_column,
     of_images,
     sampled_frames,
-    statistics_in,
 )
 from rlds.formats.lerobot.language import (
     EVENTS,
@@ -45,7 +44,7 @@ from rlds.formats.lerobot.language import (
     labels_in,
     with_texts,
 )
-from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, DIGEST, METADATA_KEY, TASK, others_of
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, DIGEST, METADATA_KEY, TASK
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import column_array, data_schema, image_array
 from rlds.sources import reading
@@ -166,16 +165,18 @@ class RldsRows:
         features |= {**dict.fromkeys(self._flags, _FLAG), **DEFAULT_COLUMNS}
         features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
+        self._fps = fps
+        sizes = {
+            "data_files_size_in_mb": data_files_size_in_mb,
+            "video_files_size_in_mb": video_files_size_in_mb,
+        }
+        self._made = {self._cameras.names[path] for path in self._encoded}
         self._settings = Settings(
-            features,
+            {"features": features, "fps": fps, "robot_type": robot_type, **sizes},
             self._schema,
-            fps,
-            robot_type,
             episodes.split if episodes.split.isidentifier() else "train",
             tasks,
-            data_files_size_in_mb=data_files_size_in_mb,
-            video_files_size_in_mb=0,
-            made={self._cameras.names[path]: video_files_size_in_mb for path in self._encoded},
+            own_files={*self._cameras.names.values()} - self._made,
         )
 
     def placements(self) -> Sequence[Placement]:
@@ -220,36 +221,23 @@ class RldsRows:
         if (known := self._known[source]) is None:
             return False
         base, kept = known
-        found, said = base.stored_episode(*at), base.stored_row(*at)
-        statistics, outline = statistics_in(said), reading.outline(source, *at)
-        tasks, num_rows = list(found.tasks), outline.num_steps - outline.final_observation_known
+        rows, outline = base.stored_episode(*at, self._schema), reading.outline(source, *at)
+        if rows is None:
+            return False
+        tasks, num_rows = rows.tasks, outline.num_steps - outline.final_observation_known
         if not self._task:
             tasks = [""] * num_rows
         elif self.sidecar.places.get(self._task) != TASK:  # It may have been another field.
             wanted = [self._task, f"{rlds.STEPS}/{self._task}"]
             tasks = self._tasks_of(reading.read(source, *at, wanted), num_rows)
         features, shapes = base.info.features_as_said, self._described()
-        if (
-            not statistics
-            or (num_rows, tasks) != (found.table.num_rows, found.tasks)
-            or not found.table.schema.equals(self._schema)
-            or any([*features[name]["shape"]] != [*shapes[name]["shape"]] for name in shapes)
-        ):
+        is_same = all([*features[name]["shape"]] == [*shapes[name]["shape"]] for name in shapes)
+        if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or not is_same:
             return False  # If something is wrong, writing it says so.
         images = [column.name for column in self._columns if column.is_image]
         self._shapes |= {name: tuple(features[name]["shape"]) for name in images}
         for name in self._cameras.names.values():
             self._cameras.described.setdefault(name, {**features[name]})
-        rows = NewEpisode(
-            dict(zip(found.table.column_names, found.table.columns)),
-            found.tasks,
-            statistics,
-            found.frames,
-            others_of(said),
-            {name: found.numbers[name] for name in base.task_columns},
-            base.texts,
-            found.numbers,
-        )
         self._stored = rows, kept.read(place.split, place.index)
         return True
 
@@ -263,7 +251,7 @@ class RldsRows:
         numbered = {column.path: column.name for column in self._columns if column.field.table}
         placed = base.placed(self.sidecar)
         is_alike = (
-            base.info.fps == self._settings.fps
+            base.info.fps == self._fps
             and self._settings.features.keys() <= base.info.features.keys()
             and {path for path, field in fields.items() if field.table} == numbered.keys()
             and {*base.task_columns} == {*numbered.values()}
@@ -318,12 +306,12 @@ class RldsRows:
             statistics[name] = of_column(flags[name])
         if self._texts:
             texts = {style: rows[path] for style, path in self._texts.items()}
-            times = (np.arange(num_rows) / self._settings.fps).astype(np.float32)
+            times = (np.arange(num_rows) / self._fps).astype(np.float32)
             said = with_texts("null", texts, times)
             kind = self._schema.field(PERSISTENT).type
             arrays[PERSISTENT] = import_extra("pyarrow").array([said] * num_rows, kind)
         clips = self._cameras.clips(episode, num_rows)
-        statistics |= clip_statistics(clips, self._cameras.depths, self._settings.made)
+        statistics |= clip_statistics(clips, self._cameras.depths, self._made)
         files.add(NewEpisode(arrays, self._tasks_of(episode, num_rows), statistics, clips))
 
     def _image_statistics(
@@ -359,7 +347,7 @@ class RldsRows:
         return [_text(metadata[self._task])] * num_rows
 
     def _check_times(self, num_rows: int, where: str) -> None:
-        fps = self._settings.fps
+        fps = self._fps
         apart = np.diff((np.arange(num_rows) / fps).astype(np.float32))
         if (abs(apart - 1 / fps) > _TOLERANCE).any():
             warnings.warn(

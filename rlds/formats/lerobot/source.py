@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -26,7 +26,9 @@ from typing_extensions import override
 import rlds
 from rlds.formats.lerobot.columns import contradiction, objects, values_of
 from rlds.formats.lerobot.data_files import PATH, DataFiles
+from rlds.formats.lerobot.dataset_files import NewEpisode
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
+from rlds.formats.lerobot.feature_statistics import statistics_in
 from rlds.formats.lerobot.language import (
     EVENTS,
     LANGUAGE,
@@ -49,6 +51,7 @@ from rlds.formats.lerobot.layout import (
     TASK,
     TASKS,
     episode_key,
+    others_of,
     step_paths,
     task_path,
 )
@@ -103,25 +106,15 @@ _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated
 _REWARD = "next.reward"
 
 
-@dataclasses.dataclass(frozen=True)
-class LeRobotEpisode:
-    """An episode as it is stored, to be copied.
+class _Stored(NamedTuple):
+    """An episode as it is stored: the place in the table, rows, tasks, frames, further files."""
 
-    Attributes:
-      table: Its rows, a table of Arrow. Its types may be others than those of the first file.
-      tasks: The text of the task of each row.
-      frames: Where the frames of the video features are.
-      extras: Its further files: fields of an episode, by path.
-      columns: All columns, as arrays of NumPy.
-      numbers: Those of numbers.
-    """
-
+    place: int
     table: Any
+    columns: Mapping[str, np.ndarray]
     tasks: Sequence[str]
     frames: Mapping[str, Span]
     extras: Mapping[str, bytes]
-    columns: Mapping[str, np.ndarray]
-    numbers: Mapping[str, np.ndarray]
 
 
 class LeRobotSource(Source):
@@ -219,7 +212,7 @@ class LeRobotSource(Source):
             raise ValueError(f"terminal: got {terminal!r}, but the data has no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
-        self._stored: tuple[int, LeRobotEpisode] | None = None
+        self._stored: _Stored | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in vars(self).items() if name != "about"}
@@ -515,27 +508,44 @@ class LeRobotSource(Source):
         in_order = self._options["match"] == "order"
         return self._info.is_v3 and in_order and is_same and ours.equals(schema)
 
-    def stored_episode(self, split: str, index: int) -> LeRobotEpisode:
-        """Returns an episode as it is stored.
+    def stored_episode(self, split: str, index: int, schema: Any) -> NewEpisode | None:
+        """Returns an episode as it is stored; None if it cannot be copied as it is.
+
+        Args:
+          split: The split.
+          index: The episode.
+          schema: The types that rows have where it is copied to. Those of a file may be others
+            than those of the first file.
 
         Raises:
           SourceError: It is damaged.
         """
-        place = self._splits[split][index]
-        known = self._stored  # Who copies an episode asks for its digest, too.
-        if known is not None and known[0] == place:
-            return known[1]
-        return self._read_stored(place)
+        found = self._read_stored(self._splits[split][index])
+        said = self.stored_row(split, index)
+        statistics = statistics_in(said)
+        if not statistics or not found.table.schema.equals(schema):
+            return None
+        return NewEpisode(
+            dict(zip(found.table.column_names, found.table.columns)),
+            found.tasks,
+            statistics,
+            found.frames,
+            others_of(said),
+            {name: found.columns[name] for name in self.task_columns},
+            self.texts,
+            {n: found.columns[n] for n, c in self._columns.items() if c.kind == "numbers"},
+            {name: data for name, data in found.extras.items() if data},
+        )
 
-    def _read_stored(self, place: int) -> LeRobotEpisode:
-        row = self._table.row(place)
-        with source_errors(self._root / row.file, episode=row.key):
-            table, columns = self._data.stored(row, self._columns)
-            frames = {name: self._span(row, name) for name in self._info.videos}
-            tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
-            numbers = {n: columns[n] for n, c in self._columns.items() if c.kind == "numbers"}
-            found = LeRobotEpisode(table, tasks, frames, extras, columns, numbers)
-        self._stored = place, found
+    def _read_stored(self, place: int) -> _Stored:
+        found = self._stored  # Who copies an episode asks for its digest, too.
+        if found is None or found.place != place:
+            row = self._table.row(place)
+            with source_errors(self._root / row.file, episode=row.key):
+                table, columns = self._data.stored(row, self._columns)
+                frames = {name: self._span(row, name) for name in self._info.videos}
+                tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
+            found = self._stored = _Stored(place, table, columns, tasks, frames, extras)
         return found
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
@@ -573,7 +583,7 @@ class LeRobotSource(Source):
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
-        found = self.stored_episode(split, index)
+        found = self._read_stored(place)
         row, content = self._table.row(place), dict[str, Any](found.columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in NUMBERS:
@@ -606,13 +616,13 @@ class LeRobotSource(Source):
             if any(path.startswith(f"{camera}/") for path in wanted):
                 about[camera] = self._videos.read(row, name, lambda: self._timestamps(row))
         if any(path.startswith(f"{EXTRA_FILES}/") for path in wanted):
-            about |= self._extra_files(row)
+            about[EXTRA_FILES] = self._extra_files(row)
         return about
 
     def _extra_files(self, row: EpisodeRow) -> dict[str, bytes]:
         folder = self._root / EXTRAS.format(episode_index=row.index)
-        files = {f"{EXTRA_FILES}/{name}": folder / name for name in self._extras}
-        return {path: read_bytes(f) if f.exists() else b"" for path, f in files.items()}
+        files = {name: folder / name for name in self._extras}
+        return {name: read_bytes(f) if f.exists() else b"" for name, f in files.items()}
 
     def _timestamps(self, row: EpisodeRow) -> np.ndarray:
         return self._data.read(row, [_TIMESTAMP])[_TIMESTAMP]
