@@ -19,15 +19,14 @@ from rlds.raw_files.png_images import is_png, png_shape
 from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 
 __all__ = [
     "DataColumn",
     "column_of",
     "contradiction",
-    "flat_numbers",
     "image_field",
-    "objects",
     "values_of",
 ]
 
@@ -167,14 +166,6 @@ def _tiff_images(field: Field, files: list[bytes], damage: Damage) -> np.ndarray
     return images
 
 
-def flat_numbers(column: Any) -> np.ndarray | None:
-    """Returns the numbers of a column of Arrow in one dimension; None if it holds others."""
-    array = _storage(column.combine_chunks())
-    while _is_list(array.type) and not array.null_count:
-        array = _storage(array.flatten())
-    return as_numpy(array) if _is_number(array.type) and not array.null_count else None
-
-
 @functools.lru_cache(256)
 def _kind_of(arrow_type: Any) -> str:
     """The kind of columns of a type."""
@@ -223,13 +214,6 @@ def _check_no_null(array: Any, per_row: int, damage: Damage) -> None:
     if array.null_count:
         row = array.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
         raise damage("no value", row=int(row))
-
-
-def objects(values: list[Any]) -> np.ndarray:
-    """Returns a column of objects."""
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
 
 
 def _storage(array: Any) -> Any:

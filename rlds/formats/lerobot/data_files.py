@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, objects, values_of
+from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, values_of
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.layout import INFO, LeRobotFeature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import encoded_schema
 from rlds.raw_files.untrusted import SourceError, source_errors
+from rlds_ecosystem.model.columns import objects
 
 __all__ = ["PATH", "DataFiles"]
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.columns import flat_numbers
 from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
 from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
 from rlds.sources.text_tables import TextTable, renumbered
@@ -41,16 +40,17 @@ Frames: TypeAlias = Clip | Span
 _SIZES = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
 # What `info.json` says in one version, and not in the other.
 _OF_VERSIONS = {"total_videos", "total_chunks", *_SIZES}
-# The names of files, as LeRobot gives them.
-_DATA_30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_DATA_21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
-_VIDEO_30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-_VIDEO_21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 PATHS: Mapping[Version, tuple[str, str]] = {
-    "v3.0": (_DATA_30, _VIDEO_30),
-    "v2.1": (_DATA_21, _VIDEO_21),
+    "v3.0": (
+        "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+    ),
+    "v2.1": (
+        "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+        "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
+    ),
 }
-"""The templates of the names of data files, and of videos."""
+"""The templates of the names of data files, and of videos, as LeRobot has them."""
 
 # How many rows of the table of episodes are written together.
 _EPISODES_AT_ONCE = 100
@@ -127,8 +127,9 @@ class NewEpisode:
     """An episode to be written.
 
     Attributes:
-      columns: The columns of the features, as they are in tables. Those that number rows, episodes
-        and tasks are made when it is written; so are times, if there are none.
+      columns: The columns of the features, as arrays of NumPy, or of Arrow as they are in tables.
+        Those that number rows, episodes and tasks are made when it is written; so are times, if
+        there are none.
       tasks: The text of the task of each row.
       statistics: Those of the features.
       clips: The frames of the video features: clips, or where they are in files.
@@ -136,7 +137,7 @@ class NewEpisode:
       numbers: The columns of numbers of tasks, beside `task_index`: they become those that the
         texts of `known_tasks` have here.
       known_tasks: The texts of tasks by these numbers.
-      values: The numbers of columns, of those that are at hand as arrays of NumPy.
+      values: The columns of numbers among those of Arrow, as arrays of NumPy.
       extras: The contents of its further files, by name.
     """
 
@@ -162,6 +163,7 @@ class DatasetFiles(abc.ABC):
 
     def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
         self._directory, self._settings = directory, settings
+        self._data_path, self._video_path = PATHS[self.version]
         self._fps = float(settings.info["fps"])
         self._texts: list[str] = []  # Of the tasks. What there was keeps its number.
         self._tasks: dict[str, int] = {}
@@ -193,19 +195,22 @@ class DatasetFiles(abc.ABC):
         if "timestamp" not in rows.columns:
             made["timestamp"] = (frames / self._fps).astype(np.float32)
             made["frame_index"] = frames
-        schema = self._settings.schema
-        arrays = dict(rows.columns)
-        for name in made.keys() & {*schema.names}:
-            arrays[name] = column_array(made[name], schema.field(name).type)
-        table = arrow.table([arrays[name] for name in schema.names], schema=schema)
+        schema, arrays = self._settings.schema, []
+        columns, values = {**rows.columns, **made}, dict(rows.values)
+        for field in schema:
+            column = columns[field.name]
+            if isinstance(column, np.ndarray):
+                values |= {field.name: column} if column.dtype != object else {}
+                column = column_array(column, field.type)
+            arrays.append(column)
+        table = arrow.table(arrays, schema=schema)
         statistics = {**rows.statistics, **{name: of_column(made[name]) for name in made}}
         said = {
-            **rows.others,
             "episode_index": self._num_episodes,
             "tasks": list(dict.fromkeys(rows.tasks)),
             "length": num_rows,
+            **rows.others,
         }
-        values = {**rows.values, **made}
         self._write(table, said, dataclasses.replace(rows, statistics=statistics, values=values))
         folder = self._directory / layout.EXTRAS.format(episode_index=self._num_episodes)
         for name, data in rows.extras.items():
@@ -257,6 +262,8 @@ class DatasetFiles(abc.ABC):
             "fps": int(fps) if fps == int(fps) else fps,
             "splits": splits,
             **self._said(),
+            "data_path": self._data_path,
+            "video_path": self._video_path if self._settings.videos else None,
             "features": {
                 name: {**known, **features.get(name, {})}
                 for name, known in self._settings.features.items()
@@ -302,7 +309,7 @@ class _Files30(DatasetFiles):
         most, per_chunk = settings.sizes["data_files_size_in_mb"], settings.chunks_size
         self._data, self._episodes = (
             TableFiles(directory, template, first, most_megabytes=most, files_per_chunk=per_chunk)
-            for template in (_DATA_30, layout.EPISODES)
+            for template in (self._data_path, layout.EPISODES)
         )
         self._videos = {
             name: _VideoFiles(directory, name, settings, first) for name in settings.videos
@@ -316,12 +323,7 @@ class _Files30(DatasetFiles):
         self._statistics: list[Mapping[str, Statistics]] = []
 
     def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
-        names = rows.statistics.keys() & {*table.column_names}
-        found = {
-            name: rows.values[name] if name in rows.values else flat_numbers(table[name])
-            for name in names
-        }
-        self._total.add(rows.statistics, {n: it for n, it in found.items() if it is not None})
+        self._total.add(rows.statistics, rows.values)
         said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
@@ -359,11 +361,7 @@ class _Files30(DatasetFiles):
         _write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     def _said(self) -> dict[str, Any]:
-        return {
-            **self._settings.sizes,
-            "data_path": _DATA_30,
-            "video_path": _VIDEO_30 if self._videos else None,
-        }
+        return self._settings.sizes
 
 
 class _VideoFiles:
@@ -394,7 +392,7 @@ class _VideoFiles:
             self._num_files += 1
         chunk, file = divmod(self._num_files - 1, self._settings.chunks_size)
         if self._writer is None:
-            path = self._directory / _VIDEO_30.format(
+            path = self._directory / PATHS["v3.0"][1].format(
                 video_key=self._name, chunk_index=chunk, file_index=file
             )
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -423,9 +421,9 @@ class _Files21(DatasetFiles):
 
     def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
         parquet = import_extra("pyarrow.parquet")
-        parquet.write_table(table, self._path(_DATA_21), compression="snappy")
+        parquet.write_table(table, self._path(self._data_path), compression="snappy")
         for name in self._settings.videos:
-            self._write_video(rows.clips[name], self._path(_VIDEO_21, name), name)
+            self._write_video(rows.clips[name], self._path(self._video_path, name), name)
         _add_line(self._directory / layout.EPISODES_JSONL, said)
         found = {"episode_index": self._num_episodes, "stats": _as_json(rows.statistics)}
         _add_line(self._directory / layout.EPISODES_STATS, found)
@@ -457,8 +455,6 @@ class _Files21(DatasetFiles):
         return {
             "total_videos": self._num_episodes * len(self._settings.videos),
             "total_chunks": -(-self._num_episodes // self._settings.chunks_size),
-            "data_path": _DATA_21,
-            "video_path": _VIDEO_21 if self._settings.videos else None,
         }
 
 

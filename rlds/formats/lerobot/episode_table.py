@@ -24,7 +24,7 @@ from rlds.formats.lerobot.layout import (
     episode_key,
     video_columns,
 )
-from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
+from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import encoded_schema, read_info, read_lines, walk
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import COMPLETE
@@ -157,7 +157,6 @@ class EpisodeMetadata:
         self.is_sound = not self.lost and self._has_sound_numbers()
         self._stats_lines: dict[int, int] | None = None
         self._rows: ParquetRows | None = None
-        self._last: tuple[int, EpisodeRow] | None = None  # The place, and what `row` returned.
         self._known: tuple[str, int, dict[str, Any]] | None = None  # What was read last.
 
     def __getstate__(self) -> dict[str, Any]:
@@ -172,12 +171,6 @@ class EpisodeMetadata:
         Raises:
           SourceError: It is damaged or missing; says where.
         """
-        last = self._last
-        if last is None or last[0] != place:
-            last = self._last = place, self._row(place)
-        return last[1]
-
-    def _row(self, place: int) -> EpisodeRow:
         said = self._said(place)
         index, length, begin = said[_INDEX], said[_LENGTH], said.get(_FROM, 0)
         what = ""
@@ -279,13 +272,17 @@ class EpisodeMetadata:
         for file in sorted(walk(folder, ".parquet"), key=os.fspath):
             try:
                 rows = ParquetRows(file)
-                rows.columns = [*wanted, *({COMPLETE} & {*rows.schema.names})]
+                names = {*rows.schema.names}
                 for name in wanted:
-                    if name not in rows.schema.names:
+                    if name not in names:
                         raise SourceError("no such column", file=rows.path, field=name)
+                rows.columns = [*wanted, *({COMPLETE} & names)]
                 table = rows.read(0, rows.num_rows)
                 part = {name: _numbers(table, name, rows.path) for name in wanted}
-                part[COMPLETE] = _flags(table, COMPLETE)
+                part[COMPLETE] = np.ones(rows.num_rows, bool)
+                if COMPLETE in names:
+                    flags = [flag is not False for flag in table[COMPLETE].to_pylist()]
+                    part[COMPLETE] = np.array(flags, bool)
             except SourceError as error:
                 self._unreadable.append(error)
                 continue
@@ -410,19 +407,7 @@ def _values_in(table: Any) -> dict[str, Any]:
     return found
 
 
-def _flags(table: Any, name: str) -> np.ndarray:
-    """A column of flags, true where nothing is said."""
-    values = table[name].to_pylist() if name in table.column_names else []
-    return np.array([value is not False for value in values] or [True] * table.num_rows, bool)
-
-
 def _numbers(table: Any, name: str, file: str) -> np.ndarray:
-    with source_errors(file, field=name):
-        column = table[name].combine_chunks()
-        if column.null_count:
-            row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
-            raise SourceError("no value", file=file, row=row, field=name)
-        values = as_numpy(column)
-    if values.dtype.kind not in ("f" if name.endswith("_timestamp") else "iu"):
-        raise SourceError(f"{values.dtype}, expected numbers", file=file, field=name)
-    return values
+    field = Field(np.float64 if name.endswith("_timestamp") else np.int64)
+    damage = partial(SourceError, file=file, field=name)
+    return values_of(DataColumn(name, "numbers", field), table[name], damage)

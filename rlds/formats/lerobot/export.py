@@ -113,12 +113,10 @@ class LeRobotExport(Export):
             self._made = RldsRows(
                 self.episodes,
                 version or "v3.0",
-                rate,
-                robot_type=robot_type or _robot_in(episodes.metadata),
+                {"fps": rate, "robot_type": robot_type or _robot_in(episodes.metadata), **sizes},
                 task=task,
                 to_sidecar=[one if one in steps else path for one, path in zip(bare, to_sidecar)],
                 encoded=cameras,
-                **sizes,
             )
             return
         if fps is not None or robot_type is not None or task is not None or to_sidecar:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, TABLE, depth_info
+from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, IMAGE_NAMES, TABLE, depth_info
 from rlds.sources.texts import is_instruction
 from rlds_ecosystem.model.fields import Field
 
@@ -31,20 +31,9 @@ _RESERVED = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
 # Where datasets have the text of the task, as far as there are habits.
 _INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
 _MAX_DIMS = 5
-# torch reads numbers of 64 bits with a sign.
-_DTYPES = {
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "float16",
-    "float32",
-    "float64",
-}
+# Numbers of 64 bits without a sign are none of torch's.
+_DTYPES = {"bool", *(f"{kind}int{size}" for kind in ("", "u") for size in (8, 16, 32)), "int64"}
+_DTYPES |= {"float16", "float32", "float64"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,26 +55,16 @@ class PlannedFeature:
         """Whether its values are files of images."""
         return _is_image(self.field)
 
-    @property
-    def is_depth(self) -> bool:
-        """Whether its images have 16 bits."""
-        return self.is_image and self.field.dtype == np.uint16
-
-    def feature(self, shape: tuple[int, ...] | None = None) -> dict[str, Any]:
-        """Returns what `info.json` says of it.
-
-        Args:
-          shape: The shape of images, where the field does not know it.
-        """
-        shape = shape or self.field.shape  # type: ignore[assignment]
+    def feature(self) -> dict[str, Any]:
+        """Returns the entry of `info.json`."""
+        field = self.field
         if self.is_image:
-            said = {"dtype": "image", "shape": shape, "names": ["height", "width", "channels"]}
-            return {**said, "info": depth_info(self.field)} if self.is_depth else said
-        names = self.field.names
-        dtype = "string" if self.field.is_text else str(self.field.dtype)
-        table = {TABLE: self.field.table} if self.field.table else {}
-        names = list(names) if names else None  # type: ignore[assignment]
-        return {"dtype": dtype, "shape": shape or (1,), "names": names, **table}
+            said = {"dtype": "image", "shape": field.shape, "names": IMAGE_NAMES}
+            return {**said, "info": depth_info(field)} if field.dtype == np.uint16 else said
+        dtype = "string" if field.is_text else str(field.dtype)
+        table = {TABLE: field.table} if field.table else {}
+        names = list(field.names) if field.names else None
+        return {"dtype": dtype, "shape": field.shape or (1,), "names": names, **table}
 
 
 def columns_of(

@@ -50,7 +50,7 @@ from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.modality import MODALITY, renamed, tables_of
 from rlds.formats.lerobot.small_files import decoded_schema, read_subtasks, task_text
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
-from rlds.formats.lerobot.tables import column_array, image_array, tasks_table
+from rlds.formats.lerobot.tables import image_array, tasks_table
 from rlds.raw_files.tiff_images import encode_tiff
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
@@ -61,11 +61,11 @@ from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
 from rlds.sources.source import Place, SourceEpisode, SourceError, files_of, with_random_access
 from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text, as_texts
-from rlds.sources.view import stored_at
 from rlds.sources.writing import Export, Placement
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, leaves_at, nest
 from tfds_files.png import encode_png
@@ -230,14 +230,11 @@ class LeRobotRows:
         source = with_random_access(episodes.source)
         columns = [self.paths[name] for name in self._task_columns]
         for index in range(len(episodes)):
-            place = stored_at(source, *episodes.place(index))
-            with contextlib.suppress(SourceError, KeyError):  # Reading it all raises this error.
-                if place is not None and isinstance(place.source, LeRobotSource):
-                    used.update(place.source.stored_tasks(place.split, place.index))
-                    continue
+            with contextlib.suppress(SourceError):  # Reading it all raises this error.
                 wanted = [self._task_path, *columns]
                 found = reading.read_steps(source, *episodes.place(index), wanted)
-                used |= {as_text(value) for value in at(found, self._task_path)}
+                if f"{rlds.STEPS}/{self._task_path}" in self._spec:
+                    used |= {as_text(value) for value in at(found, self._task_path)}
                 numbers = {n for path in columns for n in np.unique(at(found, path)).tolist()}
                 used |= {self._tasks[number] for number in numbers if number in self._tasks}
         return used
@@ -355,21 +352,17 @@ class LeRobotRows:
         return np.full(len(times), json.dumps(said, ensure_ascii=False), object)
 
     def _array(self, field: Any, steps: Mapping[str, np.ndarray]) -> Any:
-        """A column, as it was in the data files."""
-        arrow = import_extra("pyarrow")
+        """A column, as `NewEpisode` has it."""
         path = self.paths[field.name]
         kind = column_of(field, self._info.features.get(field.name)).kind
-        if kind == "numbers":
-            return column_array(steps[path], field.type)
         if kind == "image":
             names = map(as_text, steps[f"{IMAGE_FILE}/{path}"])
             files = [_image_file(image) for image in steps[path]]
             return image_array(files, [name or None for name in names])
-        if kind == "bytes":
-            return arrow.array(steps[path].tolist(), field.type)
-        texts = [as_text(value) for value in steps[path]]
-        values = [json.loads(text) for text in texts] if kind == "json" else texts
-        return arrow.array(values, field.type)
+        if kind in ("numbers", "bytes"):
+            return steps[path]
+        texts = as_texts(steps[path])
+        return objects(map(json.loads, texts)) if kind == "json" else texts
 
     def _stored_statistics(self, stored: Mapping[str, Statistics]) -> dict[str, Statistics]:
         """Those that the episode came with, by the names that features have now."""

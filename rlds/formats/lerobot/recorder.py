@@ -48,7 +48,6 @@ from rlds_ecosystem.model.nests import at, leaves_at
 __all__ = ["LeRobotBackendWriter", "add_recordings", "recordings_in", "undone_files"]
 
 _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
-_EPISODES = f"{layout.EPISODES_FOLDER}/*/*.parquet"
 _JOURNAL = "appending.json"
 _TASK = "task"
 _THREAD = "envlogger-lerobot"
@@ -340,41 +339,33 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 what = f"is not a LeRobot dataset, it has {others[0].name}: pass an empty folder"
                 raise StorageError(f"{self._root} {what}")
             return Before()
-        with source_errors(self._root):
-            return self._read_dataset()
-
-    def _read_dataset(self) -> Before:
-        info = json.loads((self._root / layout.INFO).read_text())
-        if info.get("codebase_version") != "v3.0" or info.get("fps") != self._fps:
+        source = LeRobotSource(self._root)
+        info, texts = source.info.raw, source.texts
+        if info["codebase_version"] != "v3.0" or info["fps"] != self._fps:
             raise StorageError(
-                f"{self._root} has version {info.get('codebase_version')} and "
-                f"{info.get('fps')} fps, but the new episodes have v3.0 and {self._fps:g} fps: "
-                "record to another folder"
+                f"{self._root} has version {info['codebase_version']} and {info['fps']} fps, but "
+                f"the new episodes have v3.0 and {self._fps:g} fps: record to another folder"
             )
-        parquet = import_extra("pyarrow.parquet")
-        tasks = parquet.read_table(self._root / layout.TASKS).to_pylist()
-        texts = {
-            row["task_index"]: next(v for k, v in row.items() if k != "task_index") for row in tasks
-        }
         if sorted(texts) != [*range(len(texts))]:
             raise StorageError(
                 f"{self._root / layout.TASKS} has the numbers {sorted(texts)[:10]}, expected 0, 1, "
                 "...: `rlds.sources.export` writes the dataset anew with these numbers"
             )
-        tables = sorted(self._root.glob(_EPISODES))
-        self._has_marks = not tables or COMPLETE in parquet.read_schema(tables[0]).names
+        table = min(self._root.glob(f"{layout.EPISODES_FOLDER}/*/*.parquet"))
+        schema = import_extra("pyarrow.parquet").read_schema(table)
+        self._has_marks = COMPLETE in schema.names
         files = [*self._root.glob("*/*/file-*"), *self._root.glob("*/*/*/file-*")]
         places = [(int(file.parent.name[6:]), int(file.stem[5:])) for file in files]
-        per_chunk = int(info.get("chunks_size", 1000))
-        statistics = json.loads((self._root / layout.STATS).read_text())
-        return Before(
-            num_episodes=int(info["total_episodes"]),
-            num_rows=int(info["total_frames"]),
-            num_files=max((c * per_chunk + f + 1 for c, f in places), default=0),
-            tasks=[texts[number] for number in sorted(texts)],
-            total=_total_of(self._root, statistics),
-            info=info,
-        )
+        per_chunk = source.info.chunks_size
+        with source_errors(self._root / layout.STATS):
+            return Before(
+                num_episodes=int(info["total_episodes"]),
+                num_rows=int(info["total_frames"]),
+                num_files=max((c * per_chunk + f + 1 for c, f in places), default=0),
+                tasks=[texts[number] for number in sorted(texts)],
+                total=_total_of(source, json.loads((self._root / layout.STATS).read_text())),
+                info=info,
+            )
 
     def add_log(self, folder: Path, task: str | None = None) -> tuple[int, int]:
         """Adds the episodes of a log, which gets another name then.
@@ -404,22 +395,19 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         return len(lengths), sum(lengths)
 
     def _add_episode(self, folder: Path, episodes: Episodes, episode: SourceEpisode) -> None:
+        known, marks = self._before.info, {COMPLETE: episode.complete} if self._has_marks else {}
         rows = RldsRows(
             episodes,
             "v3.0",
-            self._fps,
-            robot_type=self._robot_type or self._before.info.get("robot_type"),
+            {"fps": self._fps, "robot_type": self._robot_type or known.get("robot_type")},
             task=_TASK,
-            to_sidecar=(),
         )
         draft = self._own / "episode"
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir()
-            after = rows.write_one(draft, episode, self._before)
+            after = rows.write_one(draft, episode, self._before, marks)
             self._check_features(after.info)
-            if self._has_marks:
-                _mark(draft, episode.complete)
             files = [file.relative_to(draft) for file in sorted(draft.rglob("*")) if file.is_file()]
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
             self._kept = {name: _content(self._root / name) for name in _TABLES}
@@ -481,17 +469,16 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                     )
 
 
-def _total_of(root: Path, said: Mapping[str, Any]) -> Total:
+def _total_of(source: LeRobotSource, said: Mapping[str, Any]) -> Total:
     """The statistics of a dataset, whose rows are read for the quantiles of all.
 
     Args:
-      root: The folder.
+      source: The dataset.
       said: What the dataset says they are.
     """
     total = Total(
         {name: {k: np.asarray(v) for k, v in found.items()} for name, found in said.items()}
     )
-    source = LeRobotSource(root)
     paths = source.about.metadata[layout.METADATA_KEY]["fields"]
     fields = dict(leaves_at(source.fields.steps, None))
     numbers = {
@@ -588,14 +575,6 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
 def _with_kind(folder: Path, kind: str) -> Path:
     """Returns what the folder of a log is called while it is recorded, or once it is added."""
     return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED))
-
-
-def _mark(draft: Path, is_complete: bool) -> None:
-    """Adds to the table of an episode whether it has a last step."""
-    arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
-    [file] = draft.glob(_EPISODES)
-    table = parquet.read_table(file)
-    parquet.write_table(table.append_column(COMPLETE, arrow.array([is_complete])), file)
 
 
 def _content(path: Path) -> bytes | None:

@@ -198,6 +198,8 @@ class _Remains:
             self._said = self._rows_of_table(self._info)
             self._schema, files = self._data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
+            known = self._info.features
+            self._columns = {f.name: column_of(f, known.get(f.name)) for f in self._schema}
             self._episodes_in(files, self._info)
             self._read_tasks(self._info)
             for name in self._info.videos:
@@ -600,24 +602,29 @@ class _Remains:
         frames = {name: make() for name, make in episode.frames.items()}
         if not info.is_v3:
             frames = {name: _clip_of(each, episode.length) for name, each in frames.items()}
-        statistics = self._stored_statistics(episode)
+        statistics, values = self._stored_statistics(episode), dict[str, np.ndarray]()
+        for name, column in self._columns.items():
+            if column.kind == "numbers":
+                with contextlib.suppress(SourceError):  # A value is missing.
+                    values[name] = values_of(column, table[name], SourceError)
         if not statistics:
-            statistics = shaped_like(_statistics(table, frames, info, episode, like), like)
+            files = [name for name, column in self._columns.items() if column.kind == "image"]
+            images = {n: table[n].combine_chunks().field("bytes").to_pylist() for n in files}
+            clips = {name: _clip_of(each, episode.length) for name, each in frames.items()}
+            statistics = _statistics(values, images, clips, info, like)
         columns = dict(zip(table.schema.names, table.columns))
         others = layout.others_of(episode.row)
         numbers = self._numbers(table)
-        return NewEpisode(columns, tasks, statistics, frames, others, numbers, self._tasks)
+        return NewEpisode(columns, tasks, statistics, frames, others, numbers, self._tasks, values)
 
     @functools.cached_property
     def _number_columns(self) -> list[DataColumn]:
         """The columns of numbers of tasks, beside `task_index`."""
         assert self._info is not None
-        features = self._info.features
-        columns = [column_of(field, features.get(field.name)) for field in self._schema]
         text = read_modality(epath.Path(self._root))
-        tables = tables_of(text, columns, self._info.features_as_said)
+        tables = tables_of(text, self._columns.values(), self._info.features_as_said)
         names = {n for n, it in tables.items() if it == TASKS} - self._task_column
-        return [column for column in columns if column.name in names]
+        return [column for name, column in self._columns.items() if name in names]
 
     def _numbers(self, table: Any) -> dict[str, np.ndarray]:
         """The numbers of tasks, by column; numbers without a text get one."""
@@ -676,26 +683,18 @@ def _encoded(images: Sequence[Path], fps: float) -> Clip:
 
 
 def _statistics(
-    table: Any,
-    frames: Mapping[str, Frames],
+    values: Mapping[str, np.ndarray],
+    images: Mapping[str, Sequence[bytes]],
+    clips: Mapping[str, Clip],
     info: Info,
-    episode: _Episode,
     like: Mapping[str, Statistics],
 ) -> dict[str, Statistics]:
     """The statistics of an episode that no table has any of."""
-    clips = {name: _clip_of(each, episode.length) for name, each in frames.items()}
     found = clip_statistics(clips, info.depths)
-    for field in table.schema:
-        column = column_of(field, info.features.get(field.name))
-        if column.kind == "numbers":
-            damage = lambda what, row=None: SourceError(what, file=episode.file, row=row)  # noqa: E731
-            values = values_of(column, table[field.name], damage)
-            found[field.name] = of_column_like(values, like.get(field.name))
-        elif column.kind == "image":
-            files = table[field.name].combine_chunks().field("bytes").to_pylist()
-            chosen = [files[row] for row in sampled_frames(len(files))]
-            images = [
-                tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in chosen
-            ]
-            found[field.name] = of_images(images)
-    return found
+    found |= {name: of_column_like(column, like.get(name)) for name, column in values.items()}
+    for name, files in images.items():
+        chosen = [files[row] for row in sampled_frames(len(files))]
+        found[name] = of_images(
+            tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in chosen
+        )
+    return shaped_like(found, like)

@@ -46,7 +46,7 @@ from rlds.formats.lerobot.language import (
 )
 from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, DIGEST, METADATA_KEY, TASK
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.formats.lerobot.tables import column_array, data_schema, image_array
+from rlds.formats.lerobot.tables import data_schema, image_array
 from rlds.sources import reading
 from rlds.sources.encoded_clips import encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
@@ -58,7 +58,7 @@ from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of, split_clip
-from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 from tfds_files.png import encode_png
@@ -78,13 +78,10 @@ class RldsRows:
     Args:
       episodes: The episodes.
       version: See `LeRobotExport`.
-      fps: Likewise.
-      robot_type: Likewise.
-      task: Likewise.
+      info: Entries of `info.json`: `fps`, `robot_type`, and the sizes of files.
+      task: See `LeRobotExport`.
       to_sidecar: Likewise.
       encoded: The paths of the fields of steps that `with_clips` made video of.
-      data_files_size_in_mb: Likewise.
-      video_files_size_in_mb: Likewise, of video that is encoded.
 
     Attributes:
       sidecar: What the columns have no place for.
@@ -97,16 +94,13 @@ class RldsRows:
         self,
         episodes: Episodes,
         version: Version,
-        fps: float,
+        info: Mapping[str, Any],
         *,
-        robot_type: str | None,
         task: str | None,
-        to_sidecar: Sequence[str],
+        to_sidecar: Sequence[str] = (),
         encoded: Sequence[str] = (),
-        data_files_size_in_mb: int = 100,
-        video_files_size_in_mb: int = 200,
     ) -> None:
-        self._version, self._episodes = version, episodes
+        self._version, self._episodes, self._fps = version, episodes, float(info["fps"])
         spec = episodes.spec
         steps = dict(leaves_at(spec.pop(rlds.STEPS), None))
         fields = {path: field for path, field in steps.items() if isinstance(field, Field)}
@@ -143,7 +137,7 @@ class RldsRows:
             places[self._task] = TASK
         places |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
         names = [*places.values(), *self._flags]
-        self._cameras = Cameras(of_episode, to_sidecar, names, fps)
+        self._cameras = Cameras(of_episode, to_sidecar, names, self._fps)
         self._encoded = [f"{VIDEO}/{path}" for path in encoded]
         self.sidecar = Sidecar.of(
             episodes, places, episode_places=self._cameras.fields, clips=[*self._cameras.names]
@@ -165,14 +159,9 @@ class RldsRows:
         features |= {**dict.fromkeys(self._flags, _FLAG), **DEFAULT_COLUMNS}
         features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
-        self._fps = fps
-        sizes = {
-            "data_files_size_in_mb": data_files_size_in_mb,
-            "video_files_size_in_mb": video_files_size_in_mb,
-        }
         self._made = {self._cameras.names[path] for path in self._encoded}
         self._settings = Settings(
-            {"features": features, "fps": fps, "robot_type": robot_type, **sizes},
+            {**info, "features": features},
             self._schema,
             episodes.split if episodes.split.isidentifier() else "train",
             tasks,
@@ -208,7 +197,7 @@ class RldsRows:
                     files.add(rows)
                     sidecar.add_row(beside)
                 else:
-                    self._write_episode(files, episode)
+                    self._write_episode(files, episode, {})
                     sidecar.add(episode)
             files.finish(self._described())
         (path / DIGEST).write_text(json.dumps({SAID: self.sidecar.digest}))
@@ -261,27 +250,32 @@ class RldsRows:
         )
         return (base, source.kept) if is_alike else None
 
-    def write_one(self, path: Path, episode: SourceEpisode, before: Before) -> Before:
+    def write_one(
+        self, path: Path, episode: SourceEpisode, before: Before, others: Mapping[str, Any]
+    ) -> Before:
         """Writes what an episode adds to a dataset, without what no column has a place for.
 
         Args:
           path: A folder, which is empty.
           episode: The episode.
           before: What the dataset has.
+          others: Further columns of the table of episodes.
 
         Returns:
           What it has with the episode.
         """
         self._shapes = {}
         with dataset_files(self._version, path, self._settings, before) as files:
-            self._write_episode(files, episode)
+            self._write_episode(files, episode, others)
             return files.finish(self._described())
 
     def _described(self) -> dict[str, Any]:
         shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
         return {**shapes, **self._cameras.described}
 
-    def _write_episode(self, files: DatasetFiles, episode: SourceEpisode) -> None:
+    def _write_episode(
+        self, files: DatasetFiles, episode: SourceEpisode, others: Mapping[str, Any]
+    ) -> None:
         num_rows = episode.num_steps - episode.final_observation_known
         where = f"episode {episode.key}"
         if self._version == "v2.1":
@@ -296,23 +290,21 @@ class RldsRows:
                 arrays[column.name] = _images(values, names)
                 found = self._image_statistics(column, values, where)
             else:
-                arrays[column.name] = column_array(values, self._schema.field(column.name).type)
+                arrays[column.name] = values
                 found = {} if column.field.is_text else of_column(values)
             if found and (found := self._readable(column.name, found)):
                 statistics[column.name] = found
         flags = _flags(episode, num_rows)
         for name in self._flags:
-            arrays[name] = column_array(flags[name], self._schema.field(name).type)
-            statistics[name] = of_column(flags[name])
+            arrays[name], statistics[name] = flags[name], of_column(flags[name])
         if self._texts:
             texts = {style: rows[path] for style, path in self._texts.items()}
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
-            said = with_texts("null", texts, times)
-            kind = self._schema.field(PERSISTENT).type
-            arrays[PERSISTENT] = import_extra("pyarrow").array([said] * num_rows, kind)
+            arrays[PERSISTENT] = objects([with_texts("null", texts, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
         statistics |= clip_statistics(clips, self._cameras.depths, self._made)
-        files.add(NewEpisode(arrays, self._tasks_of(episode, num_rows), statistics, clips))
+        tasks = self._tasks_of(episode, num_rows)
+        files.add(NewEpisode(arrays, tasks, statistics, clips, others))
 
     def _image_statistics(
         self, column: PlannedFeature, values: np.ndarray, where: str

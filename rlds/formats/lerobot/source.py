@@ -24,7 +24,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.lerobot.columns import contradiction, objects, values_of
+from rlds.formats.lerobot.columns import contradiction, values_of
 from rlds.formats.lerobot.data_files import PATH, DataFiles
 from rlds.formats.lerobot.dataset_files import NewEpisode
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
@@ -92,7 +92,7 @@ from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Span
 from rlds.video.fields import clip_fields
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import step_flags
+from rlds_ecosystem.model.columns import objects, step_flags
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest, root_of
 
@@ -544,7 +544,11 @@ class LeRobotSource(Source):
             with source_errors(self._root / row.file, episode=row.key):
                 table, columns = self._data.stored(row, self._columns)
                 frames = {name: self._span(row, name) for name in self._info.videos}
-                tasks, extras = self._tasks_in(row, columns), self._extra_files(row)
+                tasks = [""] * row.length
+                if _TASK_INDEX in columns:
+                    span = range(row.length)
+                    tasks = self._instructions(row, columns[_TASK_INDEX], span).tolist()
+                extras = self._extra_files(row)
             found = self._stored = _Stored(place, table, columns, tasks, frames, extras)
         return found
 
@@ -555,24 +559,6 @@ class LeRobotSource(Source):
           SourceError: It is damaged.
         """
         return self._table.whole(self._splits[split][index])
-
-    def stored_tasks(self, split: str, index: int) -> Sequence[str]:
-        """Returns the texts of tasks that an episode has the numbers of, or an empty one.
-
-        Raises:
-          SourceError: It is damaged.
-        """
-        row = self._table.row(self._splits[split][index])
-        names = [*({_TASK_INDEX} & self._columns.keys()), *self.task_columns]
-        _, columns = self._data.stored(row, names)
-        found = {n for name in self.task_columns for n in np.unique(columns[name]).tolist()}
-        return [*self._tasks_in(row, columns), *(self.texts[n] for n in found if n in self.texts)]
-
-    def _tasks_in(self, row: EpisodeRow, columns: Mapping[str, np.ndarray]) -> Sequence[str]:
-        """The text of the task of each row."""
-        if _TASK_INDEX not in self._columns:
-            return [""] * row.length
-        return list(self._instructions(row, columns[_TASK_INDEX], range(row.length)))
 
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
