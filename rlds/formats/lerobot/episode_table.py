@@ -15,15 +15,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.columns import DataColumn, values_of
-from rlds.formats.lerobot.layout import (
-    EPISODES_FOLDER,
-    EPISODES_JSONL,
-    EPISODES_STATS,
-    Info,
-    episode_key,
-    video_columns,
-)
+from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import encoded_schema, read_info, read_lines, walk
 from rlds.raw_files.untrusted import source_errors
@@ -57,9 +51,9 @@ def episodes_of_tasks(root: epath.Path) -> Mapping[str, int]:
 
 def _task_lists(root: epath.Path) -> Iterator[Any]:
     if not read_info(root).is_v3:
-        yield from (raw.get(_TASKS) for _, raw in read_lines(root / EPISODES_JSONL))
+        yield from (raw.get(_TASKS) for _, raw in read_lines(root / layout.EPISODES_JSONL))
         return
-    for path in walk(root / EPISODES_FOLDER, ".parquet"):
+    for path in walk(root / layout.EPISODES_FOLDER, ".parquet"):
         rows = ParquetRows(path, [_TASKS])
         if _TASKS in rows.schema.names:
             yield from rows.read(0, rows.num_rows)[_TASKS].to_pylist()
@@ -109,7 +103,7 @@ class EpisodeRow:
     @property
     def key(self) -> str:
         """The key of the episode."""
-        return episode_key(self.index)
+        return layout.episode_key(self.index)
 
 
 class EpisodeMetadata:
@@ -181,10 +175,10 @@ class EpisodeMetadata:
             what = f"{_TO}: {said[_TO]}, but {_FROM} is {begin} and the length {length}"
         if what:
             file = self._files[said[_FILE]]
-            raise SourceError(what, file=file, row=said[_PLACE], episode=episode_key(index))
+            raise SourceError(what, file=file, row=said[_PLACE], episode=layout.episode_key(index))
         videos = {}
         for name in self._info.videos:
-            chunk, number, start, end = (said.get(column) for column in video_columns(name))
+            chunk, number, start, end = (said.get(column) for column in layout.video_columns(name))
             file = self._info.video_file(index, name, chunk or 0, number or 0)
             is_whole_file = bool(said.get(_alone(name), True))
             after = said.get(_next(name), _FAR)
@@ -226,13 +220,13 @@ class EpisodeMetadata:
         index = int(self.indices[place])
         if index in self.lost:
             error = self.lost[index]
-            raise SourceError(error.what, file=error.file, episode=episode_key(index))
+            raise SourceError(error.what, file=error.file, episode=layout.episode_key(index))
         at = int(np.searchsorted(self._columns[_INDEX], index))
         return {name: column[at].item() for name, column in self._columns.items()}
 
     def _statistics(self, index: int) -> dict[str, Any]:
         """Those of an episode of version 2.1, which are in a file of their own."""
-        file = self._root / EPISODES_STATS
+        file = self._root / layout.EPISODES_STATS
         if self._stats_lines is None:
             lines = read_lines(file) if file.exists() else ()
             self._stats_lines = {int(raw[_INDEX]): offset for offset, raw in lines}
@@ -249,7 +243,7 @@ class EpisodeMetadata:
 
     def _read_lines(self) -> dict[str, np.ndarray]:
         """Reads the numbers of versions 2.0 and 2.1."""
-        file = self._root / EPISODES_JSONL
+        file = self._root / layout.EPISODES_JSONL
         self._files = [os.fspath(file)]
         found: dict[Any, tuple[Any, ...]] = {}
         for number, (offset, raw) in enumerate(read_lines(file)):
@@ -265,9 +259,9 @@ class EpisodeMetadata:
 
     def _read_tables(self) -> dict[str, np.ndarray]:
         """Reads the numbers of version 3.0."""
-        folder = self._root / EPISODES_FOLDER
+        folder = self._root / layout.EPISODES_FOLDER
         wanted = [_INDEX, _LENGTH, _FROM, _TO, *_DATA_FILE]
-        wanted += [column for video in self._info.videos for column in video_columns(video)]
+        wanted += [column for video in self._info.videos for column in layout.video_columns(video)]
         parts = []
         for file in sorted(walk(folder, ".parquet"), key=os.fspath):
             try:
@@ -306,9 +300,9 @@ class EpisodeMetadata:
         np.minimum.at(firsts, which, columns[_FROM])
         columns[_BEGIN] = columns[_FROM] - firsts[which]
         for video in self._info.videos:
-            _, which = _numbered(*(columns[name] for name in video_columns(video)[:2]))
+            _, which = _numbered(*(columns[name] for name in layout.video_columns(video)[:2]))
             columns[_alone(video)] = np.bincount(which)[which] == 1
-            begins = columns[video_columns(video)[2]]
+            begins = columns[layout.video_columns(video)[2]]
             order = np.lexsort((begins, which))
             after = np.append(begins[order][1:], _FAR)
             after[np.diff(which[order], append=-1) != 0] = _FAR
@@ -322,7 +316,7 @@ class EpisodeMetadata:
         Returns:
           What is wrong, by `episode_index`; by a number that is free if that is not known.
         """
-        table = EPISODES_FOLDER if self._info.is_v3 else EPISODES_JSONL
+        table = layout.EPISODES_FOLDER if self._info.is_v3 else layout.EPISODES_JSONL
         known = self._columns[_INDEX]
         places = [self._columns[name] for name in _DATA_FILE if name in self._columns]
         is_of_many = "{episode" not in self._info.data_path

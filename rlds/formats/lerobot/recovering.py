@@ -41,7 +41,7 @@ from rlds.formats.lerobot.salvaged_info import salvaged_info
 from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes, task_text, walk
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import data_schema, tasks_table
-from rlds.formats.lerobot.unfinished_parquet import finish_parquet, leaves_of
+from rlds.formats.lerobot.unfinished_parquet import finish_parquet
 from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.encoded_clips import pixels
@@ -192,9 +192,10 @@ class _Remains:
         self._added = [0, 0]
         self.episodes: list[_Episode] = []
         self._info = self._read_info()
+        raw = self._info.raw if self._info is not None else {}
+        said = [raw.get(name) for name in ("total_episodes", "total_frames")]
+        self._num_said = [number if type(number) is int else 0 for number in said]
         if self._info is not None:
-            said = self._info.raw.get("total_episodes")
-            self._num_said = said if type(said) is int else 0
             self._said = self._rows_of_table(self._info)
             self._schema, files = self._data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
@@ -209,14 +210,10 @@ class _Remains:
 
     def report(self, path: str | os.PathLike[str]) -> Recovered:
         """Returns what was found, and written by now."""
-        said = [0, 0]
-        for place, name in enumerate(("total_episodes", "total_frames")):
-            value = self._info.raw.get(name) if self._info is not None else 0
-            said[place] = value if type(value) is int else 0
-        found = [len(self.episodes), sum(episode.length for episode in self.episodes)]
-        episodes, steps = (number + more for number, more in zip(found, self._added))
         faults = tuple(dict.fromkeys([*self._faults, *(self._surplus if self._faults else ())]))
-        return Recovered(os.fspath(path), said[0], episodes, said[1], steps, faults, (*self._lost,))
+        found = [len(self.episodes), sum(episode.length for episode in self.episodes)]
+        (episodes, steps), (said, rows) = map(sum, zip(found, self._added)), self._num_said
+        return Recovered(os.fspath(path), said, episodes, rows, steps, faults, (*self._lost,))
 
     # --- What is there
 
@@ -290,12 +287,12 @@ class _Remains:
     def _finished(self, name: str, schema: Any, info: Info) -> ParquetRows:
         """A file that has no footer, with one."""
         file = self._scratch / name.replace("/", "-")
-        data, leaves = (self._root / name).read_bytes(), leaves_of(schema, info.features)
+        data = (self._root / name).read_bytes()
         rest = len(data)
         try:
-            _, rest = finish_parquet(data, file, schema, leaves)
+            _, rest = finish_parquet(data, file, schema, info.features)
         except SourceError:
-            finish_parquet(b"PAR1", file, schema, leaves)
+            finish_parquet(b"PAR1", file, schema, info.features)
         if rest:
             self._lost.append(f"{name}: {rest} bytes at its end are no complete rows")
         return ParquetRows(file)
@@ -418,7 +415,7 @@ class _Remains:
         self, info: Info, camera: str, ends: Mapping[str, int], waiting: list[_Episode]
     ) -> None:
         """Finds the frames of episodes that no table speaks of: they follow those of the others."""
-        files = self._files(f"videos/{camera}", ".mp4")
+        files, num_said = self._files(f"videos/{camera}", ".mp4"), self._num_said[0]
         for file in files:
             video = self._video(file)
             if video is None:
@@ -430,7 +427,7 @@ class _Remains:
                 place += first[-1][0].length
             # Those that are left have been encoded to files of their own, or not yet.
             own = [self._left_frames(info, camera, episode) for episode in waiting]
-            late = [e for e, clip in zip(waiting, own) if clip is None and e.index < self._num_said]
+            late = [e for e, clip in zip(waiting, own) if clip is None and e.index < num_said]
             # There may be frames between episodes, too: those of final observations, for example.
             is_other = place < number and bool(first or waiting)
             if (is_other or (late and file == files[-1])) and not video.fault:
@@ -568,7 +565,7 @@ class _Remains:
             if not (self._root / name).exists():
                 continue
             (path / name).parent.mkdir(exist_ok=True)
-            if [episode.index for episode in self.episodes] != [*range(self._num_said)]:
+            if [episode.index for episode in self.episodes] != [*range(self._num_said[0])]:
                 self._lost.append(f"{name}: it belongs to other episodes")
             elif (self._root / name).is_dir():
                 shutil.copytree(self._root / name, path / name)

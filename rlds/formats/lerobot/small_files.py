@@ -11,17 +11,9 @@ from typing import Any
 
 from etils import epath
 
+from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.language import SUBTASKS
-from rlds.formats.lerobot.layout import (
-    EPISODES_FOLDER,
-    EPISODES_JSONL,
-    EPISODES_STATS,
-    INFO,
-    OLDER_SIDECAR,
-    TASKS,
-    TASKS_JSONL,
-    Info,
-)
+from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.source import SourceError
@@ -50,13 +42,13 @@ _MAX_OTHERS = 1 << 25
 
 def read_info(root: epath.Path) -> Info:
     """Reads info.json; which version the files are of is seen from them."""
-    file = root / INFO
+    file = root / layout.INFO
     with source_errors(file):
         raw = json.loads(read_bytes(file))
     is_v3 = None
-    if (root / EPISODES_JSONL).exists():
+    if (root / layout.EPISODES_JSONL).exists():
         is_v3 = False
-    elif (root / EPISODES_FOLDER).exists():
+    elif (root / layout.EPISODES_FOLDER).exists():
         is_v3 = True
     return Info.from_json(raw, file, is_v3=is_v3)
 
@@ -71,7 +63,7 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
       SourceError: They are damaged.
       FileNotFoundError: There are none.
     """
-    file = root / (TASKS if info.is_v3 else TASKS_JSONL)
+    file = root / (layout.TASKS if info.is_v3 else layout.TASKS_JSONL)
     if info.is_v3:
         table = ParquetRows(file)
         with source_errors(file):
@@ -144,8 +136,14 @@ def leftovers(root: epath.Path) -> list[str]:
 
 
 def _is_table(name: str) -> bool:
-    tables = (INFO, TASKS, TASKS_JSONL, EPISODES_JSONL, EPISODES_STATS)
-    return name in tables or name.startswith(OLDER_SIDECAR)
+    tables = (
+        layout.INFO,
+        layout.TASKS,
+        layout.TASKS_JSONL,
+        layout.EPISODES_JSONL,
+        layout.EPISODES_STATS,
+    )
+    return name in tables or name.startswith(layout.OLDER_SIDECAR)
 
 
 def read_bytes(file: epath.Path) -> bytes:

@@ -24,6 +24,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
+from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.columns import contradiction, values_of
 from rlds.formats.lerobot.data_files import PATH, DataFiles
 from rlds.formats.lerobot.dataset_files import NewEpisode
@@ -37,23 +38,6 @@ from rlds.formats.lerobot.language import (
     SUBTASK_INDEX,
     styles_of,
     texts_of,
-)
-from rlds.formats.lerobot.layout import (
-    DIGEST,
-    EPISODES_FOLDER,
-    EPISODES_JSONL,
-    EXTRAS,
-    INFO,
-    METADATA_KEY,
-    NUMBERS,
-    OLDER_SIDECAR,
-    TABLE,
-    TASK,
-    TASKS,
-    episode_key,
-    others_of,
-    step_paths,
-    task_path,
 )
 from rlds.formats.lerobot.modality import read_modality, tables_of
 from rlds.formats.lerobot.parquet_rows import ParquetRows
@@ -184,8 +168,8 @@ class LeRobotSource(Source):
         self._options |= {"quality": quality} if video == "jpeg" else {}
         self._options |= {"flat_cameras": True} if flat_cameras else {}
         self._options |= {} if task_columns is None else {"task_columns": [*task_columns]}
-        if not (self._root / INFO).exists():
-            raise FileNotFoundError(f"{os.fspath(path)!r} has no {INFO}.")
+        if not (self._root / layout.INFO).exists():
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {layout.INFO}.")
         self.info = self._info = read_info(self._root)
         self._table = EpisodeMetadata(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
@@ -202,8 +186,10 @@ class LeRobotSource(Source):
         of_tasks = (name for name, table in tables.items() if table == OF_TASKS)
         self.task_columns = [name for name in of_tasks if name != _TASK_INDEX]
         self._videos = Videos(self._root, self._info.fps, by_time=match == "timestamp")
-        self._paths = step_paths([*self._columns, *self._info.videos], flat_cameras=flat_cameras)
-        self._task_path = task_path(self._paths)
+        self._paths = layout.step_paths(
+            [*self._columns, *self._info.videos], flat_cameras=flat_cameras
+        )
+        self._task_path = layout.task_path(self._paths)
         self._styles = self._free_styles()
         self.subtasks: Mapping[int, str]
         self.subtasks = read_subtasks(self._root) if SUBTASK_INDEX in self._columns else {}
@@ -231,7 +217,7 @@ class LeRobotSource(Source):
                 known = ", ".join(self._columns)
                 raise ValueError(f"task_columns: got {name!r}, expected some of {known}")
             # What is exported says it, too.
-            features[name][TABLE] = OF_TASKS if name in task_columns else ""
+            features[name][layout.TABLE] = OF_TASKS if name in task_columns else ""
         return tables_of(text, self._columns.values(), features)
 
     def _free_styles(self) -> list[str]:
@@ -248,7 +234,7 @@ class LeRobotSource(Source):
         folder = self._root / "extras"
         if not folder.exists() or not len(self._table.indices):
             return []
-        first = self._root / EXTRAS.format(episode_index=int(self._table.indices[0]))
+        first = self._root / layout.EXTRAS.format(episode_index=int(self._table.indices[0]))
         return [file.name for file in walk(first)]
 
     @property
@@ -266,11 +252,11 @@ class LeRobotSource(Source):
         )
 
     def _sidecar(self) -> StoredSidecar | None:
-        digest, said = self._root / DIGEST, None
+        digest, said = self._root / layout.DIGEST, None
         if digest.exists():
             with source_errors(digest):
                 said = json.loads(read_bytes(digest))[SAID]
-        stored = StoredSidecar.in_folder(self._root, OLDER_SIDECAR, said)
+        stored = StoredSidecar.in_folder(self._root, layout.OLDER_SIDECAR, said)
         if stored is None or stored.sidecar.is_about:
             return stored
         said = stored.sidecar
@@ -292,7 +278,7 @@ class LeRobotSource(Source):
 
         None if there is no such place here.
         """
-        fields = {TASK: self._task_path, **self._paths}
+        fields = {layout.TASK: self._task_path, **self._paths}
         fields |= {f"{PERSISTENT}/{style}": f"{LANGUAGE}/{style}" for style in self._styles}
         for name in self._info.videos:
             for part in (CLIP, FIRST):
@@ -347,12 +333,12 @@ class LeRobotSource(Source):
             "left_out": left_out,
             "fields": self._paths,
         }
-        paths = {_REWARD: rlds.REWARD, TASK: self._task_path, **self._paths}
+        paths = {_REWARD: rlds.REWARD, layout.TASK: self._task_path, **self._paths}
         aliases = {name: f"{rlds.STEPS}/{path}" for name, path in paths.items()}
         return About(
             description="Episodes of a LeRobot dataset.",
             homepage="https://github.com/huggingface/lerobot",
-            metadata={METADATA_KEY: said},
+            metadata={layout.METADATA_KEY: said},
             options=self._options,
             aliases={"length": rlds.STEPS, **aliases},
         )
@@ -369,7 +355,7 @@ class LeRobotSource(Source):
     def key(self, split: str, index: int) -> str:
         """Returns `episode_000012`, by `episode_index`."""
         place = self._splits[split][index]
-        return episode_key(int(self._table.indices[place]))
+        return layout.episode_key(int(self._table.indices[place]))
 
     def _totals(self, split: str) -> Mapping[str, int]:
         """Returns how many rows the data files have."""
@@ -382,7 +368,7 @@ class LeRobotSource(Source):
     def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields where info.json is not what the files are."""
         del split
-        raw, file = self._info.raw, self._root / INFO
+        raw, file = self._info.raw, self._root / layout.INFO
         version = str(raw.get("codebase_version"))
         if version.lstrip("v").startswith("3") != self._info.is_v3:
             what = f"{version}, but the files have version {'3.0' if self._info.is_v3 else '2.x'}"
@@ -413,14 +399,14 @@ class LeRobotSource(Source):
         order = [row["task_index"] for row in self._tasks]
         if self._info.is_v3 and order != list(range(len(order))):
             what = f"the order {order[:10]}, expected 0, 1, ...: LeRobot reads wrong tasks"
-            yield SourceError(what, file=self._root / TASKS, field=_TASK_INDEX)
+            yield SourceError(what, file=self._root / layout.TASKS, field=_TASK_INDEX)
         if "splits" in raw and not self._stated_splits():
             what = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
             yield SourceError(what, file=file, field="splits")
         gaps = np.setdiff1d(np.arange(len(self._table.indices)), self._table.indices)
         if len(gaps):
             what = f"episode {gaps[0]} is missing: LeRobot counts episodes, and reads wrong rows"
-            table = EPISODES_FOLDER if self._info.is_v3 else EPISODES_JSONL
+            table = layout.EPISODES_FOLDER if self._info.is_v3 else layout.EPISODES_JSONL
             yield SourceError(what, file=self._root / table, field="episode_index")
         yield from self._unknown_tasks()
 
@@ -530,7 +516,7 @@ class LeRobotSource(Source):
             found.tasks,
             statistics,
             found.frames,
-            others_of(said),
+            layout.others_of(said),
             {name: found.columns[name] for name in self.task_columns},
             self.texts,
             {n: found.columns[n] for n, c in self._columns.items() if c.kind == "numbers"},
@@ -572,14 +558,14 @@ class LeRobotSource(Source):
         found = self._read_stored(place)
         row, content = self._table.row(place), dict[str, Any](found.columns)
         with source_errors(self._root / row.file, episode=row.key):
-            for name in NUMBERS:
+            for name in layout.NUMBERS:
                 content.pop(name, None)
             for name in self.task_columns:
                 numbers = found.columns[name].ravel().tolist()
                 texts = [str(self.texts.get(n, n)) for n in numbers]
                 content[name] = objects(texts)
             runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(found.tasks)]
-            content |= {TASK: objects(runs), **found.extras}
+            content |= {layout.TASK: objects(runs), **found.extras}
             crc = 0
             for part in content_of(content):
                 crc = google_crc32c.extend(crc, bytes(part))
@@ -606,7 +592,7 @@ class LeRobotSource(Source):
         return about
 
     def _extra_files(self, row: EpisodeRow) -> dict[str, bytes]:
-        folder = self._root / EXTRAS.format(episode_index=row.index)
+        folder = self._root / layout.EXTRAS.format(episode_index=row.index)
         files = {name: folder / name for name in self._extras}
         return {name: read_bytes(f) if f.exists() else b"" for name, f in files.items()}
 

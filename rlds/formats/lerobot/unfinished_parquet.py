@@ -11,18 +11,18 @@ import io
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from rlds.formats.lerobot.layout import LeRobotFeature
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
 
-__all__ = ["ParquetColumn", "finish_parquet", "leaves_of"]
+__all__ = ["finish_parquet"]
 
 _MAGIC = b"PAR1"
 # Types of Thrift's compact protocol.
-_TRUE, _FALSE, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 5, 6, 7, 8, 9, 12
-_MAX_DEPTH = 8
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET = range(1, 11)
+_STRUCT = 12
 
 # A struct of Thrift: types and values, by the numbers of fields. A list: the type, and the values.
 _Struct = dict[int, tuple[int, Any]]
@@ -42,7 +42,7 @@ class _Page(NamedTuple):
     num_values: int
 
 
-class ParquetColumn(NamedTuple):
+class _Column(NamedTuple):
     """A column as it is in the file: of a struct, each member is one.
 
     Attributes:
@@ -59,18 +59,7 @@ class _Group(NamedTuple):
     columns: Sequence[range]  # Which pages each has.
 
 
-def leaves_of(schema: Any, features: Mapping[str, LeRobotFeature]) -> list[ParquetColumn]:
-    """Returns the columns of a file.
-
-    Args:
-      schema: A schema of Arrow.
-      features: What `info.json` says of the features: the lengths of lists.
-    """
-    shapes = {name: list(feature.shape) for name, feature in features.items()}
-    return [leaf for field in schema for leaf in _leaves(field.type, 1, shapes.get(field.name, []))]
-
-
-def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[ParquetColumn]:
+def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[_Column]:
     types = import_extra("pyarrow").types
     kind = getattr(kind, "storage_type", kind)
     if types.is_struct(kind):
@@ -79,13 +68,13 @@ def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[ParquetColu
     if types.is_fixed_size_list(kind):
         shape = [kind.list_size]
     elif not types.is_list(kind):
-        return [ParquetColumn(number, types.is_boolean(kind))]
+        return [_Column(number, types.is_boolean(kind))]
     size = shape[0] if shape else None
     return _leaves(kind.value_type, number and size and number * size, shape[1:])
 
 
 def finish_parquet(
-    data: bytes, path: Path, schema: Any, leaves: Sequence[ParquetColumn]
+    data: bytes, path: Path, schema: Any, features: Mapping[str, LeRobotFeature]
 ) -> tuple[int, int]:
     """Writes a file again, with a footer.
 
@@ -93,7 +82,7 @@ def finish_parquet(
       data: What there is of the file.
       path: The file to write.
       schema: What its columns are: a schema of Arrow.
-      leaves: The same as they are in the file; see `leaves_of`.
+      features: The features of `info.json`: the lengths of lists.
 
     Returns:
       How many rows it has, and how many bytes at the end belong to no whole group of rows.
@@ -103,6 +92,8 @@ def finish_parquet(
     """
     if not data.startswith(_MAGIC):
         raise SourceError("not a Parquet file", file=path)
+    shapes = {name: list(feature.shape) for name, feature in features.items()}
+    leaves = [leaf for f in schema for leaf in _leaves(f.type, 1, shapes.get(f.name, []))]
     pages = list(_pages(data))
     groups = list(_groups(pages, leaves))
     end = pages[groups[-1].columns[-1].stop - 1].end if groups else len(_MAGIC)
@@ -118,14 +109,15 @@ def finish_parquet(
 
 def _pages(data: bytes) -> Iterator[_Page]:
     """The pages, as far as they are whole."""
-    position = len(_MAGIC)
+    position, file = len(_MAGIC), io.BytesIO(data)
     while position < len(data):
+        file.seek(position)
         try:
-            header, begin = _unpacked(data, position)
+            header, begin = _read_struct(file), file.tell()
             kinds = {name: header[name][0] for name in (_TYPE, _SIZE)}
             kind = header[_TYPE][1]
             number, end = header[_HEADERS[kind]][1][1][1], begin + header[_SIZE][1]
-        except (IndexError, KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
             return
         if {*kinds.values()} != {_I32} or not begin <= end <= len(data) or number < 0:
             return
@@ -133,7 +125,7 @@ def _pages(data: bytes) -> Iterator[_Page]:
         position = end
 
 
-def _groups(pages: Sequence[_Page], leaves: Sequence[ParquetColumn]) -> Iterator[_Group]:
+def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Group]:
     """The groups of rows, as far as they are whole."""
     begin = 0
     while begin < len(pages):
@@ -152,7 +144,7 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[ParquetColumn]) -> Iterator
 
 
 def _group(
-    pages: Sequence[_Page], begin: int, leaves: Sequence[ParquetColumn], num_rows: int
+    pages: Sequence[_Page], begin: int, leaves: Sequence[_Column], num_rows: int
 ) -> _Group | None:
     """A group of so many rows, if the pages are one."""
     columns = []
@@ -184,9 +176,9 @@ def _template(schema: Any) -> _Struct:
                 [arrow.nulls(0, field.type) for field in schema], schema=schema
             )
         )
-    data = output.getvalue()
-    size = int.from_bytes(data[-8:-4], "little")
-    return _unpacked(data, len(data) - 8 - size)[0]
+    size = int.from_bytes(output.getvalue()[-8:-4], "little")
+    output.seek(-8 - size, io.SEEK_END)
+    return _read_struct(output)
 
 
 def _described(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct]) -> _Struct:
@@ -219,72 +211,56 @@ def _described(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct])
 # --- Thrift
 
 
-def _unpacked(data: bytes, position: int) -> tuple[_Struct, int]:
-    """Reads a struct; returns it, and where it ends.
+def _read_struct(file: BinaryIO) -> _Struct:
+    """Reads a struct.
 
     Raises:
       IndexError: The bytes end before.
       ValueError: There is none.
     """
-    reader = _Reader(data, position)
-    return reader.struct(0), reader.position
+    found: _Struct = {}
+    number = 0
+    while kind := file.read(1)[0]:
+        step, kind = divmod(kind, 16)
+        number = number + step if step else _read_integer(file)
+        is_flag = kind in (_TRUE, _FALSE)
+        found[number] = (kind, kind == _TRUE if is_flag else _read_value(file, kind))
+    return found
 
 
-class _Reader:
-    def __init__(self, data: bytes, position: int) -> None:
-        self._data, self.position = data, position
-
-    def struct(self, depth: int) -> _Struct:
-        found: _Struct = {}
-        number = 0
-        while kind := self._byte():
-            step, kind = kind >> 4, kind & 15
-            number = number + step if step else self._integer()
-            value: Any = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth + 1)
-            found[number] = (kind, value)
-        return found
-
-    def _value(self, kind: int, depth: int) -> Any:
-        if depth > _MAX_DEPTH:
-            raise ValueError("nested too deeply")
-        if kind in (_TRUE, _FALSE, 3):
-            return self._byte()
-        if kind in (4, _I32, _I64):
-            return self._integer()
-        if kind == _DOUBLE:
-            return self._bytes(8)
-        if kind == _BINARY:
-            return self._bytes(self._varint())
-        if kind in (_LIST, 10):
-            size, of = divmod(self._byte(), 16)
-            size = self._varint() if size == 15 else size
-            return of, [self._value(of, depth + 1) for _ in range(size)]
-        if kind == _STRUCT:
-            return self.struct(depth)
-        raise ValueError(f"type {kind}")
-
-    def _byte(self) -> int:
-        self.position += 1
-        return self._data[self.position - 1]
-
-    def _bytes(self, size: int) -> bytes:
-        if size > len(self._data) - self.position:
+def _read_value(file: BinaryIO, kind: int) -> Any:
+    if kind in (_TRUE, _FALSE, _BYTE):
+        return file.read(1)[0]
+    if kind in (_I16, _I32, _I64):
+        return _read_integer(file)
+    if kind in (_DOUBLE, _BINARY):
+        size = 8 if kind == _DOUBLE else _read_varint(file)
+        value = file.read(size)
+        if len(value) < size:
             raise IndexError
-        self.position += size
-        return self._data[self.position - size : self.position]
+        return value
+    if kind in (_LIST, _SET):
+        size, of = divmod(file.read(1)[0], 16)
+        size = _read_varint(file) if size == 15 else size
+        return of, [_read_value(file, of) for _ in range(size)]
+    if kind == _STRUCT:
+        return _read_struct(file)
+    raise ValueError(f"type {kind}")
 
-    def _varint(self) -> int:
-        found = 0
-        for shift in range(0, 70, 7):
-            byte = self._byte()
-            found |= (byte & 127) << shift
-            if byte < 128:
-                return found
-        raise ValueError("a number without an end")
 
-    def _integer(self) -> int:
-        number = self._varint()
-        return number >> 1 ^ -(number & 1)
+def _read_varint(file: BinaryIO) -> int:
+    found = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)[0]
+        found |= (byte & 127) << shift
+        if byte < 128:
+            return found
+    raise ValueError("a number without an end")
+
+
+def _read_integer(file: BinaryIO) -> int:
+    number = _read_varint(file)
+    return number >> 1 ^ -(number & 1)
 
 
 def _packed(fields: _Struct) -> bytes:
@@ -302,9 +278,9 @@ def _packed(fields: _Struct) -> bytes:
 
 
 def _value(kind: int, value: Any) -> bytes:
-    if kind in (_TRUE, _FALSE, 3):
+    if kind in (_TRUE, _FALSE, _BYTE):
         return bytes([value])
-    if kind in (4, _I32, _I64):
+    if kind in (_I16, _I32, _I64):
         return _varint(value << 1 ^ value >> 63)
     if kind == _DOUBLE:
         return bytes(value)

@@ -500,10 +500,10 @@ def test_pages_of_large_groups_are_told_apart(tmp_path):
         for begin, end in ((0, 60_000), (60_000, 60_007), (60_007, number)):
             writer.write_table(table.slice(begin, end - begin))
     raw.without_footer(file)
-    data, leaves = file.read_bytes(), unfinished_parquet.leaves_of(schema, {})
+    data = file.read_bytes()
     for size, rows in ((len(data), number), (len(data) - 1, 60_007), (len(data) // 3, 0)):
         made = tmp_path / "made.parquet"
-        found, rest = unfinished_parquet.finish_parquet(data[:size], made, schema, leaves)
+        found, rest = unfinished_parquet.finish_parquet(data[:size], made, schema, {})
         assert found == rows
         assert (rest == 0) == (size == len(data))
         assert pq.read_table(made).equals(table.slice(0, rows))
@@ -512,16 +512,13 @@ def test_pages_of_large_groups_are_told_apart(tmp_path):
 def test_any_cut_gives_whole_groups_and_hostile_bytes_none(sets, tmp_path):
     file = sets["v3"][0] / DATA.format(0)
     table, data = pq.read_table(file), file.read_bytes()
-    leaves = unfinished_parquet.leaves_of(
-        table.schema,
-        {
-            name: unfinished_parquet.LeRobotFeature.from_json(name, said)
-            for name, said in raw.FEATURES.items()
-        },
-    )
+    features = {
+        name: unfinished_parquet.LeRobotFeature.from_json(name, said)
+        for name, said in raw.FEATURES.items()
+    }
     made, seen = tmp_path / "made.parquet", set()
     for size in range(4, len(data), 41):
-        rows, _ = unfinished_parquet.finish_parquet(data[:size], made, table.schema, leaves)
+        rows, _ = unfinished_parquet.finish_parquet(data[:size], made, table.schema, features)
         seen.add(rows)
         assert rows in (0, 7, 12)
         assert pq.read_table(made).equals(table.slice(0, rows))
@@ -531,9 +528,9 @@ def test_any_cut_gives_whole_groups_and_hostile_bytes_none(sets, tmp_path):
         broken = bytearray(data)
         for place in rng.integers(4, len(data), 3):
             broken[place] = rng.integers(256)
-        unfinished_parquet.finish_parquet(bytes(broken), made, table.schema, leaves)
+        unfinished_parquet.finish_parquet(bytes(broken), made, table.schema, features)
     with pytest.raises(SourceError, match="not a Parquet file"):
-        unfinished_parquet.finish_parquet(b"", made, table.schema, leaves)
+        unfinished_parquet.finish_parquet(b"", made, table.schema, features)
 
 
 # --- What our own recorder left
