@@ -21,15 +21,14 @@ from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, span_
 from rlds_ecosystem import import_extra
 
 __all__ = [
+    "DATASET_FILES",
     "PATHS",
     "Before",
     "DatasetFiles",
     "Frames",
     "NewEpisode",
-    "Settings",
     "Version",
     "check_is_below",
-    "dataset_files",
     "write_below",
 ]
 
@@ -55,50 +54,6 @@ PATHS: Mapping[Version, tuple[str, str]] = {
 # How many rows of the table of episodes are written together.
 _EPISODES_AT_ONCE = 100
 _MEGABYTE = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is said of a dataset as a whole.
-
-    Attributes:
-      info: The entries of `info.json`: `features`, of videos and of those that all datasets have,
-        too, `fps`, and others. What is counted is made when it is written.
-      schema: The schema of the rows.
-      split: The name of the split.
-      tasks: The texts of tasks, as far as they are known, in order.
-      own_files: Names of video features whose clips are not joined: the clip of an episode, or its
-        file, is a file byte by byte.
-      episode_schema: The types of further columns of the table of episodes (3.0), if known.
-    """
-
-    info: Mapping[str, Any]
-    schema: Any
-    split: str
-    tasks: Sequence[str] = ()
-    own_files: Collection[str] = ()
-    episode_schema: Any = None
-
-    @property
-    def features(self) -> Mapping[str, Mapping[str, Any]]:
-        """The entries of the features, by name."""
-        found: Mapping[str, Mapping[str, Any]] = self.info["features"]
-        return found
-
-    @property
-    def chunks_size(self) -> int:
-        """The number of files (3.0), or episodes (2.1), in a folder."""
-        return int(self.info.get("chunks_size", 1000))
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """The sizes that files of rows and videos become (3.0)."""
-        return {name: self.info.get(name, size) for name, size in _SIZES.items()}
-
-    @property
-    def videos(self) -> list[str]:
-        """The names of the video features."""
-        return [name for name, said in self.features.items() if said["dtype"] == "video"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,17 +112,38 @@ class DatasetFiles(abc.ABC):
 
     Args:
       directory: The folder of the dataset, which exists.
-      settings: What is said of it.
+      info: The entries of `info.json`: `features`, of videos and of those that all datasets have,
+        too, `fps`, and others. What is counted is made when it is written.
+      schema: The schema of the rows.
+      split: The name of the split.
+      tasks: The texts of tasks, as far as they are known, in order.
+      own_files: Names of video features whose clips are not joined: the clip of an episode, or its
+        file, is a file byte by byte (3.0).
+      episode_schema: The types of further columns of the table of episodes (3.0), if known.
       before: What the dataset has already, elsewhere.
     """
 
-    def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
-        self._directory, self._settings = directory, settings
+    def __init__(
+        self,
+        directory: Path,
+        info: Mapping[str, Any],
+        schema: Any,
+        split: str,
+        tasks: Sequence[str] = (),
+        own_files: Collection[str] = (),
+        episode_schema: Any = None,
+        before: Before | None = None,
+    ) -> None:
+        before = before or Before()
+        self._directory, self._schema, self._split = directory, schema, split
+        self._info: dict[str, Any] = {"chunks_size": 1000, **_SIZES, **info}
+        self._own_files, self._episode_schema = own_files, episode_schema
         self._data_path, self._video_path = PATHS[self.version]
-        self._fps = float(settings.info["fps"])
+        self._cameras = [n for n, said in info["features"].items() if said["dtype"] == "video"]
+        self._fps = float(info["fps"])
         self._texts: list[str] = []  # Of the tasks. What there was keeps its number.
         self._tasks: dict[str, int] = {}
-        for text in [*before.tasks, *settings.tasks]:
+        for text in [*before.tasks, *tasks]:
             self._tasks.setdefault(text, len(self._texts))
             self._texts.append(text)
         self._num_episodes, self._num_rows = before.num_episodes, before.num_rows
@@ -195,7 +171,7 @@ class DatasetFiles(abc.ABC):
         if "timestamp" not in rows.columns:
             made["timestamp"] = (frames / self._fps).astype(np.float32)
             made["frame_index"] = frames
-        schema, arrays = self._settings.schema, []
+        schema, arrays = self._schema, []
         columns, values = {**rows.columns, **made}, dict(rows.values)
         for field in schema:
             column = columns[field.name]
@@ -248,28 +224,27 @@ class DatasetFiles(abc.ABC):
           features: What is known of features by now, by name.
         """
         self._finish()
-        fps, said = self._fps, self._settings.info
-        splits = {self._settings.split: f"0:{self._num_episodes}"}
-        if "splits" in said and said.get("total_episodes") == self._num_episodes:
-            splits = said["splits"]
+        fps, known = self._fps, self._info
+        splits = {self._split: f"0:{self._num_episodes}"}
+        if known.get("total_episodes") == self._num_episodes:
+            splits = known.get("splits", splits)
         info = {
             "codebase_version": self.version,
-            "robot_type": said.get("robot_type"),
+            "robot_type": known.get("robot_type"),
             "total_episodes": self._num_episodes,
             "total_frames": self._num_rows,
             "total_tasks": len(self._texts),
-            "chunks_size": self._settings.chunks_size,
+            "chunks_size": known["chunks_size"],
             "fps": int(fps) if fps == int(fps) else fps,
             "splits": splits,
-            **self._said(),
+            **self._of_version(),
             "data_path": self._data_path,
-            "video_path": self._video_path if self._settings.videos else None,
+            "video_path": self._video_path if self._cameras else None,
             "features": {
-                name: {**known, **features.get(name, {})}
-                for name, known in self._settings.features.items()
+                name: {**said, **features.get(name, {})} for name, said in known["features"].items()
             },
         }
-        info |= {name: said[name] for name in said.keys() - info.keys() - _OF_VERSIONS}
+        info |= {name: known[name] for name in known if name not in {*info, *_OF_VERSIONS}}
         _write_json(self._directory / layout.INFO, info)
         return Before(
             self._num_episodes,
@@ -294,8 +269,8 @@ class DatasetFiles(abc.ABC):
         """Completes all files but `info.json`."""
 
     @abc.abstractmethod
-    def _said(self) -> dict[str, Any]:
-        """Returns what only this version says in `info.json`."""
+    def _of_version(self) -> dict[str, Any]:
+        """Returns the entries that `info.json` has in this version only."""
 
 
 class _Files30(DatasetFiles):
@@ -303,16 +278,17 @@ class _Files30(DatasetFiles):
 
     version: Version = "v3.0"
 
-    def __init__(self, directory: Path, settings: Settings, before: Before) -> None:
-        super().__init__(directory, settings, before)
-        first = self._first_file
-        most, per_chunk = settings.sizes["data_files_size_in_mb"], settings.chunks_size
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        place, info = (self._directory, self._first_file), self._info
+        most, per_chunk = info["data_files_size_in_mb"], info["chunks_size"]
         self._data, self._episodes = (
-            TableFiles(directory, template, first, most_megabytes=most, files_per_chunk=per_chunk)
+            TableFiles(*place, template, most_megabytes=most, files_per_chunk=per_chunk)
             for template in (self._data_path, layout.EPISODES)
         )
         self._videos = {
-            name: _VideoFiles(directory, name, settings, first) for name in settings.videos
+            name: _VideoFiles(*place, name, info, joins=name not in self._own_files)
+            for name in self._cameras
         }
         for tables in (self._data, self._episodes):
             self._stack.callback(tables.close)
@@ -343,7 +319,7 @@ class _Files30(DatasetFiles):
         rows, self._rows = self._rows, []
         names = dict.fromkeys(name for row in rows for name in row)
         columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
-        for field in self._settings.episode_schema or ():
+        for field in self._episode_schema or ():
             if field.name in names and not field.name.startswith(layout.EPISODE_GROUPS):
                 columns[field.name] = arrow.array(columns[field.name], field.type)
         columns |= _columns_of(self._statistics)
@@ -360,8 +336,8 @@ class _Files30(DatasetFiles):
         parquet.write_table(tasks_table(self._texts), self._directory / layout.TASKS)
         _write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
-    def _said(self) -> dict[str, Any]:
-        return self._settings.sizes
+    def _of_version(self) -> dict[str, Any]:
+        return {name: self._info[name] for name in _SIZES}
 
 
 class _VideoFiles:
@@ -369,15 +345,18 @@ class _VideoFiles:
 
     Args:
       directory: The folder of the dataset.
-      name: The name of the feature.
-      settings: Those of the dataset.
       first: The number of the first file.
+      name: The name of the feature.
+      info: The entries of `info.json`.
+      joins: Whether clips that are files are joined, too.
     """
 
-    def __init__(self, directory: Path, name: str, settings: Settings, first: int) -> None:
-        self._directory, self._name, self._settings = directory, name, settings
-        self._joins = name not in settings.own_files
-        self._most = settings.sizes["video_files_size_in_mb"] * _MEGABYTE
+    def __init__(
+        self, directory: Path, first: int, name: str, info: Mapping[str, Any], *, joins: bool
+    ) -> None:
+        self._directory, self._name, self._joins = directory, name, joins
+        self._most = info["video_files_size_in_mb"] * _MEGABYTE
+        self._per_chunk = info["chunks_size"]
         self._writer: VideoWriter | None = None
         self._num_files, self._size = first, 0
 
@@ -390,7 +369,7 @@ class _VideoFiles:
         if self._writer is None or is_own or is_next or self._size + span.size >= self._most:
             self.close()
             self._num_files += 1
-        chunk, file = divmod(self._num_files - 1, self._settings.chunks_size)
+        chunk, file = divmod(self._num_files - 1, self._per_chunk)
         if self._writer is None:
             path = self._directory / PATHS["v3.0"][1].format(
                 video_key=self._name, chunk_index=chunk, file_index=file
@@ -422,7 +401,7 @@ class _Files21(DatasetFiles):
     def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(table, self._path(self._data_path), compression="snappy")
-        for name in self._settings.videos:
+        for name in self._cameras:
             self._write_video(rows.clips[name], self._path(self._video_path, name), name)
         _add_line(self._directory / layout.EPISODES_JSONL, said)
         found = {"episode_index": self._num_episodes, "stats": _as_json(rows.statistics)}
@@ -430,7 +409,7 @@ class _Files21(DatasetFiles):
 
     def _path(self, template: str, video: str = "") -> Path:
         index = self._num_episodes
-        chunk = index // self._settings.chunks_size
+        chunk = index // self._info["chunks_size"]
         path = self._directory / template.format(
             episode_chunk=chunk, episode_index=index, video_key=video
         )
@@ -451,19 +430,15 @@ class _Files21(DatasetFiles):
             line = {"task_index": index, "task": text}
             _add_line(self._directory / layout.TASKS_JSONL, line)
 
-    def _said(self) -> dict[str, Any]:
+    def _of_version(self) -> dict[str, Any]:
         return {
-            "total_videos": self._num_episodes * len(self._settings.videos),
-            "total_chunks": -(-self._num_episodes // self._settings.chunks_size),
+            "total_videos": self._num_episodes * len(self._cameras),
+            "total_chunks": -(-self._num_episodes // self._info["chunks_size"]),
         }
 
 
-def dataset_files(
-    version: Version, directory: Path, settings: Settings, before: Before | None = None
-) -> DatasetFiles:
-    """Returns the files of a dataset to be written."""
-    kind = _Files30 if version == "v3.0" else _Files21
-    return kind(directory, settings, before or Before())
+DATASET_FILES: Mapping[Version, type[DatasetFiles]] = {"v3.0": _Files30, "v2.1": _Files21}
+"""What writes the files, by version."""
 
 
 def write_below(folder: Path, name: str, data: bytes) -> None:

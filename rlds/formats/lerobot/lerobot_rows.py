@@ -18,11 +18,10 @@ from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
 from rlds.formats.lerobot.columns import column_of
 from rlds.formats.lerobot.dataset_files import (
+    DATASET_FILES,
     NewEpisode,
-    Settings,
     Version,
     check_is_below,
-    dataset_files,
     write_below,
 )
 from rlds.formats.lerobot.feature_statistics import (
@@ -120,13 +119,7 @@ class LeRobotRows:
             tasks = sorted(said["tasks"], key=lambda row: row["task_index"])
             self._tasks = {row["task_index"]: str(task_text(row)) for row in tasks}
             fps = self._info.fps
-            self._settings = Settings(
-                raw,
-                self._schema,
-                episodes.split,
-                list(self._tasks.values()),
-                episode_schema=schemas["episodes"] and decoded_schema(schemas["episodes"]),
-            )
+            self._episode_schema = schemas["episodes"] and decoded_schema(schemas["episodes"])
         self._like: dict[str, Statistics] = {}  # Those of an episode that came with some.
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
@@ -200,12 +193,13 @@ class LeRobotRows:
         """Writes the episodes of an export."""
         sidecar = Sidecar.of_dataset(export.episodes, layout.METADATA_KEY)
         SidecarWriter.in_folder(path, sidecar).close()
-        settings = self._settings
+        tasks, split = list(self._tasks.values()), export.episodes.split
         if self._is_part:
             used = self._used_tasks(export.episodes)
-            known = [text for text in settings.tasks if text in used]
-            settings = dataclasses.replace(settings, tasks=known)
-        with dataset_files(self._version, path, settings) as files:
+            tasks = [text for text in tasks if text in used]
+        with DATASET_FILES[self._version](
+            path, self._info.raw, self._schema, split, tasks, episode_schema=self._episode_schema
+        ) as files:
             for episode in export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     files.add(self._copied(episode))

@@ -24,7 +24,7 @@ from etils import epath
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
 from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, values_of
-from rlds.formats.lerobot.dataset_files import Frames, NewEpisode, Settings, dataset_files
+from rlds.formats.lerobot.dataset_files import DATASET_FILES, Frames, NewEpisode, Version
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
     of_column_like,
@@ -534,12 +534,11 @@ class _Remains:
                 self._lost.append(f"{log.name}: {why}")
 
     def _write(self, path: Path, info: Info) -> None:
-        raw = info.raw
         texts = [self._tasks[number] for number in sorted(self._tasks)]
-        settings = Settings(raw, self._schema, "train", texts)
         stored = (self._stored_statistics(episode) for episode in self.episodes)
         like = next(filter(None, stored), {})
-        with dataset_files("v3.0" if info.is_v3 else "v2.1", path, settings) as files:
+        version: Version = "v3.0" if info.is_v3 else "v2.1"
+        with DATASET_FILES[version](path, info.raw, self._schema, "train", texts) as files:
             episodes, self.episodes = self.episodes, []
             for episode in episodes:
                 try:

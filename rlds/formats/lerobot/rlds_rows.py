@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -14,12 +15,11 @@ import numpy as np
 import rlds
 from rlds.formats.lerobot.cameras import Cameras, clip_statistics
 from rlds.formats.lerobot.dataset_files import (
+    DATASET_FILES,
     Before,
     DatasetFiles,
     NewEpisode,
-    Settings,
     Version,
-    dataset_files,
 )
 from rlds.formats.lerobot.feature_plan import (
     DONE,
@@ -160,11 +160,13 @@ class RldsRows:
         features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
         self._made = {self._cameras.names[path] for path in self._encoded}
-        self._settings = Settings(
-            {**info, "features": features},
-            self._schema,
-            episodes.split if episodes.split.isidentifier() else "train",
-            tasks,
+        self._features = features
+        self._files = functools.partial(
+            DATASET_FILES[version],
+            info={**info, "features": features},
+            schema=self._schema,
+            split=episodes.split if episodes.split.isidentifier() else "train",
+            tasks=tasks,
             own_files={*self._cameras.names.values()} - self._made,
         )
 
@@ -189,7 +191,7 @@ class RldsRows:
         self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
         with (
             SidecarWriter.in_folder(path, self.sidecar) as sidecar,
-            dataset_files(self._version, path, self._settings) as files,
+            self._files(path) as files,
         ):
             for episode in export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
@@ -241,7 +243,7 @@ class RldsRows:
         placed = base.placed(self.sidecar)
         is_alike = (
             base.info.fps == self._fps
-            and self._settings.features.keys() <= base.info.features.keys()
+            and self._features.keys() <= base.info.features.keys()
             and {path for path, field in fields.items() if field.table} == numbered.keys()
             and {*base.task_columns} == {*numbered.values()}
             and placed is not None
@@ -265,7 +267,7 @@ class RldsRows:
           What it has with the episode.
         """
         self._shapes = {}
-        with dataset_files(self._version, path, self._settings, before) as files:
+        with self._files(path, before=before) as files:
             self._write_episode(files, episode, others)
             return files.finish(self._described())
 

@@ -100,8 +100,8 @@ class TableFiles:
 
     Args:
       directory: The folder that `template` begins in.
-      template: Their names, by `chunk_index` and `file_index`.
       first: The number of the first file.
+      template: Their names, by `chunk_index` and `file_index`.
       most_megabytes: How large a file becomes; a single table may be larger.
       files_per_chunk: How many files there are in a chunk.
     """
@@ -109,11 +109,11 @@ class TableFiles:
     def __init__(
         self,
         directory: Path,
+        first: int,
         template: str,
-        first: int = 0,
         *,
         most_megabytes: float,
-        files_per_chunk: int = 1000,
+        files_per_chunk: int,
     ) -> None:
         self._directory, self._template = directory, template
         self._most, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
