@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -413,81 +413,55 @@ _PLAIN = ("robot", "control_hz", "cameras", "depth", "action_encoding", "state_e
 _LISTS = ("aliases", "standard_action", "language", "defects", "sources")
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, Sequence) and not _is_text(value) and all(map(_is_text, value))
-
-
-def _are_named_texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and _are_texts(list(value.values()))
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, Mapping) and _fits(value, _PART)
-
-
-def _are_parts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_is_text(v) or _is_part(v) for v in value.values())
-
-
-def _is_gripper(value: Any) -> bool:
-    return isinstance(value, Mapping) and _fits(value, _OF_GRIPPER)
-
-
-def _are_disagreements(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(
-        isinstance(v, Mapping)
-        and v.keys() == _OF_DISAGREEMENT.keys()
-        and _fits(v, _OF_DISAGREEMENT)
-        for v in value
-    )
-
-
-def _are_two_numbers(value: Any) -> bool:
-    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_step, value))
-
-
-def _is_step(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool))
-
-
-_PART: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("is", "part", "doc", "unit", "frame", "confidence"), _is_text),
-    **dict.fromkeys(("low", "high"), _is_number),
-    "size": _is_step,
+# The forms of values, see `_has_form`.
+_NUMBER, _STEP, _NAMED_TEXTS = (int, float, None), (int, None), {"": str}
+_PART = {
+    **dict.fromkeys(("is", "part", "doc", "unit", "frame", "confidence"), str),
+    **dict.fromkeys(("low", "high"), _NUMBER),
+    "size": _STEP,
 }
-_OF_DISAGREEMENT: Mapping[str, Callable[[Any], bool]] = {
-    "about": _is_text,
-    "said": _are_named_texts,
+_ENTRY: Mapping[str, Any] = {
+    **dict.fromkeys(("robot", "action_encoding", "state_encoding", "frame", "confidence"), str),
+    **{key: [str] for key in (*_LISTS, "state", "assumed")},
+    **dict.fromkeys(("cameras", "depth", "unit"), _NAMED_TEXTS),
+    "control_hz": _NUMBER,
+    "action": {"": (str, _PART)},
+    "gripper": {
+        "meaning": ("absolute", "relative", "none", "unknown"),
+        "doc": str,
+        **dict.fromkeys(("open", "closed"), _NUMBER),
+    },
+    "disagreements": [{"about": str, "said": _NAMED_TEXTS}],
+    "kept": [_STEP, _STEP],
 }
-_OF_GRIPPER: Mapping[str, Callable[[Any], bool]] = {
-    "meaning": lambda value: value in ("absolute", "relative", "none", "unknown"),
-    "doc": _is_text,
-    **dict.fromkeys(("open", "closed"), _is_number),
-}
-_ENTRY: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(
-        ("robot", "action_encoding", "state_encoding", "frame", "confidence"), _is_text
-    ),
-    **dict.fromkeys((*_LISTS, "state", "assumed"), _are_texts),
-    **dict.fromkeys(("cameras", "depth", "unit"), _are_named_texts),
-    "control_hz": _is_number,
-    "action": _are_parts,
-    "gripper": _is_gripper,
-    "disagreements": _are_disagreements,
-    "kept": _are_two_numbers,
-}
+_REQUIRED = {"about", "said"}
 
 
-def _fits(entry: Mapping[str, Any], kinds: Mapping[str, Callable[[Any], bool]]) -> bool:
-    return all(key in kinds and kinds[key](value) for key, value in entry.items())
+def _has_form(value: Any, form: Any) -> bool:
+    """Whether a value of JSON has a form.
+
+    Args:
+      value: The value.
+      form: A type, a value, or a tuple of forms of which one suffices. A list of one form stands
+        for any number of such values; one of several, for as many. A dict has the forms of the
+        values by key; the empty key stands for all others.
+    """
+    if isinstance(form, tuple):
+        return any(_has_form(value, each) for each in form)
+    if isinstance(form, list):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            return False
+        forms = form * len(value) if len(form) == 1 else form
+        return len(value) == len(forms) and all(map(_has_form, value, forms))
+    if isinstance(form, dict):
+        return (
+            isinstance(value, Mapping)
+            and all(key in value for key in _REQUIRED & form.keys())
+            and all(_has_form(it, form.get(key, form.get("", ()))) for key, it in value.items())
+        )
+    if isinstance(form, type):
+        return isinstance(value, form) and not isinstance(value, bool)
+    return bool(value == form)
 
 
 def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
@@ -506,7 +480,7 @@ def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     for key, value in entry.items():
         if key not in _ENTRY:
             raise ValueError(f"got {key!r}, expected one of {', '.join(_ENTRY)}")
-        if not _ENTRY[key](value):
+        if not _has_form(value, _ENTRY[key]):
             raise ValueError(f"{key}: {value!r:.200} is not valid")
     for key, known in (
         ("confidence", CONFIDENCE),

@@ -9,29 +9,47 @@ from typing import Any
 import numpy as np
 
 from rlds.raw_files.hdf5_values import decode_value, encode_value
+from rlds_ecosystem.model.fields import Field
 
 __all__ = [
-    "ATTRIBUTES",
     "IRREGULAR",
     "OPTIONS",
-    "OPTIONS_KNOWN",
-    "RECORDED_ID",
-    "SEED",
-    "SEED_KNOWN",
     "TOTAL_STEPS",
     "absent_infos",
     "attributes_of",
     "common_attributes",
     "decoded",
+    "episode_fields",
     "metadata_of",
 ]
 
 # The attributes of an episode that have a place of their own in its metadata.
-_ID, TOTAL_STEPS, SEED, OPTIONS = "id", "total_steps", "seed", "options"
-_OWN_PLACE = (_ID, TOTAL_STEPS, SEED, OPTIONS)
-RECORDED_ID, SEED_KNOWN, OPTIONS_KNOWN = "recorded_episode_id", "seed_known", "options_known"
-ATTRIBUTES, IRREGULAR = "attributes", "irregular"
+_ID, TOTAL_STEPS, _SEED, OPTIONS = "id", "total_steps", "seed", "options"
+_OWN_PLACE = (_ID, TOTAL_STEPS, _SEED, OPTIONS)
+_RECORDED_ID, _SEED_KNOWN, _OPTIONS_KNOWN = "recorded_episode_id", "seed_known", "options_known"
+_ATTRIBUTES, IRREGULAR = "attributes", "irregular"
 _ABSENT = "absent"
+
+
+def episode_fields(common: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the fields of an episode that `metadata_of` returns the values of.
+
+    Args:
+      common: The attributes that all episodes have, with a value.
+    """
+    attributes = {
+        name: Field(str) if value.dtype.kind == "U" else Field(value.dtype, value.shape)
+        for name, value in common.items()
+    }
+    return {
+        _RECORDED_ID: np.int64,
+        _SEED: np.uint64,
+        _SEED_KNOWN: np.bool_,
+        OPTIONS: Field(str),
+        _OPTIONS_KNOWN: np.bool_,
+        **({_ATTRIBUTES: attributes} if attributes else {}),
+        IRREGULAR: Field(str),
+    }
 
 
 def metadata_of(
@@ -46,18 +64,18 @@ def metadata_of(
       index: Which episode it is.
     """
     options = attributes.get(OPTIONS)
-    seed = _integer(attributes.get(SEED), np.uint64)
+    seed = _integer(attributes.get(_SEED), np.uint64)
     recorded_id = _integer(attributes.get(_ID), np.int64)
     fields: dict[str, Any] = {
-        RECORDED_ID: np.int64(index) if recorded_id is None else recorded_id,
-        SEED: np.uint64(0) if seed is None else seed,
-        SEED_KNOWN: np.bool_(seed is not None),
+        _RECORDED_ID: np.int64(index) if recorded_id is None else recorded_id,
+        _SEED: np.uint64(0) if seed is None else seed,
+        _SEED_KNOWN: np.bool_(seed is not None),
         OPTIONS: "" if options is None else json.dumps(options, default=_to_json),
-        OPTIONS_KNOWN: np.bool_(options is not None),
+        _OPTIONS_KNOWN: np.bool_(options is not None),
     }
     if common:
         arrays = {name: np.asarray(attributes[name]) for name in common}
-        fields[ATTRIBUTES] = {
+        fields[_ATTRIBUTES] = {
             name: str(value) if value.dtype.kind == "U" else value for name, value in arrays.items()
         }
     others = {
@@ -65,7 +83,7 @@ def metadata_of(
         for name, value in attributes.items()
         if name not in common and not _has_own_place(name, value, seed, recorded_id)
     }
-    irregular = {_ABSENT: [*absent], ATTRIBUTES: others}
+    irregular = {_ABSENT: [*absent], _ATTRIBUTES: others}
     fields[IRREGULAR] = json.dumps({name: value for name, value in irregular.items() if value})
     return fields
 
@@ -74,7 +92,7 @@ def _has_own_place(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
     """Whether a field of its own has all that an attribute says."""
     if name == OPTIONS:
         return _is_json(value)
-    known = {_ID: recorded_id, SEED: seed}
+    known = {_ID: recorded_id, _SEED: seed}
     return name == TOTAL_STEPS or known.get(name) is not None
 
 
@@ -85,12 +103,12 @@ def attributes_of(fields: Mapping[str, Any]) -> dict[str, Any]:
       fields: The fields that `metadata_of` returned. Texts may be bytes, as TFDS has them.
     """
     attributes: dict[str, Any] = {}
-    if fields[SEED_KNOWN]:
-        attributes[SEED] = int(fields[SEED])
-    if fields[OPTIONS_KNOWN]:
+    if fields[_SEED_KNOWN]:
+        attributes[_SEED] = int(fields[_SEED])
+    if fields[_OPTIONS_KNOWN]:
         attributes[OPTIONS] = json.loads(fields[OPTIONS])
-    attributes |= {name: decoded(value) for name, value in fields.get(ATTRIBUTES, {}).items()}
-    others = json.loads(fields[IRREGULAR]).get(ATTRIBUTES, {})
+    attributes |= {name: decoded(value) for name, value in fields.get(_ATTRIBUTES, {}).items()}
+    others = json.loads(fields[IRREGULAR]).get(_ATTRIBUTES, {})
     return attributes | {name: decode_value(value) for name, value in others.items()}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from rlds.formats.minari.attributes import OPTIONS
 from rlds.formats.minari.spaces import Spaces
 from rlds.formats.minari.storage import (
     INFOS,
@@ -31,15 +32,12 @@ from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import has
+from rlds_ecosystem.model.nests import has, is_in, leaves_at, put
 
 __all__ = ["Hdf5Storage", "hdf5_writer"]
 
 _FILE = "main_data.hdf5"
 _EPISODE = "episode_"
-_OPTIONS = "options"
-
-
 # Of how many episodes it is kept what is in them.
 _MOST_KNOWN = 20_000
 
@@ -185,7 +183,7 @@ def _write_episode(
     file: Any, check: Check, compression: str | None, index: int, episode: RawEpisode
 ) -> None:
     group = file.create_group(f"{_EPISODE}{index}")
-    for name, value in _flat_options(episode.attributes).items():
+    for name, value in leaves_at(episode.attributes, None):  # Options are nested.
         try:
             group.attrs[name] = value
         except (TypeError, OSError) as error:
@@ -217,19 +215,5 @@ def _write_column(group: Any, path: str, column: StoredColumn, compression: str 
 def _nested_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in attributes.items():
-        *parents, last = name.split("/") if name.startswith(f"{_OPTIONS}/") else [name]
-        target = nested
-        for parent in parents:
-            target = target.setdefault(parent, {})
-        target[last] = value
+        put(nested, name if is_in(name, OPTIONS) else [name], value)
     return nested
-
-
-def _flat_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in attributes.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}/{key}": child for key, child in _flat_options(value).items()}
-        else:
-            flat[name] = value
-    return flat

@@ -23,15 +23,10 @@ from typing_extensions import override
 import rlds
 from rlds.alignment import derived_columns
 from rlds.formats.minari.attributes import (
-    ATTRIBUTES,
     IRREGULAR,
-    OPTIONS,
-    OPTIONS_KNOWN,
-    RECORDED_ID,
-    SEED,
-    SEED_KNOWN,
     TOTAL_STEPS,
     common_attributes,
+    episode_fields,
     metadata_of,
 )
 from rlds.formats.minari.hdf5_files import Hdf5Storage
@@ -67,7 +62,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import with_placeholder
+from rlds_ecosystem.model.columns import equal_in, with_placeholder
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
@@ -247,21 +242,7 @@ class MinariSource(Source):
             TRUNCATIONS: np.bool_,
             **({INFOS: nested[INFOS]} if INFOS in nested else {}),
         }
-
-        attributes = {
-            name: Field(str) if value.dtype.kind == "U" else Field(value.dtype, value.shape)
-            for name, value in self._attributes.items()
-        }
-        episode = {
-            RECORDED_ID: np.int64,
-            SEED: np.uint64,
-            SEED_KNOWN: np.bool_,
-            OPTIONS: Field(str),
-            OPTIONS_KNOWN: np.bool_,
-            **({ATTRIBUTES: attributes} if attributes else {}),
-            IRREGULAR: Field(str),
-        }
-        return Fields(steps, episode)
+        return Fields(steps, episode_fields(self._attributes))
 
     @functools.cached_property
     @override
@@ -351,7 +332,9 @@ class MinariSource(Source):
             if path in columns:
                 column = columns[path][rows] if path in SCALARS else columns[path]
             elif root_of(path) == INFOS:
-                column = _stand_in(self._columns[path], num_steps)
+                field = self._columns[path]
+                empty = ("" if field.dtype == str else b"") if field.is_text else 0
+                column = np.full((num_steps, *field.shape), empty, field.column_dtype)  # type: ignore[arg-type]
             else:
                 raise self._storage.error("missing", index, path)
             if len(column) < num_steps:
@@ -380,15 +363,12 @@ class MinariSource(Source):
         if expected.encoding:
             self._check_images(values, index, path, first)
             return values
-        if values.dtype != expected.column_dtype:
-            converted = values.astype(expected.column_dtype)
-            changed = ~_equal(converted.astype(values.dtype), values)
-            if changed.any():
-                row = int(np.argwhere(changed)[0][0])
-                what = f"{values.dtype} {values[row]} does not fit {converted.dtype}, the dtype of "
-                raise self._storage.error(f"{what}all episodes", index, path, first + row)
-            values = converted
-        return values
+        dtype = expected.column_dtype
+        if (converted := equal_in(values, dtype)) is None:
+            row = next(row for row in range(len(values)) if equal_in(values[row], dtype) is None)
+            what = f"{values.dtype} {values[row]} does not fit {dtype}, the dtype of all episodes"
+            raise self._storage.error(what, index, path, first + row)
+        return np.asarray(converted)
 
     def _check_images(self, images: np.ndarray, index: int, path: str, first: int) -> None:
         expected = self._spaces.leaves[path].shape
@@ -468,17 +448,6 @@ def _merge(known: Field | None, field: Field) -> Field:
         return known
     dtype = np.result_type(known.column_dtype, field.column_dtype)
     return dataclasses.replace(known, dtype=dtype)
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> Any:
-    is_nan = (one != one) & (other != other)
-    return (one == other) | is_nan
-
-
-def _stand_in(field: Field, rows: int) -> np.ndarray:
-    """Zeros, or empty strings, in the place of values that are not there."""
-    empty = ("" if field.dtype == str else b"") if field.is_text else 0
-    return np.full((rows, *map(int, field.shape)), empty, field.column_dtype)  # type: ignore[arg-type]
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
