@@ -158,12 +158,6 @@ def _field_of(hdf5: Hdf5File, path: str, array: Any) -> Field:
     return Field(array.dtype.newbyteorder("="), shape)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Block:
-    begin: int
-    rows: np.ndarray
-
-
 class RowReader:
     """Reads rows of the arrays of a file.
 
@@ -176,7 +170,7 @@ class RowReader:
 
     def __init__(self, file: Hdf5File) -> None:
         self._file = file
-        self._blocks: dict[str, _Block] = {}
+        self._blocks: dict[str, tuple[int, np.ndarray]] = {}  # With their first rows.
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,11 +203,9 @@ class RowReader:
         pieces = []
         try:
             for start in range(begin - begin % size, end, size):
-                block = self._blocks.get(name)
-                if block is None or block.begin != start:
-                    block = _Block(start, self._read(name, start, start + size))
-                    self._blocks[name] = block
-                pieces.append(block.rows[max(begin - start, 0) : end - start])
+                if self._blocks.get(name, (None,))[0] != start:
+                    self._blocks[name] = start, self._read(name, start, start + size)
+                pieces.append(self._blocks[name][1][max(begin - start, 0) : end - start])
         except SourceChangedError:
             raise
         except SourceError:  # The damage may be elsewhere in the block.

@@ -20,17 +20,16 @@ the file goes to the metadata of the dataset.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.d4rl.boundaries import check_rules, cut, differ, find_ends, has_index
+from rlds.formats.d4rl.boundaries import Boundary, differ, has_index
 from rlds.formats.d4rl.families import (
     DATASETS,
     D4rlDataset,
@@ -72,8 +71,7 @@ _TAKEN = (*FIELDS.values(), rlds.DISCOUNT, *rlds.STEP_FLAGS)
 _POSITION_JUMP = 1.0
 
 
-@dataclasses.dataclass(frozen=True)
-class _NextObservations:
+class _NextObservations(NamedTuple):
     """What `next_observations` adds to the observations.
 
     Attributes:
@@ -170,14 +168,14 @@ class D4rlSource(Hdf5RowsSource):
                 else np.zeros(self._contents.num_rows, bool)
             )
         self._family = self._dataset.family if self._dataset else family_of(self._name)
-        self._length, self._jump, self._time_limit = length, jump, time_limit
+        self._time_limit = time_limit
         self._marked = np.zeros(self._contents.num_rows, bool)
         if jump is None and self._family in ("antmaze", "maze2d"):
-            self._jump = _POSITION_JUMP
-        self.boundary = self._rules(boundary)
+            jump = _POSITION_JUMP
+        self.boundary = Boundary(self._rules(boundary), length, jump)
         if boundary is not None or not self._take_exported_ends():
             self._find_episodes()
-        is_alone = self.boundary == ("flags",) and TIMEOUTS not in self._contents.arrays
+        is_alone = self.boundary.rules == ("flags",) and TIMEOUTS not in self._contents.arrays
         is_asked = boundary is None and time_limit is None and not self._is_exported
         if is_alone and is_asked and self._terminals.any():
             warn_of_convention(
@@ -215,19 +213,11 @@ class D4rlSource(Hdf5RowsSource):
 
     def _find_episodes(self) -> None:
         """Finds where the episodes end, and which ends are no cuts."""
-        arrays = self._contents.arrays
-        check_rules(self.boundary, arrays, length=self._length, jump=self._jump, name=self._name)
+        arrays, flags = self._contents.arrays, (self._terminals, self._timeouts)
+        self.boundary.check(arrays, self._name)
         with self._file:
-            self._marked = find_ends(
-                self.boundary,
-                self._reader,
-                arrays,
-                terminals=self._terminals,
-                timeouts=self._timeouts,
-                jump=self._jump,
-            )
-        ends = np.flatnonzero(self._marked) + 1
-        self._ends = cut(ends, self._contents.num_rows, self._length)
+            self._marked = self.boundary.find_ends(self._reader, arrays, *flags)
+        self._ends = self.boundary.cut(self._marked)
 
     # --- What there is ---------------------------------------------------------------------------
 
@@ -250,9 +240,9 @@ class D4rlSource(Hdf5RowsSource):
             citation=_CITATION,
             metadata=self._metadata(),
             options={
-                "boundary": list(self.boundary),
-                "length": self._length,
-                "jump": self._jump,
+                "boundary": list(self.boundary.rules),
+                "length": self.boundary.length,
+                "jump": self.boundary.jump,
                 "time_limit": self._time_limit,
                 "dataset": self._dataset.name if self._dataset else None,
                 "follow_links": self._follow_links,
@@ -272,7 +262,7 @@ class D4rlSource(Hdf5RowsSource):
         about: dict[str, Any] = {
             "file": self._name,
             "family": self._family,
-            "boundary": list(self.boundary),
+            "boundary": list(self.boundary.rules),
         }
         if dataset is not None:
             about |= {"dataset": dataset.name, "url": dataset.url}

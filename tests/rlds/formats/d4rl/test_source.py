@@ -253,7 +253,7 @@ def test_jumps_of_the_position(tmp_path):
 
 def test_what_an_unknown_file_is_told_by_its_name_and_its_arrays(tmp_path):
     def rules(name, **changes):
-        return D4rlSource(small_file(tmp_path / f"{name}.hdf5", **changes)).boundary
+        return D4rlSource(small_file(tmp_path / f"{name}.hdf5", **changes)).boundary.rules
 
     assert rules("data") == ("flags",)
     assert rules("my-antmaze") == ("timeouts", "observation_jump")
