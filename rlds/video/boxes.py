@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
 
-__all__ = ["check_boxes", "has_several_descriptions", "is_in_order"]
+__all__ = ["Tables", "read_tables"]
 
 _HEADER = struct.Struct(">I4s")
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
@@ -30,8 +30,21 @@ _OF_OTHERS = (b"ctts", b"trun", b"tfhd", b"trex")
 _RUNS = (b"stts", b"ctts")
 
 
-def check_boxes(file: BinaryIO, size: int, name: str) -> None:
-    """Checks that no table of an mp4 file has more samples than the file has bytes.
+class Tables(NamedTuple):
+    """The facts that the tables of an mp4 file state of its packets.
+
+    Attributes:
+      are_in_order: Whether packets are shown as they stand in the tables, and are of one kind:
+        there are no times to reorder them by, no fragments, and no several descriptions.
+      have_several_descriptions: Whether a track has packets of several kinds, or of none.
+    """
+
+    are_in_order: bool
+    have_several_descriptions: bool
+
+
+def read_tables(file: BinaryIO, size: int, name: str) -> Tables:
+    """Reads the tables of an mp4 file, and checks that none has more samples than there are bytes.
 
     Args:
       file: The file; its position is changed.
@@ -41,7 +54,12 @@ def check_boxes(file: BinaryIO, size: int, name: str) -> None:
     Raises:
       SourceError: One has.
     """
+    are_in_order, have_several = True, False
     for kind, begin, end in _boxes(file, size):
+        are_in_order &= kind not in _OF_OTHERS
+        if kind == b"stsd":
+            file.seek(begin + 4)
+            have_several |= int.from_bytes(file.read(4), "big") != 1
         if kind not in _COUNTS:
             continue
         file.seek(begin + _COUNTS[kind])
@@ -53,35 +71,7 @@ def check_boxes(file: BinaryIO, size: int, name: str) -> None:
         if count > size:
             what = f"the table {kind.decode()!r} is of {count:,} samples, but the file has {size:,}"
             raise SourceError(f"{what} bytes", file=name)
-
-
-def is_in_order(file: BinaryIO, size: int) -> bool:
-    """Whether packets are shown as they stand in the tables of the file, and are of one kind.
-
-    Otherwise, there are times to reorder them by, fragments, or several descriptions.
-
-    Args:
-      file: The file; its position is changed.
-      size: How many bytes it has.
-    """
-    if has_several_descriptions(file, size):
-        return False
-    return not any(kind in _OF_OTHERS for kind, _, _ in _boxes(file, size))
-
-
-def has_several_descriptions(file: BinaryIO, size: int) -> bool:
-    """Returns whether a track has packets of several kinds, or of none.
-
-    Args:
-      file: The file; its position is changed.
-      size: How many bytes it has.
-    """
-    for kind, begin, _ in _boxes(file, size):
-        if kind == b"stsd":
-            file.seek(begin + 4)
-            if int.from_bytes(file.read(4), "big") != 1:
-                return True
-    return False
+    return Tables(are_in_order and not have_several, have_several)
 
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:

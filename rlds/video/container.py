@@ -31,7 +31,6 @@ from rlds.video.packets import (
     info_of,
     open_video,
     read_packets,
-    size_of,
     video_errors,
 )
 from rlds_ecosystem import import_extra
@@ -267,9 +266,8 @@ class VideoFile:
     def index(self) -> tuple[VideoInfo, Packets]:
         """Returns what the file says of the video, and where its packets are; read once."""
         if self._index is None:
-            with open_video(self._video, self.name) as (container, stream, *order):
-                size = len(self._video) if isinstance(self._video, bytes) else size_of(self._video)
-                packets = read_packets(container, stream, size, *order)
+            with open_video(self._video, self.name) as (container, stream, size, tables):
+                packets = read_packets(container, stream, size, tables)
                 self._index = info_of(container, stream, len(packets.frames)), packets
         return self._index
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
-from rlds.video.boxes import check_boxes, has_several_descriptions, is_in_order
+from rlds.video.boxes import Tables, read_tables
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.stores import as_path, open_binary
 
@@ -24,7 +24,6 @@ __all__ = [
     "info_of",
     "open_video",
     "read_packets",
-    "size_of",
     "video_errors",
 ]
 
@@ -130,11 +129,6 @@ class Packets:
         return np.flatnonzero(self.is_key)
 
 
-def size_of(path: str | os.PathLike[str]) -> int:
-    """Returns how many bytes a file has, here or in a store."""
-    return int(as_path(path).stat().length)
-
-
 @contextlib.contextmanager
 def video_errors(name: str) -> Iterator[None]:
     """Makes a `SourceError` of whatever a video causes, see `source_errors`.
@@ -154,7 +148,7 @@ def video_errors(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def open_video(
     video: str | os.PathLike[str] | bytes, name: str
-) -> Iterator[tuple[Any, Any, bool, bool]]:
+) -> Iterator[tuple[Any, Any, int, Tables]]:
     """Opens a video file.
 
     Args:
@@ -162,8 +156,8 @@ def open_video(
       name: What to call it in an error.
 
     Yields:
-      The container and its first video stream, as PyAV has them; whether `is_in_order`, and whether
-      it `has_several_descriptions`.
+      The container and its first video stream, as PyAV has them; the number of bytes; and the facts
+      of its tables.
 
     Raises:
       SourceError: It is no video in mp4 or mov, or it is damaged.
@@ -175,12 +169,11 @@ def open_video(
             size = len(video)
         else:
             check_is_file(video)
-            file, size = stack.enter_context(open_binary(video)), size_of(video)
+            file = stack.enter_context(open_binary(video))
+            size = int(as_path(video).stat().length)
         stack.enter_context(video_errors(name))
-        check_boxes(file, size, name)
-        has_several = has_several_descriptions(file, size)
-        in_order = not has_several and is_in_order(file, size)
-        if has_several and not hasattr(av.Packet, "has_sidedata"):
+        tables = read_tables(file, size, name)
+        if tables.have_several_descriptions and not hasattr(av.Packet, "has_sidedata"):
             what = "the video may switch streams, which needs PyAV 16: pip install -U av"
             raise SourceError(what, file=name)
         file.seek(0)
@@ -196,26 +189,25 @@ def open_video(
                 f"{_MAX_PIXELS:,}",
                 file=name,
             )
-        yield container, stream, in_order, has_several
+        yield container, stream, size, tables
 
 
-def read_packets(
-    container: Any, stream: Any, size: int, in_order: bool, has_several: bool
-) -> Packets:
+def read_packets(container: Any, stream: Any, size: int, tables: Tables) -> Packets:
     """Returns what there is to know of all packets.
 
     Args:
       container: The container.
       stream: The stream.
       size: How many bytes the file has.
-      in_order: Whether the tables of the file say it, see `is_in_order`: then no packet is read.
-      has_several: Whether packets may be of several kinds, see `has_several_descriptions`.
+      tables: The facts of its tables: if these are in order, no packet is read.
 
     Raises:
       ValueError: There is none, or a packet has no time stamp or no place.
     """
-    found = _listed(stream, size) if in_order else None
-    rows, fault = _demuxed(container, stream, size, has_several) if found is None else found
+    found = _listed(stream, size) if tables.are_in_order else None
+    if found is None:
+        found = _demuxed(container, stream, size, tables.have_several_descriptions)
+    rows, fault = found
     if not len(rows):
         raise ValueError(fault or "no packets of video")
     if not fault and len(rows) < stream.frames:

@@ -12,7 +12,7 @@ import pytest
 from videos import CODECS, decoded, encoded
 
 from rlds.sources import SourceError
-from rlds.video.boxes import has_several_descriptions, is_in_order
+from rlds.video.boxes import Tables, read_tables
 from rlds.video.container import Clip, VideoFile, cut_clip, join_clips, packets_of
 from rlds.video.packets import open_video, read_packets
 
@@ -148,11 +148,10 @@ def test_several_descriptions():
     """PyAV before 16 does not show where packets of another kind begin."""
     data = bytearray(encoded())
     count = data.index(b"stsd") + 8
-    assert not has_several_descriptions(io.BytesIO(data), len(data))
+    assert not read_tables(io.BytesIO(data), len(data), "video").have_several_descriptions
     data[count : count + 4] = (2).to_bytes(4, "big")
-    file = io.BytesIO(data)
-    assert has_several_descriptions(file, len(data))
-    assert not is_in_order(file, len(data))
+    found = read_tables(io.BytesIO(data), len(data), "video")
+    assert found == Tables(are_in_order=False, have_several_descriptions=True)
     if not hasattr(av.Packet, "has_sidedata"):
         with pytest.raises(SourceError, match="needs PyAV 16"):
             _ = VideoFile(bytes(data)).info
@@ -199,11 +198,11 @@ def test_what_the_tables_say_of_packets_is_what_reading_them_finds(name, movflag
     for data in (whole, whole[: len(whole) * 3 // 4])[: 1 + (movflags == "faststart")]:
         found = []
         for by_tables in (True, False):
-            with open_video(data, "video") as (container, stream, in_order, *others):
-                assert in_order == (name != "h264" and movflags != "frag_keyframe+empty_moov")
-                packets = read_packets(
-                    container, stream, len(data), in_order and by_tables, *others
-                )
+            with open_video(data, "video") as (container, stream, size, tables):
+                is_in_order = name != "h264" and movflags != "frag_keyframe+empty_moov"
+                assert tables.are_in_order == is_in_order
+                asked = tables._replace(are_in_order=is_in_order and by_tables)
+                packets = read_packets(container, stream, size, asked)
                 found.append(dataclasses.asdict(packets))
         assert found[0]["fault"] == found[1]["fault"]
         assert bool(found[0].pop("fault")) == (data is not whole)
