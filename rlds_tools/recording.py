@@ -331,7 +331,7 @@ def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[
     if path is None:
         yield lambda: None
         return
-    from rlds.video.writing import BrowserVideoWriter
+    from rlds.video.encoding import BrowserVideoWriter
 
     rate = getattr(env, "metadata", {}).get("render_fps")
     if not rate and hasattr(env, "control_timestep"):

@@ -38,10 +38,14 @@ class Hdf5EpisodesExport(Export):
       metadata: What was said of the dataset, if its episodes came from the format.
       places: The fields of steps that the format holds, with the paths of their arrays.
       sidecar: The sidecar.
+      names: The names of places in placements; see `sidecar_placements`.
+      reasons: Why fields of steps are in the sidecar, by path, if the format does not tell.
     """
 
     table: ClassVar[Hdf5Table]
     holds_files: ClassVar[bool] = False
+    names: Mapping[str, str] | None = None
+    reasons: Mapping[str, str] = {}
 
     def __init__(self, episodes: Episodes) -> None:
         super().__init__(episodes)
@@ -86,7 +90,8 @@ class Hdf5EpisodesExport(Export):
 
     @override
     def placements(self) -> Sequence[Placement]:
-        return sidecar_placements(self.sidecar, dict.fromkeys(self.pngs, PNGS))
+        reasons = {**dict.fromkeys(self.pngs, PNGS), **self.reasons}
+        return sidecar_placements(self.sidecar, reasons, self.names)
 
     def each_in_order(self) -> Iterator[SourceEpisode]:
         """Yields the episodes, in the order of the files of the format that they came from."""

@@ -438,12 +438,18 @@ def _order_of(field: Any) -> str:
     return f"its channels are {', '.join(BGR)}" if is_bgr else ""
 
 
-def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -> list[Placement]:
+def sidecar_placements(
+    sidecar: Sidecar,
+    why: Mapping[str, str] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> list[Placement]:
     """Returns the placements of an export that changes nothing.
 
     Args:
       sidecar: What the format holds, and what is in the sidecar.
       why: Why fields are in the sidecar, by path.
+      names: The names of places in the format, by the fields of placements; by default, the fields
+        that are read of them.
     """
     derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
     why = {**(why or {}), **dict.fromkeys(derived, "it is derived from the flags")}
@@ -453,7 +459,7 @@ def sidecar_placements(sidecar: Sidecar, why: Mapping[str, str] | None = None) -
     return [
         Placement(
             field,
-            places.get(path, ""),
+            places.get(path, "") if names is None else names.get(field, ""),
             _held(declared) if path in places else "sidecar",
             why.get(path, ""),
         ).with_reason(_order_of(declared))

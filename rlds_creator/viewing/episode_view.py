@@ -14,7 +14,7 @@ import tfds_files
 from rlds.sources.cameras import evenly
 from rlds.sources.rates import rate_in
 from rlds.sources.texts import is_instruction
-from rlds.video.writing import BrowserVideoWriter
+from rlds.video.encoding import BrowserVideoWriter
 from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rlds.sources.cameras import Frames, VideoFrames, evenly
-from rlds.video.writing import BrowserVideoWriter
+from rlds.video.encoding import BrowserVideoWriter
 from rlds_tools.markup import Markup, tag
 
 __all__ = ["Quality", "can_seek", "clip", "still"]

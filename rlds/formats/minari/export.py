@@ -43,6 +43,7 @@ from rlds.formats.minari.storage import (
 )
 from rlds.formats.minari.tables import write_table
 from rlds.raw_files.jpeg_images import jpeg_shape
+from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
@@ -108,13 +109,9 @@ class MinariExport(Export):
     ) -> None:
         super().__init__(episodes)
         self._compression = compression
-        if data_format not in (None, *FORMATS):
-            raise ValueError(f"data_format: {data_format!r}, expected one of {FORMATS}")
-        if unknown_final_observation not in ("error", "drop_last_transition"):
-            raise ValueError(
-                f"unknown_final_observation: {unknown_final_observation!r}, expected 'error' or "
-                "'drop_last_transition'"
-            )
+        check_option("data_format", data_format, FORMATS)
+        choices = ("error", "drop_last_transition")
+        check_option("unknown_final_observation", unknown_final_observation, choices)
         self._given = dict(metadata or {})
         for name in sorted(self._given.keys() & {*_COMPUTED, *SPACES.values()}):
             raise ValueError(f"metadata: {name!r} comes from the dataset; leave it out")
@@ -154,10 +151,7 @@ class MinariExport(Export):
         if self._drop:
             cut = "if the final observation is unknown, the sidecar has the last transition"
             why |= {path: cut for path in self._sidecar.places if path not in self._sidecar.whole}
-        found = [
-            dataclasses.replace(place, place=places.get(place.field, ""))
-            for place in sidecar_placements(self._sidecar, why)
-        ]
+        found = sidecar_placements(self._sidecar, why, places)
         if rlds.REWARD not in self._steps:
             no_reward = "there are no rewards; Minari gets zeros"
             found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "sidecar", no_reward))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.source import Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
-from rlds.sources.writing import Placement, encoding_of, without_transitions
+from rlds.sources.writing import encoding_of, without_transitions
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, at, conflicts, leaves_at, root_of
@@ -78,6 +77,11 @@ class RobomimicExport(Hdf5EpisodesExport):
     ) -> None:
         self._env_args, self._compression = env_args, compression
         super().__init__(episodes)
+        self.names = {f"{rlds.STEPS}/{path}": name for path, name in self.places.items()}
+        self.reasons = {
+            path: f"its pixels are in {name}, too{red_first(self.steps[path])}"
+            for path, name in self._copies.items()
+        }
         files = self.metadata.get("files", {}).values()
         self._others = [file["others"] for file in files if "others" in file]
         texts = [file.get("attributes", {}) for file in files]
@@ -131,20 +135,6 @@ class RobomimicExport(Hdf5EpisodesExport):
         if path == _OBS:  # That is a group.
             return ""
         return _REWARDS if path == rlds.REWARD and field.shape == () else path
-
-    @override
-    def placements(self) -> Sequence[Placement]:
-        arrays = {f"{rlds.STEPS}/{path}": name for path, name in self.places.items()}
-        why = {
-            f"{rlds.STEPS}/{path}": f"its pixels are in {name}, too{red_first(self.steps[path])}"
-            for path, name in self._copies.items()
-        }
-        return [
-            dataclasses.replace(
-                found, place=arrays.get(found.field, ""), why=why.get(found.field, found.why)
-            )
-            for found in super().placements()
-        ]
 
     @override
     def why_unsupported(self, outline: Outline) -> str:

@@ -32,6 +32,7 @@ from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo
 from rlds.formats.robomimic.merging import NEXT, merge, sound
 from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
+from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
@@ -116,8 +117,7 @@ class RobomimicSource(Source):
         per_episode: Sequence[str] = (),
         follow_links: bool = False,
     ) -> None:
-        if dialect not in (None, *DIALECTS):
-            raise ValueError(f"dialect: got {dialect!r}, expected one of {', '.join(DIALECTS)}")
+        check_option("dialect", dialect, list(DIALECTS))
         self._options = {
             "dialect": dialect,
             "alignment": alignment,

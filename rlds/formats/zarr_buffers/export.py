@@ -115,12 +115,11 @@ class ZarrExport(Export):
             for path in self._copies
         }
         why |= dict.fromkeys(self.pngs, PNGS)
-        names = {f"steps/{path}": name for path, name in self._columns.items()}
+        held = self._columns.keys() - {*self._copies}
+        names = {**self._values, **{f"{rlds.STEPS}/{path}": self._columns[path] for path in held}}
         return [
-            dataclasses.replace(place, place=self._values[place.field], how="exact")
-            if place.field in self._values
-            else dataclasses.replace(place, place=names[place.field] if place.place else "")
-            for place in sidecar_placements(self._sidecar, why)
+            dataclasses.replace(place, how="exact") if place.field in self._values else place
+            for place in sidecar_placements(self._sidecar, why, names)
         ]
 
     @override

@@ -379,8 +379,8 @@ def test_a_text_that_hdf5_cannot_hold_names_the_episode(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"data_format": "zarr"}, "data_format: 'zarr', expected one of"),
-        ({"unknown_final_observation": "pad"}, "unknown_final_observation: 'pad'"),
+        ({"data_format": "zarr"}, "data_format: got 'zarr', expected 'hdf5' or"),
+        ({"unknown_final_observation": "pad"}, "unknown_final_observation: got 'pad'"),
         ({"metadata": {"total_steps": 1}}, "metadata: 'total_steps' comes from the dataset"),
     ],
 )

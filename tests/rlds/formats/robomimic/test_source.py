@@ -347,7 +347,7 @@ def test_what_is_not_of_this_format(tmp_path):
     assert not rlds.sources.formats()["robomimic"].recognizes(path)
     with pytest.raises(SourceError, match="field 'actions': missing"):
         RobomimicSource(path)
-    with pytest.raises(ValueError, match="expected one of isaac_lab"):
+    with pytest.raises(ValueError, match="expected 'isaac_lab' or"):
         RobomimicSource(path, dialect="robonet")
     with h5py.File(path, "w") as file:
         file.create_group("data")
