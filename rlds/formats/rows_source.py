@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +26,7 @@ from rlds.sources.source import (
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, nest, root_of
 
-__all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable"]
+__all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable", "bounds", "differ"]
 
 Order = Literal["sar", "rsa", "dm_env"]
 """What a row holds beside an observation: "sar": the action that was taken on it, and the reward
@@ -95,6 +96,27 @@ class EpisodeRows(NamedTuple):
     def num_steps(self) -> int:
         """The number of steps."""
         return self.num_rows + (self.final in ("extra", "next"))
+
+
+def bounds(ends: np.ndarray, index: int) -> tuple[int, int]:
+    """Returns the first row of an episode, and the one after its last.
+
+    Args:
+      ends: The rows after the last of each episode.
+      index: The episode.
+    """
+    return int(ends[index - 1]) if index else 0, int(ends[index])
+
+
+def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns which rows differ in any bit; a NaN equals itself, and -0.0 does not equal 0.0."""
+    bits = f"u{min(rows.itemsize, 8)}"
+    one, other = (
+        np.ascontiguousarray(each).reshape(len(each), math.prod(each.shape[1:])).view(bits)
+        for each in (rows, others)
+    )
+    different: np.ndarray = np.any(one != other, axis=1)
+    return different
 
 
 class RowsSource(Source):

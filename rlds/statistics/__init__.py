@@ -4,6 +4,7 @@ Here they are computed from episodes that are NumPy columns, without TensorFlow;
 `rlds.transformations.compute_statistics` does it for a `tf.data` dataset, with the same result.
 """
 
+import copy
 import dataclasses
 import json
 import warnings
@@ -108,7 +109,7 @@ class FieldStatistics:
         merged = _merged(self, other)
         if not self._sketches or len(self._sketches) != len(other._sketches):
             return merged
-        sketches = tuple(sketch.copy() for sketch in self._sketches)
+        sketches = copy.deepcopy(self._sketches)
         for sketch, added in zip(sketches, other._sketches):
             sketch.merge(added)
         return _with_quantiles(merged, sketches, tuple(self.quantiles))
@@ -726,12 +727,7 @@ def _percent(q: float) -> str:
 
 def _to_plain(field: FieldStatistics) -> dict[str, Any]:
     """A field as JSON has it."""
-    plain = {
-        "mean": field.mean.tolist(),
-        "std": field.std.tolist(),
-        "min": field.min.tolist(),
-        "max": field.max.tolist(),
-    }
+    plain = {name: getattr(field, name).tolist() for name in ("mean", "std", "min", "max")}
     for q, values in field.quantiles.items():
         plain[f"q{_percent(q)}"] = plain[f"p{_percent(q)}"] = values.tolist()
     return {

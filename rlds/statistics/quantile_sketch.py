@@ -1,5 +1,6 @@
 """Quantiles of a stream of numbers, in bounded memory and with an error that is known."""
 
+import collections
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -43,38 +44,39 @@ class QuantileSketch:
     def __init__(self, num_columns: int, dtype: np.dtype | type = np.float64) -> None:
         self._buffer = np.empty([num_columns, CAPACITY], dtype)
         self._num_buffered = 0
-        self._levels: list[_Level] = [_Level()]
+        self._levels: dict[int, _Level] = collections.defaultdict(_Level)
         self.count = 0
 
     @property
     def error(self) -> float:
         """How far from q a returned quantile may be; from the least value to the largest is 1."""
-        error = sum(max(level.num_rounded) << i for i, level in enumerate(self._levels))
+        error = sum(max(level.num_rounded) << i for i, level in self._levels.items())
         return error / max(self.count - 1, 1)
 
     def add(self, rows: np.ndarray) -> None:
         """Adds values of shape [rows, columns]."""
         self.count += len(rows)
-        self._add_to_buffer(rows)
+        start = 0
+        while start < len(rows):
+            part = rows[start : start + CAPACITY - self._num_buffered]
+            end = self._num_buffered + len(part)
+            self._buffer[:, self._num_buffered : end] = part.T
+            self._num_buffered = end
+            start += len(part)
+            if end == CAPACITY:
+                self._num_buffered = 0
+                self._buffer.sort(axis=1)
+                self._halve(0, self._buffer)
 
     def merge(self, other: "QuantileSketch") -> None:
         """Adds all values that the other sketch has seen."""
-        self.count += other.count
-        self._add_to_buffer(other._buffer[:, : other._num_buffered].T)
-        for i, level in enumerate(other._levels):
-            self._level(i)
+        self.add(other._buffer[:, : other._num_buffered].T)
+        self.count += other.count - other._num_buffered
+        for i, level in other._levels.items():
             for place in (0, 1):
                 self._levels[i].num_rounded[place] += level.num_rounded[place]
             if level.half is not None:
                 self._add_half(i, level.half)
-
-    def copy(self) -> "QuantileSketch":
-        """Another sketch that has seen the same values."""
-        copy = QuantileSketch(0)
-        copy._buffer, copy._num_buffered = self._buffer.copy(), self._num_buffered
-        copy._levels = [_Level(level.half, list(level.num_rounded)) for level in self._levels]
-        copy.count = self.count
-        return copy
 
     def quantile(self, q: float) -> np.ndarray:
         """The q-th quantile of each column, as `np.quantile` has it; NaN of no values."""
@@ -87,7 +89,7 @@ class QuantileSketch:
             return [np.full(num_columns, np.nan) for _ in qs]
         parts = [self._buffer[:, : self._num_buffered]]
         weights = [np.ones(self._num_buffered, np.int64)]
-        for i, level in enumerate(self._levels):
+        for i, level in self._levels.items():
             if level.half is not None:
                 parts.append(level.half)
                 weights.append(np.full(level.half.shape[1], 1 << i))
@@ -110,33 +112,15 @@ class QuantileSketch:
 
         return [interpolated(q * (self.count - 1)) for q in qs]
 
-    def _level(self, index: int) -> _Level:
-        while len(self._levels) <= index:
-            self._levels.append(_Level())
-        return self._levels[index]
-
-    def _add_to_buffer(self, rows: np.ndarray) -> None:
-        start = 0
-        while start < len(rows):
-            part = rows[start : start + CAPACITY - self._num_buffered]
-            end = self._num_buffered + len(part)
-            self._buffer[:, self._num_buffered : end] = part.T
-            self._num_buffered = end
-            start += len(part)
-            if end == CAPACITY:
-                self._num_buffered = 0
-                self._buffer.sort(axis=1)
-                self._halve(0, self._buffer)
-
     def _halve(self, index: int, values: np.ndarray) -> None:
         """Drops every other one of the sorted values and hands the rest to the next level."""
-        num_rounded = self._level(index).num_rounded
+        num_rounded = self._levels[index].num_rounded
         place = 0 if num_rounded[0] <= num_rounded[1] else 1
         num_rounded[place] += 1
         self._add_half(index + 1, values[:, place::2])
 
     def _add_half(self, index: int, half: np.ndarray) -> None:
-        level = self._level(index)
+        level = self._levels[index]
         if level.half is None:
             level.half = half.copy()
             return

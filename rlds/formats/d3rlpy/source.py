@@ -23,7 +23,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
-from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable, bounds
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import read_constant
 from rlds.sources.source import ALL_ROWS, About, Can, Origin, SourceError, require_files
@@ -160,9 +160,7 @@ class D3rlpySource(RowsSource):
 
     def _bounds(self, index: int) -> tuple[int, int]:
         """The first row of an episode, and the one after its last; for d3rlpy 2, its numbers."""
-        if not self._is_first:
-            return index, index + 1
-        return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
+        return bounds(self._ends, index) if self._is_first else (index, index + 1)
 
     def _slice(self, index: int) -> slice:
         """The rows of an episode in its arrays."""

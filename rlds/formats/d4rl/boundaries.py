@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlds.formats.d4rl.rows import INFOS, NEXT_OBSERVATIONS, OBSERVATIONS, TIMEOUTS, RowReader
+from rlds.formats.rows_source import differ
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["BOUNDARY_RULES", "Boundary", "differ", "has_index"]
+__all__ = ["BOUNDARY_RULES", "Boundary", "has_index"]
 
 BOUNDARY_RULES = ("flags", "timeouts", "infos_index", "observation_jump", "length", "file")
 
@@ -123,14 +124,3 @@ def _compare(reader: RowReader, name: str, following: str, compare: Callable[...
     for begin, rows, others in reader.pairs(name, following):
         found[begin : begin + len(rows)] = compare(rows, others)
     return found
-
-
-def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which rows differ in any bit; a NaN equals itself, and -0.0 does not equal 0.0."""
-    different: np.ndarray = np.any(_bits(rows) != _bits(others), axis=1)
-    return different
-
-
-def _bits(rows: np.ndarray) -> np.ndarray:
-    flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
-    return flat.view(f"u{flat.itemsize}")

@@ -28,7 +28,7 @@ from rlds.formats.d4rl.rows import (
     Hdf5RowsSource,
     read_contents,
 )
-from rlds.formats.rows_source import EpisodeRows, RowsTable
+from rlds.formats.rows_source import EpisodeRows, RowsTable, bounds
 from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import About, Origin
 from rlds_ecosystem.model.fields import Field
@@ -128,7 +128,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
 
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:
-        begin, end = self._bounds(index)
+        begin, end = bounds(self._ends, index)
         is_done = bool(self._terminals[end - 1])
         terminal = is_done and end - begin - 1 != self._time_limit
         origin = Origin(self._path.name, begin, end)

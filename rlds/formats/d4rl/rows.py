@@ -331,10 +331,6 @@ class Hdf5RowsSource(RowsSource):
     def key(self, split: str, index: int) -> str:
         return f"{self._stem}-{index:07d}"
 
-    def _bounds(self, index: int) -> tuple[int, int]:
-        """Returns the first row of an episode, and the one after its last."""
-        return int(self._ends[index - 1]) if index else 0, int(self._ends[index])
-
     @override
     def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         columns, key = {}, self.key("", run.handle)

@@ -29,7 +29,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.d4rl.boundaries import Boundary, differ, has_index
+from rlds.formats.d4rl.boundaries import Boundary, has_index
 from rlds.formats.d4rl.families import (
     DATASETS,
     D4rlDataset,
@@ -48,7 +48,7 @@ from rlds.formats.d4rl.rows import (
     Hdf5RowsSource,
     read_contents,
 )
-from rlds.formats.rows_source import EpisodeRows, RowsTable
+from rlds.formats.rows_source import EpisodeRows, RowsTable, bounds, differ
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.conventions import check_time_limit, warn_of_convention
@@ -311,7 +311,7 @@ class D4rlSource(Hdf5RowsSource):
 
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:
-        begin, end = self._bounds(index)
+        begin, end = bounds(self._ends, index)
         is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
         final: Any = "next" if NEXT_OBSERVATIONS in self._contents.arrays else ""
         origin = Origin(self._name, begin, end)
@@ -325,7 +325,7 @@ class D4rlSource(Hdf5RowsSource):
 
     def _is_terminal(self, index: int) -> bool:
         """Whether an episode ends in a terminal state, and not by a time limit."""
-        begin, end = self._bounds(index)
+        begin, end = bounds(self._ends, index)
         is_limit = TIMEOUTS not in self._contents.arrays and end - begin == self._time_limit
         return bool(self._terminals[end - 1]) and not is_limit
 

@@ -17,21 +17,16 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable, bounds
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
-from rlds.sources.source import About, Can, Lengths, Origin, SourceError
+from rlds.sources.source import About, Can, Origin, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["OGBenchSource", "recognizes"]
 
 _OBSERVATIONS, _ACTIONS, _TERMINALS = "observations", "actions", "terminals"
-# Other arrays (qpos, qvel, button_states) keep their names.
-_TABLE = RowsTable(
-    {_OBSERVATIONS: rlds.OBSERVATION, _ACTIONS: rlds.ACTION},
-    leftovers={rlds.ACTION: "last_action"},
-)
 _SUFFIX, _VALIDATION = ".npz", "-val"
 _REQUIRED = (_OBSERVATIONS, _ACTIONS, _TERMINALS)
 
@@ -52,7 +47,11 @@ class OGBenchSource(RowsSource):
       SourceError: It is no dataset of OGBench, or is damaged.
     """
 
-    table = _TABLE
+    # Other arrays (qpos, qvel, button_states) keep their names.
+    table = RowsTable(
+        {_OBSERVATIONS: rlds.OBSERVATION, _ACTIONS: rlds.ACTION},
+        leftovers={rlds.ACTION: "last_action"},
+    )
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._files = {split: NpzRows(file) for split, file in _find_files(path).items()}
@@ -93,8 +92,8 @@ class OGBenchSource(RowsSource):
 
     @override
     def _fields(self) -> Mapping[str, Field]:
-        arrays = self._arrays.items()
-        return {_TABLE.field_path(name): _field_of(it) for name, it in arrays if name != _TERMINALS}
+        arrays, path_of = self._arrays.items(), self.table.field_path
+        return {path_of(name): _field_of(array) for name, array in arrays if name != _TERMINALS}
 
     @functools.cached_property
     @override
@@ -119,11 +118,6 @@ class OGBenchSource(RowsSource):
     def num_episodes(self, split: str) -> int:
         return len(self._ends[split])
 
-    @override
-    def _lengths(self, split: str) -> Lengths:
-        lengths = np.diff(self._ends[split], prepend=0)
-        return Lengths.of(lengths, final_observation_known=True)
-
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": self._files[split].arrays[_TERMINALS].shape[0]}
 
@@ -133,15 +127,9 @@ class OGBenchSource(RowsSource):
 
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:
-        ends = self._ends[split]
-        begin, end = int(ends[index - 1]) if index else 0, int(ends[index])
-        return EpisodeRows(
-            Origin(self._files[split].path.name, begin, end),
-            end - begin,
-            False,
-            "row",
-            handle=self._files[split],
-        )
+        file, (begin, end) = self._files[split], bounds(self._ends[split], index)
+        origin = Origin(file.path.name, begin, end)
+        return EpisodeRows(origin, end - begin, False, "row", handle=file)
 
     @override
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -152,7 +140,7 @@ class OGBenchSource(RowsSource):
         return {
             path: run.handle.rows(name, run.origin.begin, run.origin.end)
             for name in self._arrays
-            if (path := _TABLE.field_path(name)) in paths
+            if (path := self.table.field_path(name)) in paths
         }
 
 

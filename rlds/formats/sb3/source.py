@@ -16,7 +16,6 @@ environment got in a buffer of the same class.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -26,7 +25,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable, differ
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
@@ -72,7 +71,6 @@ _RECORDS = {
     )
 }
 _ARRAYS = ("actions", "rewards", "dones", "timeouts")
-_TABLE = RowsTable({"actions": rlds.ACTION, "rewards": rlds.REWARD}, others="transitions")
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
 # How far rounding takes a scaled action out of [-1, 1].
 _ROUNDING = 1e-5
@@ -122,7 +120,7 @@ class Sb3Source(RowsSource):
         [-1, 1] or have no bounds.
     """
 
-    table = _TABLE
+    table = RowsTable({"actions": rlds.ACTION, "rewards": rlds.REWARD}, others="transitions")
 
     def __init__(
         self,
@@ -148,8 +146,8 @@ class Sb3Source(RowsSource):
         if self._is_scaled and not may_be_scaled:
             found = "some are beyond [-1, 1]" if self._bounds else "the action space has no bounds"
             raise ValueError(f"actions: {self._file.name} has no scaled actions: {found}")
-        if actions is None and may_be_scaled and not _are_unit(*self._bounds):
-            low, high = (bound.tolist() for bound in self._bounds)
+        low, high = (bound.tolist() for bound in self._bounds or (np.empty(0),) * 2)
+        if actions is None and may_be_scaled and ({*low}, {*high}) != ({-1}, {1}):
             warn_of_convention(
                 self._file,
                 f"all actions are in [-1, 1], but the action space is {low} to {high}. "
@@ -199,20 +197,18 @@ class Sb3Source(RowsSource):
     def _all_arrays(self, state: Mapping[str, Any]) -> dict[str, Any]:
         arrays = {name: state[name] for name in _ARRAYS}
         for name in ("observations", "next_observations"):
-            value = state.get(name)
-            if isinstance(value, Mapping):
-                arrays |= {f"{name}/{key}": part for key, part in value.items()}
-            elif value is not None:
-                arrays[name] = value
+            if (value := state.get(name)) is not None:
+                parts = _parts(value).items()
+                arrays |= {f"{name}/{part}".rstrip("/"): array for part, array in parts}
         return arrays
 
     def _find_episodes(self) -> list[_Episode]:
         state = self._read()
-        size, pos = state["buffer_size"], state["pos"]
-        rows = np.concatenate([np.arange(pos, size), np.arange(pos)]) if state["full"] else None
-        rows = np.arange(pos) if rows is None else rows
-        if state["full"] and not self._knows_next:
-            rows = rows[1:]  # The observation of the oldest row is the final one of the newest.
+        rows = np.arange(state["pos"])
+        if state["full"]:
+            rows = np.concatenate([np.arange(state["pos"], state["buffer_size"]), rows])
+            if not self._knows_next:
+                rows = rows[1:]  # The observation of the oldest is the final one of the newest.
         found = []
         for env in range(state["n_envs"]):
             ends = state["dones"][rows, env] != 0
@@ -262,14 +258,12 @@ class Sb3Source(RowsSource):
     def _breaks(self, rows: np.ndarray, env: int) -> np.ndarray:
         """Whether the observation of a row does not follow from the row before, bit by bit."""
         state = self._read()
-        differ = np.zeros(max(len(rows) - 1, 0), bool)
+        found = np.zeros(max(len(rows) - 1, 0), bool)
         if self._knows_next:
             observations = _parts(state["observations"])
             for name, following in _parts(state["next_observations"]).items():
-                for index, (row, after) in enumerate(itertools.pairwise(rows)):
-                    one, other = following[row, env], observations[name][after, env]
-                    differ[index] |= one.tobytes() != other.tobytes()
-        return differ
+                found |= differ(following[rows[:-1], env], observations[name][rows[1:], env])
+        return found
 
     @override
     def _fields(self) -> Mapping[str, Field]:
@@ -282,7 +276,7 @@ class Sb3Source(RowsSource):
         state = self._read()
         parts = _parts(state["observations"]).items()
         observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): part for name, part in parts}
-        return {**observations, **{_TABLE.field_path(name): state[name] for name in _ARRAYS}}
+        return {**observations, **{self.table.field_path(name): state[name] for name in _ARRAYS}}
 
     @override
     def _value_fields(self) -> Mapping[str, Any]:
@@ -383,10 +377,6 @@ class Sb3Source(RowsSource):
             row, name = (row + 1) % state["buffer_size"], "observations"
         parts = {part: array[row, episode.env] for part, array in _parts(state[name]).items()}
         return parts if isinstance(state[name], Mapping) else parts[""]
-
-
-def _are_unit(low: np.ndarray, high: np.ndarray) -> bool:
-    return bool(np.all(low == -1) and np.all(high == 1))
 
 
 def _parts(observation: Any) -> dict[str, np.ndarray]:
