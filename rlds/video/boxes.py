@@ -14,11 +14,11 @@ import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
 
-__all__ = ["Tables", "read_tables"]
+__all__ = ["PacketTables", "read_tables"]
 
 _HEADER = struct.Struct(">I4s")
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
-# Tables, and where each has the number of its entries. Those of two of them take no bytes at all,
+# PacketTables, and where each has the number of its entries. Those of two of them take no bytes at all,
 # if all samples have the same size; each sample itself has one at least.
 _COUNTS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
@@ -26,11 +26,11 @@ _COUNTS = {
 }
 # What there is in files whose packets are not just one after the other.
 _OF_OTHERS = (b"ctts", b"trun", b"tfhd", b"trex")
-# Tables of times: an entry is a number of samples, and what they have in common.
+# PacketTables of times: an entry is a number of samples, and what they have in common.
 _RUNS = (b"stts", b"ctts")
 
 
-class Tables(NamedTuple):
+class PacketTables(NamedTuple):
     """The facts that the tables of an mp4 file state of its packets.
 
     Attributes:
@@ -43,7 +43,7 @@ class Tables(NamedTuple):
     have_several_descriptions: bool
 
 
-def read_tables(file: BinaryIO, size: int, name: str) -> Tables:
+def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
     """Reads the tables of an mp4 file, and checks that none has more samples than there are bytes.
 
     Args:
@@ -71,7 +71,7 @@ def read_tables(file: BinaryIO, size: int, name: str) -> Tables:
         if count > size:
             what = f"the table {kind.decode()!r} is of {count:,} samples, but the file has {size:,}"
             raise SourceError(f"{what} bytes", file=name)
-    return Tables(are_in_order and not have_several, have_several)
+    return PacketTables(are_in_order and not have_several, have_several)
 
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
-from rlds.video.boxes import Tables, read_tables
+from rlds.video.boxes import PacketTables, read_tables
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.stores import as_path, open_binary
 
@@ -148,7 +148,7 @@ def video_errors(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def open_video(
     video: str | os.PathLike[str] | bytes, name: str
-) -> Iterator[tuple[Any, Any, int, Tables]]:
+) -> Iterator[tuple[Any, Any, int, PacketTables]]:
     """Opens a video file.
 
     Args:
@@ -192,7 +192,7 @@ def open_video(
         yield container, stream, size, tables
 
 
-def read_packets(container: Any, stream: Any, size: int, tables: Tables) -> Packets:
+def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -> Packets:
     """Returns what there is to know of all packets.
 
     Args:

@@ -12,7 +12,7 @@ import pytest
 from videos import CODECS, decoded, encoded
 
 from rlds.sources import SourceError
-from rlds.video.boxes import Tables, read_tables
+from rlds.video.boxes import PacketTables, read_tables
 from rlds.video.container import Clip, VideoFile, cut_clip, join_clips, packets_of
 from rlds.video.packets import open_video, read_packets
 
@@ -136,7 +136,7 @@ def test_random_damage_is_a_source_error():
     for _ in range(60):
         data = bytearray(whole)
         begin = int(rng.integers(len(data)))
-        if rng.random() < 0.7:  # Tables are where damage hurts.
+        if rng.random() < 0.7:  # PacketTables are where damage hurts.
             begin = data.index(b"moov") + int(rng.integers(len(data) - data.index(b"moov") - 8))
         data[begin : begin + 4] = rng.bytes(4)
         video = VideoFile(bytes(data))
@@ -151,7 +151,7 @@ def test_several_descriptions():
     assert not read_tables(io.BytesIO(data), len(data), "video").have_several_descriptions
     data[count : count + 4] = (2).to_bytes(4, "big")
     found = read_tables(io.BytesIO(data), len(data), "video")
-    assert found == Tables(are_in_order=False, have_several_descriptions=True)
+    assert found == PacketTables(are_in_order=False, have_several_descriptions=True)
     if not hasattr(av.Packet, "has_sidedata"):
         with pytest.raises(SourceError, match="needs PyAV 16"):
             _ = VideoFile(bytes(data)).info
