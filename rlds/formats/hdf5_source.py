@@ -33,8 +33,7 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.video import VIDEO
-from rlds.video.container import VideoFile
-from rlds.video.fields import clip_values, video_fields
+from rlds.video.fields import read_video, video_fields
 from rlds_ecosystem.model.columns import with_placeholder
 from rlds_ecosystem.model.fields import BGR, Field
 from rlds_ecosystem.model.nests import Paths, conflicts, nest, root_of
@@ -404,12 +403,17 @@ class Hdf5EpisodesSource(Source):
         for camera, file in files.items():
             if camera not in self._cameras:
                 raise SourceError("the first episode has no such video", file=file, field=camera)
+
+        def frames_of(times: np.ndarray) -> np.ndarray:
+            steps = np.arange(num_steps)  # If there are fewer frames, the last steps have none.
+            return np.where(steps < len(times), steps, -1)
+
         found: dict[str, Any] = {}
         for camera in self._cameras:
             if any(field.startswith(f"{VIDEO}/{camera}/") for field in wanted):
                 if camera not in files:
                     raise group.error("no such video, but the first episode has it", camera)
-                found |= _read_video(files[camera], camera, num_steps)
+                found |= read_video(files[camera], camera, frames_of)
         return found
 
     def _is_terminal(self, group: EpisodeGroup) -> bool:
@@ -450,28 +454,3 @@ class Hdf5EpisodesSource(Source):
             if (other := field_of_values(found[name])) != field:
                 raise group.error(f"{other}, expected {field}, as in the first episode", name)
         return {name: found[name] for name in self._attributes}
-
-
-def _read_video(file: epath.Path, camera: str, num_steps: int) -> dict[str, Any]:
-    """Returns the values of the `video_fields` of a camera.
-
-    A frame belongs to each step; where there are fewer, the last steps have none.
-
-    Args:
-      file: The video.
-      camera: The path of the field of a step that it shows.
-      num_steps: How many steps the episode has.
-
-    Raises:
-      SourceError: The file is damaged.
-    """
-    path = f"{VIDEO}/{camera}"
-    with source_errors(file, field=path):
-        video = VideoFile(file)
-        if video.fault:
-            raise SourceError(video.fault, file=file, field=path)
-        number = video.info.num_frames
-        clip = video.clip(0, number)
-    steps = np.arange(num_steps)
-    values = clip_values(clip, np.where(steps < number, steps, -1))
-    return {f"{path}/{name}": value for name, value in values.items()}

@@ -18,7 +18,7 @@ __all__ = ["PacketTables", "read_tables"]
 
 _HEADER = struct.Struct(">I4s")
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
-# PacketTables, and where each has the number of its entries. Those of two of them take no bytes at all,
+# Tables, and where each has the number of its entries. Those of two of them take no bytes at all,
 # if all samples have the same size; each sample itself has one at least.
 _COUNTS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
@@ -26,7 +26,7 @@ _COUNTS = {
 }
 # What there is in files whose packets are not just one after the other.
 _OF_OTHERS = (b"ctts", b"trun", b"tfhd", b"trex")
-# PacketTables of times: an entry is a number of samples, and what they have in common.
+# Tables of times: an entry is a number of samples, and what they have in common.
 _RUNS = (b"stts", b"ctts")
 
 

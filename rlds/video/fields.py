@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 import rlds
+from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
-from rlds.video.container import Clip
+from rlds.video.container import Clip, VideoFile
 from rlds_ecosystem.model.fields import DepthCodes, Field
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "clip_fields",
     "clip_values",
     "depths_of_codes",
+    "read_video",
     "video_fields",
 ]
 
@@ -62,6 +65,29 @@ def video_fields(cameras: Iterable[str]) -> dict[str, Field]:
         for camera in cameras
         for name, field in clip_fields(has_frames=True).items()
     }
+
+
+def read_video(
+    file: epath.Path, camera: str, frames_of: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, Any]:
+    """Returns the values of the `video_fields` of a camera.
+
+    Args:
+      file: The video.
+      camera: The path of the field of a step that it shows.
+      frames_of: Takes the times of the frames. Returns the frame of each step; -1 for none.
+
+    Raises:
+      SourceError: The file is damaged.
+    """
+    path = f"{VIDEO}/{camera}"
+    with source_errors(file, field=path):
+        video = VideoFile(file)
+        if video.fault:
+            raise SourceError(video.fault, file=file, field=path)
+        times = video.times
+        values = clip_values(video.clip(0, len(times)), frames_of(times))
+    return {f"{path}/{name}": value for name, value in values.items()}
 
 
 def depths_of_codes(codes: DepthCodes | None, unit: str | None) -> np.ndarray | None:

@@ -5,6 +5,7 @@ Their frames and the rows of the buffer have clocks of their own, both from the 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import Any
@@ -16,9 +17,7 @@ import rlds
 from rlds.raw_files.input_files import present
 from rlds.raw_files.untrusted import folders_in, is_there
 from rlds.sources.source import SourceError
-from rlds.video import VIDEO
-from rlds.video.container import VideoFile
-from rlds.video.fields import clip_values
+from rlds.video.fields import read_video
 from rlds_ecosystem.files import stores
 
 __all__ = ["BufferVideos"]
@@ -72,12 +71,7 @@ class BufferVideos:
             file = self._file(index, name)
             if not file.exists():
                 raise SourceError("no such file", file=file, episode=index)
-            video = VideoFile(os.fspath(file))
-            if video.fault:
-                raise SourceError(video.fault, file=file, episode=index)
-            shown = video.times
-            values = clip_values(video.clip(0, len(shown)), _frames(times - times[0], shown))
-            found |= {f"{VIDEO}/{path}/{field}": value for field, value in values.items()}
+            found |= read_video(file, path, functools.partial(_frames, times - times[0]))
         return found
 
     def inputs(self) -> list[str | os.PathLike[str]]:

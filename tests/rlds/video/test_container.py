@@ -136,7 +136,7 @@ def test_random_damage_is_a_source_error():
     for _ in range(60):
         data = bytearray(whole)
         begin = int(rng.integers(len(data)))
-        if rng.random() < 0.7:  # PacketTables are where damage hurts.
+        if rng.random() < 0.7:  # Tables are where damage hurts.
             begin = data.index(b"moov") + int(rng.integers(len(data) - data.index(b"moov") - 8))
         data[begin : begin + 4] = rng.bytes(4)
         video = VideoFile(bytes(data))
