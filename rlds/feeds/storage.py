@@ -41,7 +41,6 @@ __all__ = [
     "Progress",
     "Rows",
     "Storage",
-    "WrappedStorage",
     "decode_rows",
     "decoders_of",
     "hash_of",
@@ -159,56 +158,6 @@ class Storage(abc.ABC):
         """Returns how many bytes a step takes where it is stored, on average; NaN if unknown."""
         del path
         return math.nan
-
-
-class WrappedStorage(Storage):
-    """A storage whose fields are made of those of another one.
-
-    Args:
-      storage: The other one.
-
-    Attributes:
-      storage: See above.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage, self.outlines = storage, storage.outlines
-        self.why_cached, self.num_files = storage.why_cached, storage.num_files
-        self.is_remote = storage.is_remote
-
-    def made_of(self, path: str) -> Sequence[str]:
-        """Returns which fields of the other one a field is made of."""
-        return [path]
-
-    def needed(self, paths: Iterable[str]) -> list[str]:
-        """Returns which fields of the other one some are made of."""
-        return list(dict.fromkeys(other for path in paths for other in self.made_of(path)))
-
-    @override
-    def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
-    ) -> None:
-        self.storage.read_ahead(episodes, firsts, lasts, self.needed(paths))
-
-    @override
-    def check(self, episodes: np.ndarray) -> None:
-        self.storage.check(episodes)
-
-    @override
-    def metadata_column(self, name: str) -> np.ndarray | None:
-        return self.storage.metadata_column(name)
-
-    @override
-    def is_random(self, path: str) -> bool:
-        return all(map(self.storage.is_random, self.made_of(path)))
-
-    @override
-    def is_image(self, path: str) -> bool:
-        return any(map(self.storage.is_image, self.made_of(path)))
-
-    @override
-    def bytes_of_step(self, path: str) -> float:
-        return math.fsum(map(self.storage.bytes_of_step, self.made_of(path)))
 
 
 def row_shape(field: Field) -> tuple[int, ...] | None:
@@ -488,7 +437,10 @@ class _CachedRows(Rows):
         return out
 
     def _column(self, index: int, path: str) -> Any:
-        column, number = self._columns[index][path], int(self._numbers[index])
+        number = int(self._numbers[index])
+        if path not in self._columns[index]:  # Nobody said that it would be taken.
+            self._columns[index] = self._storage.cache.columns([number], [path])[0]
+        column = self._columns[index][path]
         if len(column) != (steps := self._storage.outlines.num_steps[number]):
             what = f"the field has {len(column)} values, and the episode {steps} steps"
             raise self._storage.error(what, path, number)

@@ -372,6 +372,12 @@ class Table:
         return self._given.cache_bytes
 
     @property
+    def source(self) -> Any:
+        """The source of `episodes`, with those of a part in one split."""
+        episodes = self.episodes
+        return JoinedSource([episodes]) if episodes.has_random_access else episodes.source
+
+    @property
     def num_episodes(self) -> int:
         """How many episodes there are."""
         return len(self.outlines.num_steps)
@@ -484,10 +490,9 @@ class Table:
         chosen = np.arange(len(lengths)) if self._chosen is None else self._chosen
         begins = np.full(len(lengths), -1, np.int64)
         begins[chosen] = np.cumsum(lengths[chosen]) - lengths[chosen]
-        view = WithColumn(self.episodes, path, column, begins)
-        episodes = Episodes(view, self.episodes.split, format=self.episodes.format)
+        view = WithColumn(self.source, path, column, begins)
         more = {path: Field(column.dtype, column.shape[1:])}
-        storage = ViewStorage.over(episodes, {**self.storage.fields, **more}, self.storage)
+        storage = ViewStorage.over(view, {**self.storage.fields, **more}, self.storage)
         return self._with(storage=storage, fields={**self.fields, **more})
 
     def column(self, name: str) -> np.ndarray:

@@ -74,17 +74,6 @@ def map_episodes(
     return Table(table.episodes, storage, storage.fields, table._given, table._chosen)
 
 
-def _again(
-    table: Table,
-    function: Callable[[Trajectory], Mapping[str, Any]],
-    version: str,
-    outlines: Lengths,
-    fingerprint: str,
-) -> Storage:
-    del fingerprint  # The table has looked at its own.
-    return _TrajectoryStorage(table, function, version, outlines)
-
-
 class _TrajectoryStorage(CachedStorage):
     """What a function makes of the episodes of a table, by the numbers that its storage has."""
 
@@ -97,14 +86,13 @@ class _TrajectoryStorage(CachedStorage):
     ) -> None:
         self.table, self.function, self.version = table, function, version
         self._base: Storage = table.storage
-        self.opening = _again, (table, function, version)
         # Images, and what is like them, are left where they are.
-        self._moved = {
+        self._moved = [
             path
             for path, field in table.storage.fields.items()
             if not field.is_text
             and (table.storage.is_image(path) or len(field.shape) > _IMAGE_RANK)
-        }
+        ]
         self._given = [path for path in table.storage.fields if path not in self._moved]
         self._made_of: dict[str, str] = {}
         self.fields: dict[str, Field] = {}
@@ -118,6 +106,10 @@ class _TrajectoryStorage(CachedStorage):
             lengths = outlines.num_steps
             for number in np.flatnonzero(lengths)[:1].tolist():
                 self._made(number, self._columns_given(number))
+
+    @override
+    def __reduce__(self) -> Any:  # The table looks at its own fingerprint.
+        return _TrajectoryStorage, (self.table, self.function, self.version, self.outlines)
 
     def _counted(self) -> Lengths:
         """Makes all episodes once, to know how long they are."""

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
+import rlds
 from rlds.feeds.resizing import resize
 from rlds.feeds.roles import ACTION, STATE, Roles, joined
-from rlds.feeds.storage import Lengths, Rows, Storage, WrappedStorage, hash_of
 from rlds.feeds.table import Table
+from rlds.feeds.views import ViewStorage
 from rlds.robotics.registry import meaning_of
+from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.standardized import name_of
+from rlds.sources.view import Of, View
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import fields_there_are
+from rlds_ecosystem.model.nests import fields_there_are, nest
 
-__all__ = ["unify"]
+__all__ = ["UniformFields", "unify"]
 
+_STEPS = f"{rlds.STEPS}/"
 _Path: TypeAlias = str | Sequence[str | None] | None
 _IMAGE_RANK = 3
 _MASK = "_mask"
@@ -78,8 +82,13 @@ def unify(
     if to_hz is not None and hz is None:
         raise ValueError("hz: the rate of the dataset is unknown; pass its steps per second")
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
-    storage = _UnifiedStorage(table.storage, wanted, fields, ratio, relative or {})
-    return table._with(storage=storage, fields=storage.fields)
+    known, lengths = table.storage.fields, table.storage.outlines
+    view = UniformFields(table.source, known, lengths, wanted, fields, ratio, relative or {})
+    storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
+    made = table._with(storage=storage, fields=view.columns)
+    none = np.zeros(0, np.int64)
+    made.take(none, none, list(view.columns))  # Raises for what does not fit.
+    return made
 
 
 def _field(given: Any) -> Field:
@@ -95,175 +104,186 @@ def _known(wanted: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
     return found
 
 
-class _UnifiedStorage(WrappedStorage):
-    """The fields of another storage under other names, in other sizes, at another rate."""
+class UniformFields(View):
+    """The fields that several datasets are to have, of the episodes of one, at another rate.
+
+    Args:
+      base: The episodes, in one split.
+      known: Their fields of a step, by path, those that are in memory among them.
+      outlines: How long they are.
+      wanted: The fields that a step is to have.
+      made_of: What each is made of, see `unify`.
+      ratio: How many steps of the base one step takes.
+      relative: See `unify`.
+
+    Attributes:
+      columns: The fields of a step with their masks, by path.
+      facts: All that decides about the values, beside the data.
+    """
 
     def __init__(
         self,
-        storage: Storage,
+        base: Source,
+        known: Mapping[str, Field],
+        outlines: Lengths,
         wanted: Mapping[str, Field],
         made_of: Mapping[str, _Path],
         ratio: float,
         relative: Mapping[str, Sequence[bool]],
     ) -> None:
-        super().__init__(storage)
-        self.wanted, self.ratio = wanted, ratio
-        self.parts = {
+        super().__init__(base)
+        self._known, self._outlines, self._wanted, self._ratio = known, outlines, wanted, ratio
+        self._parts = {
             path: [of] if isinstance(of, str) else list(of or []) for path, of in made_of.items()
         }
-        self.relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
-        self.opening = _UnifiedStorage, (storage, wanted, made_of, ratio, relative)
-        for path in [p for of in self.parts.values() for p in of if p is not None]:
-            if path not in storage.fields:
-                raise KeyError(f"no field {path!r}; {fields_there_are(path, storage.fields)}")
-        self.fields = dict(wanted)
-        for path, field in wanted.items():
-            self.fields[f"{path}{_MASK}"] = Field(
-                np.bool_, field.shape if _is_vector(field) else ()
-            )
-        self.outlines = self._outlines(storage.outlines)
-        self.rows(np.zeros(0, np.int64), np.zeros(0, np.int64), list(self.fields)).take_all()
+        self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
+        for path in [p for of in self._parts.values() for p in of if p is not None]:
+            if path not in known:
+                raise KeyError(f"no field {path!r}; {fields_there_are(path, known)}")
+        # What the fields have in all steps: text says it in each.
+        self._masks = {f"{path}{_MASK}": self._mask(path) for path in wanted}
+        masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
+        self.columns: dict[str, Field] = {**wanted, **masks}
+        self.made = {_STEPS + path for path in self.columns}
+        flags = {path: mask.tolist() for path, mask in self._relative.items()}
+        self.facts = self.columns, self._parts, ratio, flags
+        self.decodes = [
+            path
+            for path, field in wanted.items()
+            if len(field.shape) == _IMAGE_RANK and self._parts.get(path)
+        ]
 
-    def _outlines(self, before: Lengths) -> Lengths:
-        lengths = np.where(
-            before.num_steps > 0, np.floor((before.num_steps - 1) / self.ratio + 1e-9) + 1, 0
-        ).astype(np.int64)
-        missing = before.num_steps - before.num_transitions
-        is_final = self.places(np.maximum(lengths - 1, 0)) == before.num_steps - 1
-        known = before.final_observation_known & is_final
-        return Lengths(lengths, np.maximum(lengths - missing, 0), known)
+    @property
+    @override
+    def fields(self) -> Fields:
+        return super().fields.replace(steps=nest(self.columns), flags=())
 
-    def places(self, steps: np.ndarray) -> np.ndarray:
-        """The steps of the other storage that are nearest in time."""
-        return np.rint(steps * self.ratio).astype(np.int64)
+    @property
+    @override
+    def names(self) -> Mapping[str, str]:
+        return {path: path for path in self.paths if not path.startswith(_STEPS)}
+
+    def _nearest(self, steps: np.ndarray) -> np.ndarray:
+        """The steps of the base that are nearest in time."""
+        return np.rint(steps * self._ratio).astype(np.int64)
 
     @override
-    def __reduce__(self) -> Any:
-        return self.opening
+    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        return np.minimum(self._nearest(steps), self._outlines.num_steps[episodes] - 1)
 
     @override
-    def made_of(self, path: str) -> Sequence[str]:
-        return [part for part in self.parts.get(path, ()) if part is not None]
+    def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
+        before, transitions, known = lengths
+        length = np.floor((before - 1) / self._ratio + 1e-9) + 1
+        num_steps = np.where(before > 0, length, 0).astype(np.int64)
+        if not lengths.are_complete:
+            return Lengths(num_steps)
+        is_final = self._nearest(np.maximum(num_steps - 1, 0)) == before - 1
+        missing = before - transitions
+        return Lengths(num_steps, np.maximum(num_steps - missing, 0), known & is_final)
 
-    @override
-    def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> _UnifiedRows:
-        lasts = self.storage.outlines.num_steps[episodes] - 1
-        places = np.minimum(self.places(steps), lasts)
-        others = self.storage.rows(episodes, places, self.needed(paths))
-        return _UnifiedRows(self, others, episodes, steps)
-
-    @override
-    def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
-    ) -> None:
-        ends = self.storage.outlines.num_steps[episodes] - 1
-        begins, last = self.places(firsts), np.minimum(self.places(lasts), ends)
-        super().read_ahead(episodes, begins, last, paths)
-
-    @override
-    def is_image(self, path: str) -> bool:
-        return len(self.fields[path].shape) == _IMAGE_RANK and bool(self.parts.get(path))
-
-    @override
-    def fingerprint(self) -> str:
-        relative = {path: mask.tolist() for path, mask in self.relative.items()}
-        return hash_of(self.storage.fingerprint(), self.fields, self.parts, self.ratio, relative)
-
-
-class _UnifiedRows(Rows):
-    def __init__(
-        self, storage: _UnifiedStorage, others: Rows, episodes: np.ndarray, steps: np.ndarray
-    ) -> None:
-        self._storage, self._others = storage, others
-        self._episodes, self._steps = episodes, steps
-
-    @override
-    def at(self, steps: np.ndarray) -> Rows:
-        lasts = self._storage.storage.outlines.num_steps[self._episodes] - 1
-        others = self._others.at(np.minimum(self._storage.places(steps), lasts))
-        return _UnifiedRows(self._storage, others, self._episodes, steps)
-
-    def take_all(self) -> None:
-        """Raises for what does not fit."""
-        for path in self._storage.fields:
-            self.take(path)
-
-    @override
-    def take(self, path: str) -> np.ndarray:
-        made_of, size = self._storage.parts, len(self._steps)
-        is_mask = path not in self._storage.wanted
-        path = path.removesuffix(_MASK) if is_mask else path
-        field, parts = self._storage.wanted[path], made_of.get(path, [])
-        if field.is_text:
-            if is_mask:
-                return np.array([len(text) > 0 for text in self.take(path)], np.bool_)
-            empty = np.empty(size, object)
-            empty[:] = b""
-            return self._others.take(str(parts[0])) if parts else empty
+    def _mask(self, path: str) -> np.ndarray:
+        """The elements of a field that there are, or whether there is any of it."""
+        field, parts = self._wanted[path], self._parts.get(path, [])
         if not _is_vector(field):
-            if is_mask:
-                return np.full(size, bool(parts))
-            return self._image(path, parts, field)
-        width = int(field.shape[0] or 0)
-        if is_mask:
-            there = [part is not None for part in parts for _ in range(self._width(part))]
-            return np.tile(np.array([*there, *[False] * (width - len(there))], np.bool_), (size, 1))
-        if not parts:
-            return np.zeros((size, width), field.column_dtype)
-        vectors = self._vectors(path, parts)
-        if vectors.shape[1] > width:
-            raise ValueError(
-                f"{path} would have {vectors.shape[1]} elements, expected {width} at most"
-            )
-        made = np.zeros((size, width), field.column_dtype)
-        made[:, : vectors.shape[1]] = vectors
+            return np.array(bool(parts))
+        mask, there = np.zeros(int(field.shape[0] or 0), np.bool_), []
+        for part in parts:
+            size = 1 if part is None else math.prod(self._known[part].shape)  # type: ignore[arg-type]
+            there += [part is not None] * size
+        mask[: len(there)] = there[: len(mask)]
+        return mask
+
+    @override
+    def needs(self, fields: Collection[str]) -> set[str]:
+        needed = {path for path in fields if not path.startswith(_STEPS)}
+        for path in {path.removeprefix(_STEPS) for path in fields} & self._wanted.keys():
+            parts = self._parts.get(path, [])
+            needed |= {_STEPS + part for part in parts if part is not None}
+        return needed
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        made = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
+        for path in self.columns:
+            if fields is None or _STEPS + path in fields:
+                made[_STEPS + path] = self._column(path, values, of)
         return made
 
-    def _width(self, part: str | None) -> int:
-        return 1 if part is None else math.prod(self._storage.storage.fields[part].shape)  # type: ignore[arg-type]
+    def _column(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
+        """A field, or a mask."""
+        size = len(of.steps)
+        if path not in self._wanted:
+            about = path.removesuffix(_MASK)
+            if not self._wanted[about].is_text:
+                return np.repeat(self._masks[path][np.newaxis], size, axis=0)
+            texts = of.others(self.needs([_STEPS + about]), self.at(*of[:3]))
+            made = self._column(about, texts, of)
+            return np.array([len(text) > 0 for text in made], np.bool_)
+        field, parts = self._wanted[path], self._parts.get(path)
+        if field.is_text:
+            return values[_STEPS + str(parts[0])] if parts else np.full(size, b"", object)
+        if parts and not _is_vector(field):
+            part = str(parts[0])
+            return _image(field, path, part, values[_STEPS + part])
+        made = np.zeros((size, *(int(n or 0) for n in field.shape)), field.column_dtype)
+        if parts:
+            vectors = self._vectors(path, values, of)
+            if vectors.shape[1] > made.shape[1]:
+                raise ValueError(
+                    f"{path} would have {vectors.shape[1]} elements, expected {made.shape[1]} at "
+                    "most"
+                )
+            made[:, : vectors.shape[1]] = vectors
+        return made
 
-    def _vectors(self, path: str, parts: Sequence[str | None]) -> np.ndarray:
+    def _vectors(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
         """The parts of a vector, joined; what is relative, added up until the next step."""
+        size, parts, needed = len(of.steps), self._parts[path], self.needs([_STEPS + path])
 
-        def taken(rows: Rows, size: int) -> np.ndarray:
-            columns = {part: rows.take(part) for part in parts if part is not None}
+        def vectors_of(values: Mapping[str, Any]) -> np.ndarray:
+            columns = {p.removeprefix(_STEPS): values[p] for p in needed}
             found = joined(parts, columns, (size,))
             return found.reshape(size, math.prod(found.shape[1:]))
 
-        storage, size = self._storage, len(self._steps)
-        vectors = taken(self._others, size)
-        mask = storage.relative.get(path)
-        if mask is None or storage.ratio == 1.0:
+        vectors = vectors_of(values)
+        mask = self._relative.get(path)
+        if mask is None or self._ratio == 1.0:
             return vectors
         if mask.shape != vectors.shape[1:]:
             raise ValueError(
                 f"relative: {path} has {vectors.shape[1]} elements, but its mask has {mask.size}"
             )
-        if storage.ratio < 1.0:
-            return np.where(mask, vectors * storage.ratio, vectors)
-        begins, ends = storage.places(self._steps), storage.places(self._steps + 1)
-        ends = np.minimum(ends, storage.storage.outlines.num_real_steps(self._episodes))
+        if self._ratio < 1.0:
+            return np.where(mask, vectors * self._ratio, vectors)
+        begins, ends = self._nearest(of.steps), self._nearest(of.steps + 1)
+        ends = np.minimum(ends, self._outlines.num_real_steps(of.episodes))
         total = np.zeros(vectors.shape, np.float64)
-        for ahead in range(math.ceil(storage.ratio) + 1):
+        for ahead in range(math.ceil(self._ratio) + 1):
             is_there = begins + ahead < ends
             places = np.where(is_there, begins + ahead, begins)
-            total += taken(self._others.at(places), size) * is_there[:, np.newaxis]
+            total += vectors_of(of.others(needed, places)) * is_there[:, np.newaxis]
         return np.where(mask, total, vectors)
 
-    def _image(self, path: str, parts: Sequence[str | None], field: Field) -> np.ndarray:
-        shape = tuple(int(n or 0) for n in field.shape)
-        if not parts:
-            return np.zeros((len(self._steps), *shape), field.column_dtype)
-        images = self._others.take(str(parts[0]))
-        if images.dtype == object:  # They differ in size.
-            made = [resize(image, (shape[0], shape[1])) for image in images]
-            images = np.stack(made) if made else np.zeros((0, *shape), field.column_dtype)
-        elif len(shape) == _IMAGE_RANK and images.dtype == np.uint8:
-            images = resize(images, (shape[0], shape[1]))
-        if images.shape[1:] != shape or images.dtype != field.column_dtype:
-            what = f"{images.dtype} of shape {images.shape[1:]}"
-            raise ValueError(f"{path}: expected {field}, but {parts[0]} is {what}")
-        return images
+
+def _image(field: Field, path: str, part: str, images: np.ndarray) -> np.ndarray:
+    """Images in the size of a field, or other values that have its shape.
+
+    Raises:
+      ValueError: They have another shape or dtype.
+    """
+    shape = tuple(int(n or 0) for n in field.shape)
+    if images.dtype == object:  # They differ in size.
+        made = [resize(image, (shape[0], shape[1])) for image in images]
+        images = np.stack(made) if made else np.zeros((0, *shape), field.column_dtype)
+    elif len(shape) == _IMAGE_RANK and images.dtype == np.uint8:
+        images = resize(images, (shape[0], shape[1]))
+    if images.shape[1:] != shape or images.dtype != field.column_dtype:
+        what = f"{images.dtype} of shape {images.shape[1:]}"
+        raise ValueError(f"{path}: expected {field}, but {part} is {what}")
+    return images
 
 
 def _is_vector(field: Field) -> bool:

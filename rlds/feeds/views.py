@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import rlds
 from rlds.feeds.storage import Rows, Storage, hash_of, row_shape
 from rlds.sources import arrays
 from rlds.sources.episodes import Episodes
+from rlds.sources.joined import ALL
 from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.text_tables import join_tables, table_in
 from rlds.sources.view import Of, View
@@ -52,7 +54,12 @@ class ViewStorage(Storage):
         self.view, self.fields = copy.copy(episodes.source), fields
         self.view.threads = threads
         self._needs = {path: self._needed(path) for path in fields}
-        self._count(episodes)
+        self._facts: Sequence[Any] = ()
+        ranges = episodes.ranges
+        self._splits = [split for split, _, _ in ranges]
+        numbers = [np.arange(begin, end) for _, begin, end in ranges]
+        self._index = np.concatenate(numbers)
+        self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, numbers)])
         below = {path for needs in self._needs.values() for path in needs or ()}
         self._of([opened(part, below) for part in self._parts(episodes)], whole)
 
@@ -74,15 +81,23 @@ class ViewStorage(Storage):
         self.is_remote = any(each.is_remote for each in below)
 
     @classmethod
-    def over(cls, episodes: Episodes, fields: Mapping[str, Field], storage: Storage) -> ViewStorage:
-        """Returns the steps of a view of all episodes of a storage, which is open."""
-        made = cls.__new__(cls)
-        assert isinstance(episodes.source, View)
-        made.view, made.fields = episodes.source, fields
+    def over(
+        cls, view: View, fields: Mapping[str, Field], storage: Storage, facts: Sequence[Any] = ()
+    ) -> ViewStorage:
+        """Returns the steps of a view of all episodes of a storage, which is open.
+
+        Args:
+          view: A view of one split, with those episodes.
+          fields: Its fields of a step, by their paths.
+          storage: Its base.
+          facts: What decides about the values beside the data, for the fingerprint.
+        """
+        made, number = cls.__new__(cls), len(storage.outlines.num_steps)
+        made.view, made.fields, made._facts = view, fields, facts
         made._needs = {path: made._needed(path) for path in fields}
-        made._count(episodes)
-        made._which = np.zeros(len(episodes), np.int32)
-        made._numbers = np.arange(len(episodes))
+        made._splits, made._index = [ALL], np.arange(number)
+        made._split = made._which = np.zeros(number, np.int32)
+        made._numbers = made._index
         made._of([storage], None)
         return made
 
@@ -95,14 +110,6 @@ class ViewStorage(Storage):
         if needs is None or is_other_file or any(not name.startswith(_STEPS) for name in needs):
             return None
         return [name.removeprefix(_STEPS) for name in needs]
-
-    def _count(self, episodes: Episodes) -> None:
-        """Notes the split of each episode, and its number there."""
-        ranges = episodes.ranges
-        self._splits = [split for split, _, _ in ranges]
-        numbers = [np.arange(begin, end) for _, begin, end in ranges]
-        self._index = np.concatenate(numbers)
-        self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, numbers)])
 
     def _parts(self, episodes: Episodes) -> list[Episodes]:
         """Finds which episodes of which sources there are; returns these."""
@@ -226,8 +233,10 @@ class ViewStorage(Storage):
 
     @override
     def fingerprint(self) -> str:
-        places = (array.tobytes() for array in (self._which, self._numbers, *self.outlines))
         below = (each.fingerprint() for each in self.below)
+        if self._facts:
+            return hash_of(*below, *self._facts)
+        places = (array.tobytes() for array in (self._which, self._numbers, *self.outlines))
         return hash_of(type(self.view).__qualname__, *below, *places)
 
 
@@ -283,40 +292,51 @@ class _ViewRows(Rows):
             out[at] = column
         return out
 
+    @functools.cached_property
+    def _of(self) -> list[Of]:
+        """What the rows of each group are."""
+        made = []
+        for (at, _, split), rows in zip(self._groups, self._rows):
+
+            def others(
+                names: Collection[str], steps: np.ndarray, rows: Rows = rows
+            ) -> dict[str, Any]:
+                return _taken(rows.at(steps), names)
+
+            episodes = self._storage._index[self._episodes[at]]
+            made.append(Of(split, episodes, self._steps[at], others, beside=self._paths))
+        return made
+
     def _made(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
-        storage, (at, _, split) = self._storage, self._groups[number]
+        storage = self._storage
         if path in storage._plain:
             return self._rows[number].take(storage._plain[path])
-        values = {_STEPS + name: self._rows[number].take(name) for name in needs}
-        of = Of(split, storage._index[self._episodes[at]], self._steps[at], beside=self._paths)
+        values = _taken(self._rows[number], [_STEPS + name for name in needs])
         if storage.view.makes({_STEPS + path}):
-            values = storage.view.make(values, of, {_STEPS + path})
+            values = storage.view.make(values, self._of[number], {_STEPS + path})
         made: np.ndarray = values[_STEPS + path]
         return made
 
 
+def _taken(rows: Rows, paths: Collection[str]) -> dict[str, Any]:
+    """The values of fields of steps, as `View.make` takes them."""
+    return {path: rows.take(path.removeprefix(_STEPS)) for path in paths}
+
+
 class WithColumn(View):
-    """The episodes of a source, in one split or part, with a field more, which is in memory.
+    """The episodes of a source, in one split, with a field more, which is in memory.
 
     Args:
-      episodes: The episodes.
+      base: The source.
       path: The field.
       values: Its values in the steps of some episodes, with a leading axis.
       begins: Where those of each episode begin; -1 if it has none.
     """
 
-    def __init__(
-        self, episodes: Episodes, path: str, values: np.ndarray, begins: np.ndarray
-    ) -> None:
-        assert isinstance(episodes.source, Source)
-        super().__init__(episodes.source)
+    def __init__(self, base: Source, path: str, values: np.ndarray, begins: np.ndarray) -> None:
+        super().__init__(base)
         self._path, self._values, self._begins = path, values, begins
         self.made = {_STEPS + path}
-        self._firsts: dict[str, int] = {}
-        first = 0
-        for split, begin, end in episodes.ranges:
-            self._firsts[split] = first - begin
-            first += end - begin
 
     @property
     @override
@@ -328,7 +348,12 @@ class WithColumn(View):
 
     @override
     def make(self, values: dict[str, Any], of: Of, fields: Any) -> dict[str, Any]:
-        begins = self._begins[of.episodes + self._firsts[of.split]]
+        begins = self._begins[of.episodes]
+        if (without := of.episodes[begins < 0]).size:
+            raise ValueError(
+                f"{self._path}: episode {without[0]} has no values. Add the field to a table that "
+                "has the episode"
+            )
         return {**values, _STEPS + self._path: self._values[begins + of.steps]}
 
 

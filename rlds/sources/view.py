@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -74,6 +74,8 @@ class Of(NamedTuple):
       split: The split of the view.
       episodes: The number of the episode of each row, int64 of shape `[rows]`.
       steps: The step of each row in its episode, in the same form.
+      others: Takes fields of steps of the bases, and for each row another step there. Returns the
+        values that they have in it.
       number: The number of the one episode that all values are of; None for rows of any.
       episode: That episode as the base has it.
       beside: The paths of fields that are made by other calls for the same rows.
@@ -82,6 +84,7 @@ class Of(NamedTuple):
     split: str
     episodes: np.ndarray
     steps: np.ndarray
+    others: Callable[[Collection[str], np.ndarray], Mapping[str, Any]]
     number: int | None = None
     episode: SourceEpisode | None = None
     beside: Collection[str] = ()
@@ -290,11 +293,11 @@ class View(Source):
         is_whole = self.takes_whole(fields)
         there = ALL_ROWS if is_whole else rows
         if self.overrides("at"):
-            length = int(reading.outline(self, split, index).num_steps)
-            steps = np.arange(*there.indices(length), dtype=np.int64)
+            before = Lengths(*(np.array([number]) for number in reading.outline(*place)))
+            [length] = self.lengths(split, np.array([index]), before).num_steps
+            steps = np.arange(*there.indices(int(length)), dtype=np.int64)
             steps = self.at(split, np.full(len(steps), index), steps)
-            first = int(steps.min(initial=0 if not len(steps) else steps[0]))
-            there = slice(first, int(steps.max(initial=first - 1)) + 1)
+            there = _span(steps)
         episode, values = read_values(place, needs, there)
         if steps is not None:
             is_run = np.array_equal(steps, np.arange(there.start, there.stop))
@@ -302,7 +305,13 @@ class View(Source):
         if is_made:
             number = num_steps_of(values)
             begin = 0 if is_whole else (rows.start or 0)
-            of = Of(split, np.full(number, index), np.arange(begin, begin + number), index, episode)
+
+            def others(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
+                there = _span(steps)
+                return taken(read_values(place, names, there)[1], steps - there.start)
+
+            numbers = np.full(number, index), np.arange(begin, begin + number)
+            of = Of(split, *numbers, others, index, episode)
             values = self.make(values, of, fields)
         return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 
@@ -475,6 +484,11 @@ def taken(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     return {
         path: value[rows] if path.startswith(_STEPS) else value for path, value in values.items()
     }
+
+
+def _span(steps: np.ndarray) -> slice:
+    """The rows from the first to the last of some steps, in any order."""
+    return slice(int(steps.min()), int(steps.max()) + 1) if len(steps) else slice(0, 0)
 
 
 def num_steps_of(values: Mapping[str, Any]) -> int:

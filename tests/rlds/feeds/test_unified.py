@@ -86,6 +86,29 @@ def test_fields_are_those_that_are_declared(directory, form):
     np.testing.assert_array_equal(again.read(0)["action"], made.read(0)["action"])
 
 
+@pytest.mark.parametrize("form", ["rlds", "lerobot"])
+def test_a_mask_is_read_without_its_text(directory, form):
+    made = unify(table_of(directory, form), LIKE, FIELDS[form])
+    name = "language_instruction_mask"
+    both, alone = made.read(1), made.select([name]).read(1)
+    assert alone[name].tolist() == both[name].tolist()
+
+
+@pytest.mark.parametrize("to_hz", [2, 4, 5])
+def test_whole_episodes_have_the_values_of_rows(directory, to_hz):
+    table = table_of(directory, "rlds")
+    like = {"action": ("float32", (5,)), "text": bytes}
+    fields = {"action": "action", "text": "language_instruction"}
+    relative = {"action": [True, True, False, False]}
+    made = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
+    view = made.storage.view
+    for number in range(table.num_episodes):
+        rows, whole = made.read(number), view.read(view.splits[0], number).steps
+        assert whole.keys() == rows.keys() == {"action", "action_mask", "text", "text_mask"}
+        for name, column in rows.items():
+            np.testing.assert_array_equal(whole[name], column)
+
+
 @pytest.mark.parametrize("to_hz", [2, 4, 5, 10, 25])
 def test_rates_are_changed_by_time(directory, to_hz):
     """From 10 steps a second. The sum of what is relative stays the same."""

@@ -15,6 +15,7 @@ from rlds.editing.changes import Added, Change, Dropped, Filled, Renamed, fields
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified
 from rlds.feeds.storage import CachedStorage, Storage
+from rlds.feeds.unified import UniformFields
 from rlds.feeds.views import ViewStorage, WithColumn
 from rlds.labels.as_fields import LabelledSource
 from rlds.labels.labels import Labels
@@ -45,6 +46,7 @@ from rlds.sources.video_frames import FramesSource
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.source_steps import SourceSteps
 from rlds_ecosystem.model.fields import BGR, Field
+from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import Video
 
 MEMBERS = {name for name in {*dir(Source), *AnySource.__annotations__} if name[0] != "_"}
@@ -151,6 +153,13 @@ def _labelled(source):
     return LabelledSource(source, labels, [*labels])
 
 
+def _uniform(source):
+    wanted = {"blue": Field(np.uint8, _SIZE), "joints": Field(np.float32, (2,))}
+    made_of = {"blue": "blue", "joints": "observation/joints"}
+    known = dict(leaves_at(source.fields.steps, None))
+    return UniformFields(source, known, source.can.lengths("train"), wanted, made_of, 1.0, {})
+
+
 _NONE, _ALL = np.zeros(3, np.int64), np.ones(3, bool)
 VIEWS = {
     View: View,
@@ -176,9 +185,8 @@ VIEWS = {
     Renumbered: lambda source: Renumbered(source, {}),
     Trimmed: lambda source: Trimmed(source, _NONE, _NONE - 1),
     Flagged: lambda source: Flagged(source, _ALL),
-    WithColumn: lambda source: WithColumn(
-        Episodes(source, "train"), "more", np.zeros(40), np.array([0, 7, 21])
-    ),
+    UniformFields: _uniform,
+    WithColumn: lambda source: WithColumn(source, "more", np.zeros(40), np.array([0, 7, 21])),
 }
 
 _NO_VIEW = {
@@ -221,7 +229,11 @@ ANSWERS = {
     Renamed: {"finite": "the field has another name"},
     Dropped: {"finite": "a field that is gone is not checked"},
     Trimmed: {"origin": "a trimmed episode has other rows, which reading it tells"},
+    UniformFields: {"origin": "a step has values of several rows"},
 }
+
+
+_OTHER_FLAGS = JoinedSource, Flagged, UniformFields
 
 
 def _asked_of(view, name, split):
@@ -254,7 +266,7 @@ def test_a_view_forwards_all_that_it_does_not_answer(noting, kind):
     assert forwarded | facts == (ABILITIES | FACTS) - answers.keys()
     assert view.inputs()[0] == noting.inputs()[0]
     assert view.may_grow == noting.may_grow
-    assert view.fields.flags == noting.fields.flags or kind in (JoinedSource, Flagged)
+    assert view.fields.flags == noting.fields.flags or kind in _OTHER_FLAGS
 
 
 def _classes(kind):
@@ -302,6 +314,14 @@ def test_the_viewer_reads_no_more_than_a_view_needs(noting, kind):
     assert noting.rows == (slice(0, 8) if view.can.reads_rows else slice(None))
 
 
+def test_a_column_has_no_values_of_other_episodes(noting):
+    begins = np.array([0, -1, 7])
+    view = WithColumn(noting, "more", np.arange(26.0), begins)
+    assert view.read("train", 2, ["steps/more"]).steps["more"].tolist() == [*range(7, 26)]
+    with pytest.raises(ValueError, match="more: episode 1 has no values"):
+        view.read("train", 1)
+
+
 def test_the_contract_is_small():
     known = "about", "fields", "can", "splits", "inputs", "num_episodes", "key", "read"
     assert {*known, "bases", "may_grow", "opened"} == MEMBERS
@@ -334,11 +354,6 @@ def _of_a_view(table):
     return ViewStorage(view, table.storage.fields, lambda part, paths: table.storage, None)
 
 
-def _unified(table):
-    like, fields = {"joints": ("float32", (2,))}, {"joints": "observation/joints"}
-    return rlds.feeds.unify(table, like, fields, hz=10, to_hz=10).storage
-
-
 def _trajectories(table):
     return rlds.feeds.map_episodes(table, lambda steps: {"blue": steps["blue"]}).storage
 
@@ -346,12 +361,10 @@ def _trajectories(table):
 # Storages that are made of another one: a field of each, and what makes it.
 STORAGES = {
     "ViewStorage": ("action", _of_a_view),
-    "_UnifiedStorage": ("joints", _unified),
     "_TrajectoryStorage": ("blue", _trajectories),
 }
 OF_NO_STORAGE = {"fields": "it has others", "opening": "it is made again otherwise"}
 STORAGE_ANSWERS = {
-    "_UnifiedStorage": {"is_image": "the shape says it: images of other sizes are made"},
     "_TrajectoryStorage": {"why_cached": "a function makes it of whole episodes"},
 }
 
@@ -387,6 +400,6 @@ def test_a_storage_of_another_one_forwards_all_that_it_does_not_answer(noting, k
 def test_all_storages_of_others_are_known():
     _import_all()
     # Those that read files, and what all that are made of another one have in common.
-    bases = {"CachedStorage", "MappedStorage", "WrappedStorage"}
+    bases = {"CachedStorage", "MappedStorage"}
     ours = [kind for kind in _classes(Storage) - {Storage} if kind.__module__[:5] == "rlds."]
     assert {kind.__name__ for kind in ours} - bases == STORAGES.keys()
