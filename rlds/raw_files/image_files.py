@@ -1,14 +1,25 @@
-"""Images that are files, in the rows of an array: what they are by their headers."""
+"""JPEG and PNG files: what their headers say, as fields; and a plain image."""
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 
-from rlds.raw_files.jpeg_images import jpeg_shape
-from rlds.raw_files.png_images import is_png, png_shape
 from rlds_ecosystem.model.fields import Field
+from tfds_files.png import read_header
 
-__all__ = ["image_field", "is_image_file"]
+__all__ = ["black_jpeg", "image_field", "is_image_file", "is_png", "jpeg_shape", "png_shape"]
+
+_BEGIN, _END = b"\xff\xd8", b"\xff\xd9"
+# Markers of what has no length: restarts, the beginning and the end of the image, padding.
+_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xDA)}
+# The headers of frames: all kinds of compression.
+_FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SCAN = 0xDA
+# Deflate makes 1032 bytes of one at most, and a byte may be eight pixels.
+_MAX_PIXELS_PER_BYTE = 8 * 1032
+_CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}  # A palette (3) is decoded to RGB.
 
 
 def is_image_file(data: bytes) -> bool:
@@ -29,3 +40,72 @@ def image_field(data: bytes) -> Field:
         return Field(dtype, shape, encoding="png")
     height, width, *channels = jpeg_shape(data)
     return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
+
+
+def jpeg_shape(data: bytes) -> tuple[int, ...]:
+    """Returns the shape of an image: height, width and, unless it is grey, channels.
+
+    Raises:
+      ValueError: This is no JPEG file, or not all of one.
+
+    >>> jpeg_shape(black_jpeg((2, 3, 3)))
+    (2, 3, 3)
+    """
+    if not data.startswith(_BEGIN):
+        raise ValueError(f"not a JPEG image: it begins with {data[:8].hex(' ')!r}, not 'ff d8'")
+    if not data.endswith(_END):
+        raise ValueError(f"a JPEG image that is cut off: it ends with {data[-8:].hex(' ')!r}")
+    position = len(_BEGIN)
+    while position + 9 < len(data) and data[position] == 0xFF and data[position + 1] != _SCAN:
+        marker = data[position + 1]
+        if marker in _FRAMES:
+            height, width, channels = (
+                int.from_bytes(data[position + 5 : position + 7]),
+                int.from_bytes(data[position + 7 : position + 9]),
+                data[position + 9],
+            )
+            return (height, width) if channels == 1 else (height, width, channels)
+        if marker == 0xFF:  # Padding before a marker.
+            position += 1
+        elif marker in _WITHOUT_LENGTH:
+            position += 2
+        else:
+            position += 2 + int.from_bytes(data[position + 2 : position + 4])
+    raise ValueError("a damaged JPEG image: the header of its frame is missing")
+
+
+def black_jpeg(shape: tuple[int, ...]) -> bytes:
+    """Returns a black image of a shape, see `jpeg_shape`."""
+    from PIL import Image  # Not needed for headers alone.
+
+    height, width, *channels = shape
+    file = io.BytesIO()
+    Image.new("RGB" if channels == [3] else "L", (width, height)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def is_png(data: bytes) -> bool:
+    """Whether bytes begin as a PNG file does."""
+    return data.startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def png_shape(data: bytes) -> tuple[tuple[int, int, int], type[np.generic]]:
+    """Returns height, width and channels of a PNG file, and the dtype that holds its values.
+
+    Raises:
+      ValueError: This is no PNG file, or one with a colour type that `tfds.features.Image` cannot
+        hold (grey with alpha).
+
+    >>> from tfds_files.png import encode_png
+    >>> png_shape(encode_png(np.zeros((2, 3, 1), np.uint8)))
+    ((2, 3, 1), <class 'numpy.uint8'>)
+    """
+    header = read_header(data)
+    if header is None:
+        raise ValueError(f"not a PNG file: it begins with {data[:8]!r}")
+    width, height, depth, colour_type, _ = header
+    if not 0 < width * height <= _MAX_PIXELS_PER_BYTE * len(data):
+        raise ValueError(f"a PNG file of {len(data)} bytes with {width} x {height} pixels")
+    if colour_type not in _CHANNELS:
+        raise ValueError(f"a PNG file of colour type {colour_type}, expected grey, RGB or RGBA")
+    return (height, width, _CHANNELS[colour_type]), np.uint16 if depth == 16 else np.uint8

@@ -36,7 +36,7 @@ def fields_from_spec(spec: Any, path: str = "") -> Fields | Field | None:
     """
     if not isinstance(spec, specs.Array):
         children = {
-            name: fields_from_spec(child, f"{path}/{name}")
+            name: fields_from_spec(child, f"{path}/{name}" if path else name)
             for name, child in children_of(spec, path).items()
         }
         return {name: child for name, child in children.items() if child is not None} or None

@@ -12,7 +12,7 @@ import numpy as np
 from rlds.formats.bags.config import BagConfig, EpisodesBy, FieldOf
 from rlds.formats.bags.messages import LAST_TIME
 from rlds.formats.bags.tracks import Index, Track
-from rlds.raw_files.jpeg_images import black_jpeg
+from rlds.raw_files.image_files import black_jpeg
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png

@@ -12,8 +12,7 @@ import numpy as np
 
 from rlds.formats.bags.config import FieldOf
 from rlds.formats.bags.messages import Channel
-from rlds.raw_files.jpeg_images import jpeg_shape
-from rlds.raw_files.png_images import is_png, png_shape
+from rlds.raw_files.image_files import is_png, jpeg_shape, png_shape
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from tfds_files import Image, decode_image

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,13 +19,9 @@ __all__ = ["NAMES"]
 _MOST_VALUES = 1 << 24
 
 
-def _step_type(number: Any) -> dm_env.StepType:
-    return dm_env.StepType(number)
-
-
 def _step_type_of_name(kind: Any, name: Any) -> dm_env.StepType:
     """How the first releases of Python 3.11 write the members of an enumeration."""
-    if kind is not _step_type:
+    if kind is not dm_env.StepType:
         raise ValueError("an attribute of an object other than StepType")
     return dm_env.StepType[name]
 
@@ -34,32 +31,28 @@ def _text() -> str:
     return ""
 
 
-def _array(kind: type[specs.Array]) -> Callable[..., specs.Array]:
-    """Returns what makes specs of a class from what they are pickled as."""
-
-    def make(shape: Any, dtype: Any, *others: Any) -> specs.Array:
-        if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MOST_VALUES:
-            what = f"at most {_MOST_VALUES:,} values"
-            raise ValueError(f"a spec of shape {shape!r:.100}, expected {what}")
-        if kind is specs.StringArray:
-            return specs.StringArray(shape, str if dtype is _text else bytes, *others)
-        if not isinstance(dtype, np.dtype):
-            raise ValueError(f"a spec of {dtype!r:.100}, expected a dtype")
-        return kind(shape, dtype, *others)
-
-    return make
+def _array(kind: type[specs.Array], shape: Any, dtype: Any, *others: Any) -> specs.Array:
+    """Makes a spec of a class from what it is pickled as."""
+    if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MOST_VALUES:
+        what = f"at most {_MOST_VALUES:,} values"
+        raise ValueError(f"a spec of shape {shape!r:.100}, expected {what}")
+    if kind is specs.StringArray:
+        return specs.StringArray(shape, str if dtype is _text else bytes, *others)
+    if not isinstance(dtype, np.dtype):
+        raise ValueError(f"a spec of {dtype!r:.100}, expected a dtype")
+    return kind(shape, dtype, *others)
 
 
 NAMES: Mapping[str, Callable[..., Any]] = {
     "builtins.getattr": _step_type_of_name,
     "builtins.str": _text,
     "builtins.unicode": _text,  # As Python 2 calls it.
-    "dm_env._environment.StepType": _step_type,
+    "dm_env._environment.StepType": dm_env.StepType,
     "dm_env._environment.TimeStep": dm_env.TimeStep,
-    "dm_env.specs.Array": _array(specs.Array),
-    "dm_env.specs.BoundedArray": _array(specs.BoundedArray),
+    "dm_env.specs.Array": functools.partial(_array, specs.Array),
+    "dm_env.specs.BoundedArray": functools.partial(_array, specs.BoundedArray),
     "dm_env.specs.DiscreteArray": specs.DiscreteArray,
-    "dm_env.specs.StringArray": _array(specs.StringArray),
+    "dm_env.specs.StringArray": functools.partial(_array, specs.StringArray),
     "envlogger.step_data.StepData": StepData,
     "rlds_creator.episode_storage.StepData": StepData,
 }

@@ -35,8 +35,8 @@ from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.step_data import StepData
 from rlds.formats.google_creator.pickles import NAMES
 from rlds.raw_files.archives import read_member
+from rlds.raw_files.image_files import jpeg_shape
 from rlds.raw_files.input_files import present
-from rlds.raw_files.jpeg_images import jpeg_shape
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
@@ -130,24 +130,14 @@ class RldsCreatorSource(Source):
     @functools.cached_property
     @override
     def fields(self) -> Fields:
-        steps, episode = (
-            {name: fields_from_spec(spec, name) for name, spec in specs.items()}
-            for specs in (self._step_specs, self._metadata_specs)
-        )
-        if self._image is not None:
-            steps[_IMAGE] = self._image
-        return Fields(
-            {
-                name: field
-                for name, field in steps.items()
-                if field is not None and name not in rlds.STEP_FLAGS
-            },
-            {name: field for name, field in episode.items() if field is not None},
-        )
+        specs = {k: v for k, v in self._step_specs.items() if k not in rlds.STEP_FLAGS}
+        steps: Any = fields_from_spec(specs) or {}
+        episode: Any = fields_from_spec(self._metadata_specs) or {}
+        return Fields({**steps, **({} if self._image is None else {_IMAGE: self._image})}, episode)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
-        if _is_zip(self._path):
+        if not self._path.is_dir():
             return [self._path]
         return present(self._path / name for name in self._names)
 
@@ -214,19 +204,16 @@ class RldsCreatorSource(Source):
             episode = loads(data, NAMES)
         except RestrictedPickleError as error:
             raise SourceError(str(error), file=file) from error
-        expected = ("metadata", "steps", *_SPECS)
         if not isinstance(episode, dict):
             raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
-        for field in expected:
+        for field in ("metadata", "steps", *_SPECS):
             if field not in episode:
-                raise SourceError(
-                    f"missing; the episode has {list(episode)}", file=file, field=field
-                )
+                what = f"missing; the episode has {list(episode)}"
+                raise SourceError(what, file=file, field=field)
         _check_steps(episode["steps"], file)
         if not isinstance(episode["metadata"], dict | None):
-            raise SourceError(
-                f"{episode['metadata']!r:.100}, expected a dict", file=file, field="metadata"
-            )
+            what = f"{episode['metadata']!r:.100}, expected a dict"
+            raise SourceError(what, file=file, field="metadata")
         return episode
 
     def _check_images(self, steps: Mapping[str, Any], name: str) -> None:
@@ -241,7 +228,7 @@ class RldsCreatorSource(Source):
                 raise SourceError(what, file=file, row=row, field=_IMAGE)
 
     def _read_bytes(self, name: str) -> bytes:
-        if not _is_zip(self._path):
+        if self._path.is_dir():
             check_is_file(self._path / name)
             return bytes((self._path / name).read_bytes())
         return read_member(self._path, name, _MAX_BYTES)
@@ -323,15 +310,12 @@ def _field_of(spec: Any) -> Any:
     return None if spec is None else fields_from_spec(spec)
 
 
-def _is_zip(path: epath.Path) -> bool:
-    return not path.is_dir()
-
-
 def pickles_in(path: epath.Path) -> list[str]:
     """Returns the names of the pickles of a download, by number."""
     if not path.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
-    if _is_zip(path):
+    is_zip = not path.is_dir()
+    if is_zip:
         check_is_file(path)
         try:
             with source_errors(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
@@ -344,7 +328,7 @@ def pickles_in(path: epath.Path) -> list[str]:
     if any(name.split("/")[-1] == METADATA_FILE for name in files):
         raise SourceError(
             "this download is an EnvLogger log; "
-            + ("unpack it, and " if _is_zip(path) else "")
+            + ("unpack it, and " if is_zip else "")
             + 'open it with format="envlogger"',
             file=path,
         )
@@ -368,25 +352,15 @@ def _check_steps(steps: Any, file: epath.Path) -> None:
     if not isinstance(steps, list | tuple) or not steps:
         raise SourceError(f"{steps!r:.100}, expected a list of steps", file=file, field="steps")
     for row, step in enumerate(steps):
-        if not isinstance(step, StepData):
-            raise SourceError(
-                f"{type(step).__name__}, expected StepData", file=file, row=row, field="steps"
-            )
-        timestep = step.timestep
-        if not isinstance(timestep, dm_env.TimeStep):
-            raise SourceError(
-                f"{type(timestep).__name__}, expected a TimeStep",
-                file=file,
-                row=row,
-                field="timestep",
-            )
-        if not isinstance(timestep.step_type, dm_env.StepType):
-            raise SourceError(
-                f"{type(timestep.step_type).__name__}, expected a StepType",
-                file=file,
-                row=row,
-                field="step_type",
-            )
+        timestep = getattr(step, "timestep", None)
+        for value, kind, field in (
+            (step, StepData, "steps"),
+            (timestep, dm_env.TimeStep, "timestep"),
+            (getattr(timestep, "step_type", None), dm_env.StepType, "step_type"),
+        ):
+            if not isinstance(value, kind):
+                what = f"{type(value).__name__}, expected {kind.__name__}"
+                raise SourceError(what, file=file, row=row, field=field)
 
 
 def _numbers_of(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:

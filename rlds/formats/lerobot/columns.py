@@ -14,8 +14,7 @@ import numpy as np
 
 from rlds.formats.lerobot.layout import LeRobotFeature
 from rlds.formats.lerobot.parquet_rows import as_numpy
-from rlds.raw_files.jpeg_images import jpeg_shape
-from rlds.raw_files.png_images import is_png, png_shape
+from rlds.raw_files.image_files import is_png, jpeg_shape, png_shape
 from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra

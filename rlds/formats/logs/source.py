@@ -266,12 +266,8 @@ class EnvLoggerSource(Source):
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of steps of which there are specs."""
-        found = {
-            name: fields_from_spec(spec, name)
-            for name, spec in specs.items()
-            if name not in rlds.STEP_FLAGS and name not in self._left_out
-        }
-        fields = {name: field for name, field in found.items() if field is not None}
+        left_out = (*rlds.STEP_FLAGS, *self._left_out)
+        fields: Any = fields_from_spec({k: v for k, v in specs.items() if k not in left_out}) or {}
         return map_named_leaves(self._rounded, fields) if self._rounds else fields
 
     def _rounded(self, name: str, field: Field) -> Field:
@@ -281,8 +277,8 @@ class EnvLoggerSource(Source):
 
     def _find_episode_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of the metadata of which there are specs."""
-        found = {name: fields_from_spec(spec, name) for name, spec in specs.items()}
-        return {name: field for name, field in found.items() if field is not None}
+        fields: Any = fields_from_spec(specs) or {}
+        return fields
 
     def _expected(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Returns what columns of fields have to fit."""

@@ -42,7 +42,7 @@ from rlds.formats.minari.storage import (
     Writer,
 )
 from rlds.formats.minari.tables import write_table
-from rlds.raw_files.jpeg_images import jpeg_shape
+from rlds.raw_files.image_files import jpeg_shape
 from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values

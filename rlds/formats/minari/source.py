@@ -46,8 +46,8 @@ from rlds.formats.minari.storage import (
     StoredColumn,
 )
 from rlds.formats.minari.tables import TableStorage
+from rlds.raw_files.image_files import black_jpeg, jpeg_shape
 from rlds.raw_files.input_files import Files
-from rlds.raw_files.jpeg_images import black_jpeg, jpeg_shape
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.sidecar import SAID, StoredSidecar
 from rlds.sources.source import (

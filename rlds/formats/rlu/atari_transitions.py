@@ -26,7 +26,7 @@ import rlds
 from rlds.formats.rlu.records import FieldError, Path, Values
 from rlds.formats.rlu.source import RECORDED_ID
 from rlds.formats.rlu.windows import RluWindowsSource
-from rlds.raw_files.png_images import is_png
+from rlds.raw_files.image_files import is_png
 
 __all__ = ["NUM_FRAMES", "RluAtariTransitionsSource"]
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 import rlds
-from rlds.raw_files import png_images
+from rlds.raw_files.image_files import is_png, png_shape
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field as DatasetField
 from rlds_ecosystem.model.nests import put
@@ -155,9 +155,9 @@ def field_of_strings(
       FieldError: A PNG image is damaged.
     """
     text, byte = np.dtype(object), np.dtype(np.uint8)
-    if png_images.is_png(found[0]):
+    if is_png(found[0]):
         try:
-            shape, dtype = png_images.png_shape(found[0])
+            shape, dtype = png_shape(found[0])
         except ValueError as error:
             raise FieldError(name, str(error), row=0) from error
         begin = found[0][:HEADER_SIZE]

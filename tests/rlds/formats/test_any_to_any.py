@@ -11,7 +11,7 @@ from export_options import NAMES
 import rlds.sources
 from rlds import from_sars
 from rlds.editing import Set
-from rlds.raw_files.jpeg_images import black_jpeg
+from rlds.raw_files.image_files import black_jpeg
 from rlds.sources import Can, Field, Lengths, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.exporting import differences

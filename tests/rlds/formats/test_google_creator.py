@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import envlogger
 import rlds.sources
 from rlds.formats.google_creator.pickles import NAMES
-from rlds.raw_files.jpeg_images import black_jpeg
+from rlds.raw_files.image_files import black_jpeg
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.sources import DamagedEpisode, SourceError, reading
 from rlds.tfds import load

@@ -17,7 +17,7 @@ from PIL import Image
 
 import rlds
 import rlds.sources
-from rlds.raw_files.jpeg_images import black_jpeg
+from rlds.raw_files.image_files import black_jpeg
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.testing import differences
 from rlds.tfds import DatasetConfig, EpisodeWriter
