@@ -135,15 +135,8 @@ _CAR_CHOICES: Mapping[str, Any] = {
     "idle": 0,
 }
 
-# The numbers by which tables of Gymnasium call the arrows: those of pygame, before and after 2.
-_ARROW_NUMBERS = {
-    number: key
-    for first, keys in (
-        (273, ("ArrowUp", "ArrowDown", "ArrowRight", "ArrowLeft")),
-        (1073741903, ("ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp")),
-    )
-    for number, key in enumerate(keys, first)
-}
+# The numbers by which tables of Gymnasium call the arrows: those of pygame.
+_ARROW_NUMBERS = dict(enumerate(("ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"), 1_073_741_903))
 
 
 class GymnasiumPlayable(KeyedPlayable):

@@ -135,10 +135,7 @@ class Creator:
 
     def summary(self) -> Iterator[str]:
         """Returns what there is, in words."""
-        studies, (_, episodes) = (
-            len(self.store.studies()),
-            self.store.episodes(EpisodeQuery(limit=0)),
-        )
+        studies, episodes = len(self.store.studies()), self.store.episodes(EpisodeQuery(limit=0))[1]
         yield f"{studies} {'study' if studies == 1 else 'studies'}, {count(episodes, 'episode')}"
         if self.recovered:
             yield f"{count(len(self.recovered), 'episode')} recovered after a crash"

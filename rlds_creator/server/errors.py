@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -49,7 +49,7 @@ class ServerError(Exception):
       more: What else the answer has.
     """
 
-    status: ClassVar[int] = 500
+    status: int = 500
     code: str = "internal"
 
     def __init__(self, message: str, *, code: str | None = None, **more: Any) -> None:
@@ -114,21 +114,15 @@ class ServiceUnavailableError(ServerError):
     code = "unavailable"
 
 
-class _OtherError(ServerError):
-    """What the framework refuses, such as a method that an address does not have."""
-
-    def __init__(self, error: HTTPException) -> None:
-        code = {404: "not_found", 405: "method"}.get(error.status_code, "bad_request")
-        super().__init__(error.detail, code=code)
-        self.other_status = error.status_code
-
-
 def as_server_error(error: Exception) -> ServerError:
     """Returns what to answer when something was raised; logs what nobody expected."""
     if isinstance(error, ServerError):
         return error
-    if isinstance(error, HTTPException):
-        return _OtherError(error)
+    if isinstance(error, HTTPException):  # Such as of a method that an address does not have.
+        code = {404: "not_found", 405: "method"}.get(error.status_code, "bad_request")
+        refused = ServerError(error.detail, code=code)
+        refused.status = error.status_code
+        return refused
     if isinstance(error, msgspec.DecodeError):  # With those that are JSON, but not as expected.
         return BadRequestError(in_words(error))
     number = secrets.token_hex(4)
@@ -139,8 +133,7 @@ def as_server_error(error: Exception) -> ServerError:
 def answer(error: ServerError) -> Response:
     """Returns the answer for an error."""
     body = {"error": {"code": error.code, "message": str(error)}, **error.more}
-    status = getattr(error, "other_status", error.status)
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+    return Response(msgspec.json.encode(body), error.status, media_type="application/json")
 
 
 def without_folders(text: str) -> str:

@@ -6,8 +6,8 @@ and one whose episode was deleted has a mark that says so before the store forge
 
 from __future__ import annotations
 
-import collections
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -58,7 +58,7 @@ class Recordings:
         self._writing = threading.Lock()
         self._opening = threading.Lock()
         self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
-        self._views: collections.OrderedDict[str, ViewedEpisode] = collections.OrderedDict()
+        self._views = functools.lru_cache(_MOST_OPEN)(self._opened)
 
     # What is played.
 
@@ -115,20 +115,16 @@ class Recordings:
           envlogger.errors.EnvLoggerError: It cannot be read.
         """
         with self._opening:
-            view = self._views.get(episode_id)
-            if view is None:
-                directory = self._data.episode(episode_id)
-                if not directory.is_dir():
-                    raise LookupError("The recording of this episode is missing.")
-                reader = envlogger.Reader(directory)
-                if len(reader.episodes) != 1:
-                    raise LookupError("The recording of this episode has no steps.")
-                view = ViewedEpisode(LogSteps(reader, 0, self._cache, episode_id), title=episode_id)
-                self._views[episode_id] = view
-                if len(self._views) > _MOST_OPEN:
-                    self._views.popitem(last=False)
-            self._views.move_to_end(episode_id)
-            return view
+            return self._views(episode_id)
+
+    def _opened(self, episode_id: str) -> ViewedEpisode:
+        directory = self._data.episode(episode_id)
+        if not directory.is_dir():
+            raise LookupError("The recording of this episode is missing.")
+        reader = envlogger.Reader(directory)
+        if len(reader.episodes) != 1:
+            raise LookupError("The recording of this episode has no steps.")
+        return ViewedEpisode(LogSteps(reader, 0, self._cache, episode_id), title=episode_id)
 
     def thumbnail(self, episode_id: str) -> tuple[bytes, str] | None:
         """Returns a small picture of an episode, and its media type, if it has any.
@@ -167,8 +163,7 @@ class Recordings:
         try:
             self._store.episode(directory.name)
         except RecordNotFoundError:
-            with self._opening:
-                self._views.pop(directory.name, None)
+            self._views.cache_clear()
             shutil.rmtree(directory, ignore_errors=True)
         else:
             (directory / DELETED_FILE).unlink(missing_ok=True)

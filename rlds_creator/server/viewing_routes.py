@@ -69,9 +69,7 @@ def routes(
 
     async def outline(request: Request) -> Response:
         view, seconds = await locate(request), _query(request, "wait", 0, _MOST_SECONDS)
-        found = await (
-            in_thread(view.outline) if seconds is None else in_thread(view.outline, seconds)
-        )
+        found = await in_thread(view.outline, *([] if seconds is None else [seconds]))
         return answer({**found, **await more(request)})
 
     async def step(request: Request) -> Response:
@@ -127,15 +125,10 @@ def routes(
         await in_thread(_done, found, found.declare, layer)
         return await labels(request)
 
-    async def retract(request: Request) -> Response:
+    async def change_label(request: Request) -> Response:
         found = await _to_label(request)
-        label = request.path_params["label"]
-        return answer(await in_thread(_done, found, found.retract, label))
-
-    async def restore(request: Request) -> Response:
-        found = await _to_label(request)
-        label = request.path_params["label"]
-        return answer(await in_thread(_done, found, found.restore, label))
+        do = found.retract if request.method == "DELETE" else found.restore
+        return answer(await in_thread(_done, found, do, request.path_params["label"]))
 
     async def _to_label(request: Request) -> EpisodeLabels:
         found = await labels_of(request)
@@ -146,8 +139,7 @@ def routes(
     return [
         Route(f"{base}/labels", labels),
         Route(f"{base}/labels", add_label, methods=["POST"]),
-        Route(f"{base}/labels/{{label}}", retract, methods=["DELETE"]),
-        Route(f"{base}/labels/{{label}}", restore, methods=["POST"]),
+        Route(f"{base}/labels/{{label}}", change_label, methods=["DELETE", "POST"]),
         Route(f"{base}/layers", declare, methods=["PUT"]),
         Route(base, outline),
         Route(f"{base}/steps/{{step}}", step),
@@ -185,20 +177,15 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     """Returns the routes of datasets, and of their episodes."""
 
     async def datasets(request: Request) -> Response:
-        return answer(await in_thread(_without_folders_in, shelf))
+        return answer(_without_folders(await in_thread(shelf.datasets), "datasets"))
 
     async def listing(request: Request) -> Response:
         offset, limit = _query(request, "offset", 0), _query(request, "limit", 0)
         limit = 50 if limit is None else limit
         where, sort = _choice(request)
         columns = request.query_params.getlist("columns")
-        found = await in_thread(
-            shelf.listing, *_split(request), offset or 0, limit, where, sort, columns
-        )
-        for episode in found["episodes"]:
-            if "error" in episode:
-                episode["error"] = without_folders(episode["error"])
-        return answer(found)
+        listed = (*_split(request), offset or 0, limit, where, sort, columns)
+        return answer(_without_folders(await in_thread(shelf.listing, *listed), "episodes"))
 
     async def columns(request: Request) -> Response:
         return answer(await in_thread(shelf.columns, *_split(request)))
@@ -228,11 +215,10 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     ]
 
 
-def _without_folders_in(shelf: Shelf) -> dict[str, Any]:
-    found = shelf.datasets()
-    for dataset in found["datasets"]:
-        if "error" in dataset:
-            dataset["error"] = without_folders(dataset["error"])
+def _without_folders(found: dict[str, Any], name: str) -> dict[str, Any]:
+    for listed in found[name]:
+        if "error" in listed:
+            listed["error"] = without_folders(listed["error"])
     return found
 
 
@@ -266,9 +252,9 @@ def _in_words(error: Exception) -> str:
     """What is wrong, without the files that it is in: these may be many."""
     if not isinstance(error, SourceError):
         return without_folders(str(error))
-    where = [f"episode {error.episode}"] if error.episode is not None else []
-    where += [f"row {error.row}"] if error.row is not None else []
-    where += [f"field {error.field!r}"] if error.field is not None else []
+    field = None if error.field is None else repr(error.field)
+    named = {"episode": error.episode, "row": error.row, "field": field}
+    where = [f"{name} {value}" for name, value in named.items() if value is not None]
     return without_folders(": ".join(filter(None, [", ".join(where), error.what])))
 
 

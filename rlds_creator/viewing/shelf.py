@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import itertools
 import math
@@ -338,9 +339,11 @@ class _Dataset:
         self._is_open = False
         self._lock = threading.RLock()
         self._makings: dict[str, _Making] = {}
-        self._views: dict[tuple[str, int], ViewedEpisode] = {}
-        self._labels: dict[str, Labels] = {}
-        self._columns: dict[tuple[str, Any], dict[str, Column]] = {}
+        self._views = functools.lru_cache(_MOST_OPEN)(self._viewed)
+        self._labels = functools.cache(lambda split: Labels(self.episodes(split)))
+        self._columns = functools.lru_cache(1)(
+            lambda split, state: columns_of(self.labels(split), split)
+        )
         self._read: dict[tuple[str, int], dict[str, Any]] = {}
         self._has_table: dict[str, bool] = {}
         self._table_of: dict[str, tuple[Any, Any]] = {}
@@ -373,18 +376,19 @@ class _Dataset:
 
     def view(self, split: str, index: int) -> ViewedEpisode:
         with self._lock:
-            if (split, index) not in self._views:
-                self._check(split, index)
-                self._views[split, index] = ViewedEpisode(
-                    self.steps(split, index),
-                    title=f"{self.name}, {split} {index}",
-                    about=self.metadata,
-                    base=f"/api/datasets/{self.opened}/{quote(split, safe='')}/{index}/view",
-                    cache_seconds=300,  # Somebody may write the dataset anew.
-                )
-                while len(self._views) > _MOST_OPEN:
-                    del self._views[next(iter(self._views))]
-            return self._views[split, index]
+            return self._views(split, index)
+
+    def _viewed(self, split: str, index: int) -> ViewedEpisode:
+        total = self.count(split)
+        if index < 0 or (total is not None and index >= total):
+            raise IndexError(f"There are {total} episodes, from 0 on, and no episode {index}.")
+        return ViewedEpisode(
+            self.steps(split, index),
+            title=f"{self.name}, {split} {index}",
+            about=self.metadata,
+            base=f"/api/datasets/{self.opened}/{quote(split, safe='')}/{index}/view",
+            cache_seconds=300,  # Somebody may write the dataset anew.
+        )
 
     def numbers(self, split: str, where: str, sort: str = "", at_least: int = 0) -> Sequence[int]:
         """The numbers of the episodes for which a condition holds; of all if it is empty.
@@ -428,11 +432,7 @@ class _Dataset:
 
     def columns(self, split: str) -> dict[str, Column]:
         """The columns of the table of episodes, by their names in conditions."""
-        labels = self.labels(split)
-        key = split, labels.state()
-        if key not in self._columns:
-            self._columns = {key: columns_of(labels, split)}
-        return self._columns[key]
+        return self._columns(split, self.labels(split).state())
 
     def rows(self, split: str) -> list[dict[str, Any]]:
         """Rows of episodes of which examples are taken: those that were read."""
@@ -532,14 +532,7 @@ class _Dataset:
     def labels(self, split: str) -> Labels:
         """The labels of the episodes of a split."""
         with self._lock:
-            if split not in self._labels:
-                self._labels[split] = Labels(self.episodes(split))
-            return self._labels[split]
-
-    def _check(self, split: str, index: int) -> None:
-        total = self.count(split)
-        if index < 0 or (total is not None and index >= total):
-            raise IndexError(f"There are {total} episodes, from 0 on, and no episode {index}.")
+            return self._labels(split)
 
     def address(self, split: str, index: int) -> str:
         """The page of an episode."""
