@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from rlds_creator import model, store
+from rlds_creator import model
 from rlds_creator.exporting.jobs import ExportRequest
 from rlds_creator.server import messages
+from rlds_creator.store import records
 from rlds_creator.viewing import labels
 
 TARGET = Path(__file__).parents[1] / "rlds_creator" / "static" / "api_types.d.ts"
@@ -26,10 +27,10 @@ ANSWERS: tuple[type, ...] = (
     model.EpisodeRecord,
     model.Consent,
     model.ExportRecord,
-    store.Invite,
-    store.Counts,
-    store.ConsentPage,
-    store.StudyStatistics,
+    records.Invite,
+    records.Counts,
+    records.ConsentPage,
+    records.StudyStatistics,
     labels.ShownLayer,
     labels.ShownLabel,
 )
@@ -51,8 +52,8 @@ _PLAIN = {"string": "string", "number": "number", "integer": "number", "boolean"
 def declarations() -> str:
     """Returns the content of the file."""
     written: dict[str, str] = {}
-    for records, is_answer in ((ANSWERS, True), (REQUESTS, False)):
-        _, components = msgspec.json.schema_components(records, ref_template="{name}")
+    for classes, is_answer in ((ANSWERS, True), (REQUESTS, False)):
+        _, components = msgspec.json.schema_components(classes, ref_template="{name}")
         for name, schema in components.items():
             written.setdefault(name, _declaration(name, schema, is_answer))
     return "\n\n".join([_HEAD, *(written[name] for name in sorted(written))]) + "\n"

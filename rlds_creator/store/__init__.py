@@ -13,31 +13,15 @@ from rlds_creator.store.errors import (
     StaleError,
     StoreError,
 )
-from rlds_creator.store.records import (
-    ConsentPage,
-    Counts,
-    EnvironmentStatistics,
-    EpisodeQuery,
-    Invite,
-    PersonConsent,
-    PersonStatistics,
-    StudyStatistics,
-)
+from rlds_creator.store.records import EpisodeQuery
 from rlds_creator.store.store import Store
 
 __all__ = [
-    "ConsentPage",
-    "Counts",
-    "EnvironmentStatistics",
     "EpisodeQuery",
     "InUseError",
-    "Invite",
-    "PersonConsent",
-    "PersonStatistics",
     "QuotaError",
     "RecordNotFoundError",
     "StaleError",
     "Store",
     "StoreError",
-    "StudyStatistics",
 ]

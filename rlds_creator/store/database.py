@@ -19,9 +19,13 @@ from alembic.script import ScriptDirectory
 
 from rlds_creator.store import tables
 from rlds_creator.store.errors import RecordNotFoundError, StoreError
+from rlds_creator.store.records import Record, from_row
 
 __all__ = ["Database", "delete", "row_of"]
 
+# What the rows of tables are, for people.
+_WORDS = {"people": "person", "studies": "study", "episodes": "episode"}
+_WORDS |= {"labels": "label", "exports": "download", "invites": "invite"}
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _SUFFIXES = (".sqlite", ".sqlite3", ".db")
 _BUSY_SECONDS = 5.0
@@ -91,6 +95,11 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _all(self, kind: type[Record], query: sa.Select[Any]) -> list[Record]:
+        """Returns the records of rows."""
+        with self._reading() as connection:
+            return [from_row(kind, row) for row in connection.execute(query)]
+
     def _reading(self) -> contextlib.AbstractContextManager[sa.Connection]:
         return self._engine.begin()
 
@@ -101,7 +110,7 @@ class Database:
 
 
 def row_of(
-    connection: sa.Connection, table: sa.Table, identifier: str, missing: str, *, lock: bool = False
+    connection: sa.Connection, table: sa.Table, identifier: str, *, lock: bool = False
 ) -> sa.Row[Any]:
     """Returns a row by its identifier.
 
@@ -109,23 +118,22 @@ def row_of(
       connection: The connection.
       table: The table.
       identifier: The identifier.
-      missing: What the error says if there is no such row.
       lock: Whether others wait until the transaction is over before they change it.
 
     Raises:
-      NotFoundError: There is none.
+      RecordNotFoundError: There is none.
     """
     query = sa.select(table).where(table.c.id == identifier)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise RecordNotFoundError(missing)
+        raise RecordNotFoundError(f"this {_WORDS[table.name]} does not exist")
     return row
 
 
-def delete(connection: sa.Connection, table: sa.Table, identifier: str, missing: str) -> None:
+def delete(connection: sa.Connection, table: sa.Table, identifier: str) -> None:
     """Deletes a row; see `row_of`."""
-    if not connection.execute(sa.delete(table).where(table.c.id == identifier)).rowcount:
-        raise RecordNotFoundError(missing)
+    row_of(connection, table, identifier, lock=True)
+    connection.execute(sa.delete(table).where(table.c.id == identifier))
 
 
 def _engine(where: str | os.PathLike[str]) -> sa.Engine:

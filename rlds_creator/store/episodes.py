@@ -338,7 +338,7 @@ def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
 
 
 def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) -> EpisodeRecord:
-    row = row_of(connection, tables.episodes, episode_id, "this episode does not exist", lock=lock)
+    row = row_of(connection, tables.episodes, episode_id, lock=lock)
     return _with_labels(connection, [row])[0]
 
 
@@ -348,7 +348,7 @@ def _labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
 
 
 def _label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:
-    row = row_of(connection, tables.labels, label_id, "this label does not exist")
+    row = row_of(connection, tables.labels, label_id)
     if row.retracts is not None:
         raise RecordNotFoundError("this label is the end of another")
     return row.episode, _from_row(row)

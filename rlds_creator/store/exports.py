@@ -16,7 +16,6 @@ from rlds_creator.store.records import from_row, to_row
 
 __all__ = ["Exports"]
 
-_MISSING = "this download does not exist"
 _CHANGES = {"state", "progress", "num_bytes", "error"}
 
 
@@ -50,7 +49,7 @@ class Exports(Database):
           RecordNotFoundError: There is none of this identifier.
         """
         with self._reading() as connection:
-            return _export(connection, export_id)
+            return from_row(ExportRecord, row_of(connection, tables.exports, export_id))
 
     def exports(self, person_id: str | None = None) -> list[ExportRecord]:
         """Returns the downloads of a person, or of all; the newest first."""
@@ -58,8 +57,7 @@ class Exports(Database):
         query = sa.select(table).order_by(table.c.created.desc(), table.c.id)
         if person_id is not None:
             query = query.where(table.c.person == person_id)
-        with self._reading() as connection:
-            return [from_row(ExportRecord, row) for row in connection.execute(query)]
+        return self._all(ExportRecord, query)
 
     def update_export(self, export_id: str, **changes: Any) -> ExportRecord:
         """Changes how far a download is.
@@ -76,11 +74,10 @@ class Exports(Database):
             raise TypeError(f"{', '.join(sorted(others))} of a download never changes")
         table = tables.exports
         with self._writing() as connection:
-            current = _export(connection, export_id, lock=True)
+            current = from_row(ExportRecord, row_of(connection, table, export_id, lock=True))
             new = msgspec.structs.replace(current, **changes)
             values = {name: value for name, value in to_row(new).items() if name in changes}
-            if values:
-                connection.execute(sa.update(table).where(table.c.id == export_id).values(values))
+            connection.execute(sa.update(table).where(table.c.id == export_id).values(values))
         return new
 
     def delete_export(self, export_id: str) -> None:
@@ -90,10 +87,4 @@ class Exports(Database):
           RecordNotFoundError: There is none of this identifier.
         """
         with self._writing() as connection:
-            delete(connection, tables.exports, export_id, _MISSING)
-
-
-def _export(connection: sa.Connection, export_id: str, *, lock: bool = False) -> ExportRecord:
-    return from_row(
-        ExportRecord, row_of(connection, tables.exports, export_id, _MISSING, lock=lock)
-    )
+            delete(connection, tables.exports, export_id)

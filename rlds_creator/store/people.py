@@ -34,21 +34,10 @@ class People(Database):
         connection.execute(sa.insert(tables.people).values(to_row(person)))
         return person
 
-    def person(self, person_id: str) -> Person:
-        """Returns a person.
-
-        Raises:
-          RecordNotFoundError: There is none of this identifier.
-        """
-        with self._reading() as connection:
-            return _person(connection, person_id)
-
     def people(self) -> list[Person]:
         """Returns all people, those who came first first."""
         table = tables.people
-        with self._reading() as connection:
-            rows = connection.execute(sa.select(table).order_by(table.c.created, table.c.id))
-            return [from_row(Person, row) for row in rows]
+        return self._all(Person, sa.select(table).order_by(table.c.created, table.c.id))
 
     def change_person(
         self, person_id: str, role: Role | None = None, is_disabled: bool | None = None
@@ -65,7 +54,7 @@ class People(Database):
             owns = sa.and_(table.c.role == Role.OWNER, sa.not_(table.c.is_disabled))
             query = sa.select(table.c.id).where(owns).order_by(table.c.id).with_for_update()
             owners = set(connection.scalars(query))
-            person = _person(connection, person_id, lock=True)
+            person = from_row(Person, row_of(connection, table, person_id, lock=True))
             new = msgspec.structs.replace(
                 person,
                 role=person.role if role is None else role,
@@ -121,9 +110,7 @@ class People(Database):
         """Returns the invites that can still be used, the newest first."""
         table = tables.invites
         query = sa.select(table).where(table.c.expires > self._clock())
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(table.c.created.desc(), table.c.id))
-            return [from_row(Invite, row) for row in rows]
+        return self._all(Invite, query.order_by(table.c.created.desc(), table.c.id))
 
     def revoke_invite(self, invite_id: str) -> None:
         """Takes an invite back; who came with it stays.
@@ -132,7 +119,7 @@ class People(Database):
           RecordNotFoundError: There is none of this identifier; it may be used up.
         """
         with self._writing() as connection:
-            delete(connection, tables.invites, invite_id, "this invite does not exist")
+            delete(connection, tables.invites, invite_id)
 
     def accept_invite(self, token: str, name: str = "") -> tuple[Person, str]:
         """Lets a person in.
@@ -165,17 +152,11 @@ class People(Database):
             return person, self._start_login(connection, person.id)
 
     def _start_login(self, connection: sa.Connection, person_id: str) -> str:
-        token, now = new_token(), self._clock()
-        table = tables.logins
+        token, now, table = new_token(), self._clock(), tables.logins
         connection.execute(sa.delete(table).where(table.c.expires <= now))
-        connection.execute(
-            sa.insert(table).values(
-                token_hash=hash_token(token),
-                person=person_id,
-                created=now,
-                expires=now + _LOGIN_SECONDS,
-            )
-        )
+        row = {"token_hash": hash_token(token), "person": person_id}
+        times = {"created": now, "expires": now + _LOGIN_SECONDS}
+        connection.execute(sa.insert(table).values(row | times))
         return token
 
     def person_of(self, token: str) -> Person | None:
@@ -204,8 +185,3 @@ class People(Database):
         table = tables.logins
         with self._writing() as connection:
             connection.execute(sa.delete(table).where(table.c.token_hash == hash_token(token)))
-
-
-def _person(connection: sa.Connection, person_id: str, *, lock: bool = False) -> Person:
-    row = row_of(connection, tables.people, person_id, "this person does not exist", lock=lock)
-    return from_row(Person, row)

@@ -19,12 +19,13 @@ __all__ = [
     "Invite",
     "PersonConsent",
     "PersonStatistics",
+    "Record",
     "StudyStatistics",
     "from_row",
     "to_row",
 ]
 
-_Record = TypeVar("_Record", bound=msgspec.Struct)
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 SORTS = (
     "started",
@@ -209,7 +210,7 @@ def check_names(*names: str) -> None:
         raise StoreError("the name is empty")
 
 
-def from_row(kind: type[_Record], row: Any, **more: Any) -> _Record:
+def from_row(kind: type[Record], row: Any, **more: Any) -> Record:
     """Returns the record of a row; columns that it has no field for are left out."""
     columns = row._mapping
     names = [name for name in kind.__struct_fields__ if name in columns]

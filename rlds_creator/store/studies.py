@@ -71,21 +71,16 @@ class Studies(Database):
         check_names(*(label.name for label in study.labels))
         table = tables.studies
         with self._writing() as connection:
+            known: dict[str, Environment] = {}
+            now, state = self._clock(), study.state
+            current = Study(
+                id=new_identifier(), name=study.name, state=state, creator=by, created=now
+            )
             if study.id:
                 row = _row(connection, study.id, lock=True)
-                current = from_row(Study, row)
+                current, known = from_row(Study, row), _environments(row)
                 if current.version != study.version:
                     raise StaleError("somebody else has edited this study", current)
-                known = _environments(row)
-            else:
-                known = {}
-                current = Study(
-                    id=new_identifier(),
-                    name=study.name,
-                    state=study.state,
-                    creator=by,
-                    created=self._clock(),
-                )
             environments = tuple(
                 one if one.id in known else msgspec.structs.replace(one, id=new_identifier())
                 for one in study.environments
@@ -93,14 +88,9 @@ class Studies(Database):
             ids = {one.id for one in environments}
             if len(ids) < len(environments):
                 raise StoreError("two environments of the study have the same identifier")
+            kept = {name: getattr(current, name) for name in ("id", "state", "creator", "created")}
             new = msgspec.structs.replace(
-                study,
-                id=current.id,
-                environments=environments,
-                state=current.state,
-                creator=current.creator,
-                created=current.created,
-                version=current.version + 1,
+                study, **kept, environments=environments, version=current.version + 1
             )
             values = to_row(new)
             removed = [one for id, one in known.items() if id not in ids]
@@ -123,9 +113,7 @@ class Studies(Database):
     def studies(self) -> list[Study]:
         """Returns all studies, the newest first."""
         table = tables.studies
-        with self._reading() as connection:
-            rows = connection.execute(sa.select(table).order_by(table.c.created.desc(), table.c.id))
-            return [from_row(Study, row) for row in rows]
+        return self._all(Study, sa.select(table).order_by(table.c.created.desc(), table.c.id))
 
     def environments(self, study_id: str) -> dict[str, Environment]:
         """Returns the environments of a study by their identifiers, and those that it once had.
@@ -281,12 +269,8 @@ class Studies(Database):
             agreed = dict(map(tuple, connection.execute(given.group_by(of.study))))
             found = {study: counted for study, *counted in connection.execute(query)}
         names = ("num_episodes", "num_completed", "mine")
-        return {
-            one: Counts(
-                **dict(zip(names, found.get(one, (0, 0, 0)), strict=True)), agreed=agreed.get(one)
-            )
-            for one in ids
-        }
+        counted = {study: dict(zip(names, numbers)) for study, numbers in found.items()}
+        return {one: Counts(**counted.get(one, {}), agreed=agreed.get(one)) for one in ids}
 
     def statistics(self, study_id: str) -> StudyStatistics:
         """Returns what was played of a study.
@@ -314,25 +298,19 @@ class Studies(Database):
                 EnvironmentStatistics(**{**played.get(id, {"id": id}), "name": names.get(id, "")})
                 for id in [*current, *sorted(played.keys() - set(current))]
             ]
-            by_person = (
-                sa.select(
-                    table.c.person,
-                    tables.people.c.name,
-                    _num_episodes.label("episodes"),
-                    _num_completed.label("completed"),
-                    sa.func.sum(table.c.seconds).label("seconds"),
-                )
-                .join(tables.people)
-                .where(table.c.study == study_id)
-                .group_by(table.c.person, tables.people.c.name)
-                .order_by(tables.people.c.name, table.c.person)
+            person, name = table.c.person, tables.people.c.name
+            numbers = _num_episodes.label("episodes"), _num_completed.label("completed")
+            by_person = sa.select(
+                person, name, *numbers, sa.func.sum(table.c.seconds).label("seconds")
             )
+            by_person = by_person.join(tables.people).where(table.c.study == study_id)
+            by_person = by_person.group_by(person, name).order_by(name, person)
             people = [from_row(PersonStatistics, of) for of in connection.execute(by_person)]
         return StudyStatistics(environments=tuple(environments), people=tuple(people))
 
 
 def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.Row[Any]:
-    return row_of(connection, tables.studies, study_id, "this study does not exist", lock=lock)
+    return row_of(connection, tables.studies, study_id, lock=lock)
 
 
 def is_practice_next(connection: sa.Connection, study_id: str, person_id: str) -> bool:
@@ -380,7 +358,7 @@ def _chosen(study: Study, environment_id: str | None) -> Environment:
         if len(study.environments) > 1:
             raise StoreError("choose one of the environments of the study")
         return study.environments[0]
-    for environment in study.environments:
-        if environment.id == environment_id:
-            return environment
-    raise RecordNotFoundError("the study does not have this environment")
+    found = [one for one in study.environments if one.id == environment_id]
+    if not found:
+        raise RecordNotFoundError("the study does not have this environment")
+    return found[0]
