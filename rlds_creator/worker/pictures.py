@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-try:
-    import simplejpeg
-except ImportError:
-    simplejpeg = None  # Pillow takes a quarter longer.
-
 __all__ = ["DRAFT", "QUALITIES", "PictureEncoder", "PictureError", "as_rgb"]
 
 # The quality in which the environment itself draws faster, where it can.
@@ -20,10 +15,10 @@ DRAFT = "draft"
 
 # Quality and chroma subsampling of JPEG.
 _JPEG = {
-    DRAFT: (60, "420"),
-    "low": (50, "420"),
-    "medium": (75, "420"),
-    "high": (92, "444"),
+    DRAFT: (60, "4:2:0"),
+    "low": (50, "4:2:0"),
+    "medium": (75, "4:2:0"),
+    "high": (92, "4:4:4"),
 }
 QUALITIES = tuple(_JPEG)
 
@@ -121,11 +116,7 @@ class PictureEncoder:
 
 def _jpeg(picture: np.ndarray, quality: str) -> bytes:
     level, subsampling = _JPEG[quality]
-    if simplejpeg is not None:
-        encoded: bytes = simplejpeg.encode_jpeg(picture, level, "RGB", subsampling, fastdct=True)
-        return encoded
     file = io.BytesIO()
-    subsampling = f"{subsampling[0]}:{subsampling[1]}:{subsampling[2]}"
     Image.fromarray(picture).save(file, "JPEG", quality=level, subsampling=subsampling)
     return file.getvalue()
 

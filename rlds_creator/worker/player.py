@@ -309,8 +309,7 @@ class Player:
                 self._end("user")
             case "retry":
                 self._play.check_retry()
-                self._settle("rejected")
-                self._begin_episode(self._episode.number + 1)
+                self._go_on("rejected")
             case "success":
                 self._check_steps()
                 if isinstance(value, str):
@@ -321,8 +320,11 @@ class Player:
                 self._play.check_confirm()
                 if value not in ("completed", "cancelled", "rejected"):
                     raise _RefusedError("state: expected completed, cancelled or rejected")
-                self._settle(value)
-                self._begin_episode(self._episode.number + 1)
+                self._go_on(value)
+
+    def _go_on(self, state: str) -> None:
+        self._settle(state)
+        self._begin_episode(self._episode.number + 1)
 
     def _check_steps(self) -> None:
         if not self._episode.num_steps:
@@ -351,26 +353,21 @@ class Player:
             self._send_state()
 
     def _set(self, message: Mapping[str, Any]) -> None:
-        fps, quality = message.get("fps"), message.get("quality")
-        camera, controller = message.get("camera"), message.get("controller")
-        if fps is not None:
-            self._fps = float(fps)
+        if "fps" in message:
+            self._fps = float(message["fps"])
             if self._due < math.inf:
                 self._due = min(self._due, self._clock() + 1 / self._fps)
-        if quality is not None and quality not in self._qualities():
+        quality, camera = message.get("quality", self._quality), message.get("camera", self._camera)
+        if quality not in self._qualities():
             raise _RefusedError(f"quality: expected one of {', '.join(self._qualities())}")
-        if camera is not None and camera not in range(len(self._playable.cameras)):
+        if "camera" in message and camera not in range(len(self._playable.cameras)):
             raise _RefusedError("unknown camera")
-        self._controller = self._controller if controller is None else controller
-        if quality is not None or camera is not None:
-            self._quality = self._quality if quality is None else quality
-            self._camera = self._camera if camera is None else int(camera)
+        self._controller = message.get("controller", self._controller)
+        if {"quality", "camera"} & message.keys():
+            self._quality, self._camera = quality, camera
             picture, codec = self._draw()
-            self._send_frame(
-                dataclasses.replace(
-                    self._frame, picture=picture, codec=codec, is_redrawn=True, time=time.time()
-                )
-            )
+            frame = dataclasses.replace(self._frame, picture=picture, codec=codec, is_redrawn=True)
+            self._send_frame(dataclasses.replace(frame, time=time.time()))
         self._send_state()
 
     def _qualities(self) -> list[str]:
@@ -379,11 +376,10 @@ class Player:
     # Episodes and their steps.
 
     def _begin_episode(self, number: int) -> None:
-        seed: int | None
-        if self._next_seed is None:
+        seed: int | None = self._next_seed
+        if seed is None:
             seed = secrets.randbelow(_MAX_SEED)
         else:
-            seed = self._next_seed
             self._next_seed = (seed + 1) % _MAX_SEED
         with _environment_code():
             try:
@@ -469,18 +465,14 @@ class Player:
         with _recording():
             if episode.recording is None:
                 episode.started = now
+                metadata, spec = self._metadata_of(episode), self._observation_spec
                 episode.recording = EpisodeLog(
-                    self._directory,
-                    self._specs,
-                    self._metadata_of(episode),
-                    self._video,
-                    self._observation_spec,
+                    self._directory, self._specs, metadata, self._video, spec
                 )
                 episode.recording.add(episode.first[0], None, episode.first[1])
-                episode.recording.add(timestep, action, custom_data)
+            episode.recording.add(timestep, action, custom_data)
+            if episode.recording.num_steps == 2:
                 self._send_episode("playing")
-            else:
-                episode.recording.add(timestep, action, custom_data)
         return episode.recording
 
     def _metadata_of(self, episode: _Episode) -> dict[str, Any]:
@@ -560,10 +552,7 @@ class Player:
     # What the server hears.
 
     def _send_ready(self) -> None:
-        controls = [
-            {"inputs": list(control.inputs), "does": control.does}
-            for control in self._playable.controls
-        ]
+        controls = [*map(dataclasses.asdict, self._playable.controls)]
         height, width, _ = self._picture.shape
         self._link.send(
             {
@@ -622,13 +611,12 @@ def _recording() -> Iterator[None]:
     try:
         yield
     except EnvLoggerError as e:
-        message = "the recording failed; the steps until then are kept"
-        cause: BaseException | None = e
+        what, cause = "the recording failed", e.__cause__
         while cause is not None:
             if isinstance(cause, OSError) and cause.errno in _FULL:
-                message = "the disk of the server is full; the steps until then are kept"
+                what = "the disk of the server is full"
             cause = cause.__cause__
-        raise _FailedError(message, e) from e
+        raise _FailedError(f"{what}; the steps until then are kept", e) from e
 
 
 def names_of_actions(playable: Playable) -> dict[str, Any]:
