@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -111,7 +110,6 @@ def command(
     from rlds_creator.server.directory import DataDirectory
     from rlds_creator.server.plays import Limits
     from rlds_creator.server.security import Hosts, is_loopback
-    from rlds_creator.store import StoreError
 
     with running.bound(host, port) as listener:
         address = running.address_of(listener)
@@ -128,11 +126,7 @@ def command(
             interpreters=interpreters,
             limits=Limits(players=max_players),
         )
-        with contextlib.ExitStack() as opened:
-            try:
-                server = opened.enter_context(creator(DataDirectory(directory), database, settings))
-            except StoreError as error:
-                raise RuntimeError(str(error)) from error
+        with creator(DataDirectory(directory), database, settings) as server:
             link = address
             if not settings.is_single_user and (invite or server.needs_owner()):
                 link = server.invite_owner()
@@ -144,8 +138,9 @@ def command(
             running.serve(
                 server.app,
                 listener,
-                when_ready=lambda: click.echo(link if quiet else f"{link}   (Ctrl-C stops it)"),
-                opens=link if (running.wants_browser() if opens is None else opens) else None,
+                link,
+                opens=opens,
+                quiet=quiet,
                 behind_proxy=behind_proxy,
                 verbose=verbose,
             )

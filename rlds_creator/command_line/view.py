@@ -95,11 +95,5 @@ def command(
             name = allowed_hosts[0] if allowed_hosts else socket.gethostname()
             address = f"http://{name}:{listener.getsockname()[1]}"
         link = f"{address}/enter#{token}" if token else f"{address}{page}"
-        wants = running.wants_browser() if opens is None else opens
-        line = link if quiet else f"{link}   (Ctrl-C stops it)"
-        running.serve(
-            view_app(shelf, Hosts(host, allowed_hosts), token=token, by=by),
-            listener,
-            opens=link if wants else None,
-            when_ready=lambda: click.echo(line),
-        )
+        app = view_app(shelf, Hosts(host, allowed_hosts), token=token, by=by)
+        running.serve(app, listener, link, opens=opens, quiet=quiet)

@@ -41,6 +41,8 @@ DELETED_FILE = "deleted"
 # Much more than people can write about an episode.
 _MAX_BYTES = 1 << 26
 
+_SPECS = ("observation", "action", "reward", "discount")
+
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Step = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -203,12 +205,7 @@ class RecordedEpisode:
                 directory=os.fspath(directory),
                 annotations=annotations,
                 metadata=metadata if isinstance(metadata, dict) else {},
-                specs={
-                    "observation": reader.observation_spec(),
-                    "action": reader.action_spec(),
-                    "reward": reader.reward_spec(),
-                    "discount": reader.discount_spec(),
-                },
+                specs={name: getattr(reader, f"{name}_spec")() for name in _SPECS},
                 num_steps=lengths[0],
             )
 

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlds_ecosystem import install_command
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "ExportFormat"]
 
 _OPENING = 'rlds.sources.open("{path}")'
-_VERSION = "1.0.0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +29,8 @@ class ExportFormat:
       module: A module that must be installed; "" if it needs none.
       extra: The extra that installs it.
       opening: Python code that opens the data, with `{path}` in it.
-      place: Where the data of a name is, in the folder of the export.
-      defaults: Options of the format, unless others are given.
+      place: Where the data is, in the folder of the export, with `{name}` in it.
+      defaults: Options of the format, unless others are given; may have `{name}` in them.
       source: What `rlds.sources` calls the format, if that is another name.
     """
 
@@ -40,8 +39,8 @@ class ExportFormat:
     module: str = ""
     extra: str = ""
     opening: str = _OPENING
-    place: Callable[[str], str] = "{}".format
-    defaults: Callable[[str], Mapping[str, Any]] = lambda name: {}
+    place: str = "{name}"
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
 
     @property
@@ -85,18 +84,16 @@ class ExportFormat:
         format = self.source or self.name
         kind = exporting.export_class(format)
         given = parse_options(options_of(kind), options, format)
-        path = folder / kind.part_name(self.place(name))
+        path = folder / kind.part_name(self.place.format(name=name))
+        defaults = {key: value.format(name=name) for key, value in self.defaults.items()}
         episodes = recipe.episodes(progress)
-        writer = exporting.prepare(episodes, format, **{**self.defaults(name), **given})
+        writer = exporting.prepare(episodes, format, **{**defaults, **given})
         made = exporting.write_export(writer, path, verify=False, allow_loss=True)
         write_labels(recipe, path, format, **writer.read_options())
         return path, made.placements
 
 
-def _gzip(name: str) -> Mapping[str, Any]:
-    return {"compression": "gzip"}
-
-
+_GZIP = {"compression": "gzip"}
 FORMATS: Mapping[str, ExportFormat] = {
     format.name: format
     for format in (
@@ -110,14 +107,12 @@ FORMATS: Mapping[str, ExportFormat] = {
             "tfds",
             "TFDS dataset",
             opening='tfds.builder_from_directory("{path}").as_dataset()',
-            place=f"{{}}/{_VERSION}".format,
-            defaults=lambda name: {"name": name, "version": _VERSION},
+            place="{name}/1.0.0",
+            defaults={"name": "{name}", "version": "1.0.0"},
         ),
-        ExportFormat(
-            "minari", "Minari dataset", "h5py", "hdf5", place="{}-v0".format, defaults=_gzip
-        ),
+        ExportFormat("minari", "Minari dataset", "h5py", "hdf5", place="{name}-v0", defaults=_GZIP),
         ExportFormat("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
-        ExportFormat("robomimic", "robomimic (HDF5)", "h5py", "hdf5", defaults=_gzip),
+        ExportFormat("robomimic", "robomimic (HDF5)", "h5py", "hdf5", defaults=_GZIP),
         ExportFormat("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),
         ExportFormat("webdataset", "WebDataset"),
         ExportFormat("mcap", "MCAP files", "mcap", "ros"),

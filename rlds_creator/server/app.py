@@ -24,7 +24,7 @@ from rlds_creator.server.requests import Authentication, in_thread
 from rlds_creator.server.security import Application, Hosts
 from rlds_creator.server.starters import starters
 from rlds_creator.server.workers import Interpreters, Patience, Worker
-from rlds_creator.store import EpisodeQuery, Store
+from rlds_creator.store import EpisodeQuery, Store, StoreError
 from rlds_tools.results import count
 
 __all__ = ["Creator", "ServerSettings", "creator"]
@@ -70,15 +70,15 @@ def creator(
       settings: How the server behaves.
 
     Raises:
-      RuntimeError: Another server is running there.
-      StoreError: The database cannot be opened.
+      RuntimeError: Another server is running there, or the database cannot be opened.
     """
-    with (
-        data.locked(),
-        data.worked_in() as lock,
-        Store.open(database or data.database) as store,
-    ):
-        yield Creator(data, store, settings or ServerSettings(), lock)
+    with data.locked(), data.worked_in() as lock:
+        try:
+            opened = Store.open(database or data.database)
+        except StoreError as error:
+            raise RuntimeError(str(error)) from error
+        with opened as store:
+            yield Creator(data, store, settings or ServerSettings(), lock)
 
 
 class Creator:

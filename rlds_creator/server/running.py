@@ -13,6 +13,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import click
 import uvicorn
 
 from rlds_creator.server.connections import Connections
@@ -110,34 +111,33 @@ def server(
 def serve(
     app: Application,
     listener: socket.socket,
+    link: str,
     *,
-    opens: str | None = None,
-    when_ready: Callable[[], None] | None = None,
+    opens: bool | None = None,
+    quiet: bool = False,
     behind_proxy: bool = False,
     verbose: bool = False,
-    **settings: Any,
 ) -> None:
     """Answers until Ctrl-C, or until the process is asked to end.
 
     Args:
       app: What answers.
       listener: Where, see `bound`.
-      opens: The address of the page to open in a browser as soon as it is there.
-      when_ready: Is called then.
+      link: The address of the page, which is printed as soon as it is there.
+      opens: Whether to open it in a browser then; by default if there is a screen.
+      quiet: Whether to print nothing else.
       behind_proxy: See `server`.
       verbose: Whether to log what happens, and not only what goes wrong.
-      **settings: See `server`.
     """
-    serving = server(app, behind_proxy=behind_proxy, **settings)
+    serving = server(app, behind_proxy=behind_proxy)
 
     def announce() -> None:
         while not serving.started and not serving.should_exit:
             time.sleep(0.02)
         if serving.started:
-            if when_ready:
-                when_ready()
-            if opens:
-                webbrowser.open(opens)
+            click.echo(link if quiet else f"{link}   (Ctrl-C stops it)")
+            if wants_browser() if opens is None else opens:
+                webbrowser.open(link)
 
     threading.Thread(target=announce, daemon=True).start()
     with _logging(logging.INFO if verbose else logging.WARNING):
