@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -87,41 +85,35 @@ class Interpreters:
         path = self.path(name)
         task = self._described.get(name)
         if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._described[name] = asyncio.create_task(
-                asyncio.to_thread(_describe, path, name)
-            )
+            task = self._described[name] = asyncio.create_task(_describe(path, name))
         return await asyncio.shield(task)
 
 
-def _describe(path: str, name: str) -> dict[str, Any]:
-    called = f"{name!r}" if name else "of the server"
-    # What the process starts may live on with its output open: that is in files, not in pipes.
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as printed:
-        try:
-            process = subprocess.Popen(
-                [path, "-m", "rlds_creator.worker", "--describe"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=printed,
-                start_new_session=True,
-                env=_environment(),
-            )
-            try:
-                process.wait(_SECONDS_TO_DESCRIBE)
-            finally:
-                _kill_group(process.pid)
-                process.wait()
-            output.seek(0)
-            described: dict[str, Any] = json.loads(output.read())
-            return described
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            printed.seek(0)
-            said = printed.read()[-_MAX_OUTPUT:].decode("utf-8", "replace")
-            logger.warning("the interpreter %s: %s\n%s", called, error, said)
-            raise ServiceUnavailableError(
-                f"The interpreter {called} cannot list its environments. Is `rlds-ecosystem` "
-                "installed there?"
-            ) from None
+async def _describe(path: str, name: str) -> dict[str, Any]:
+    described: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def hear(message: link.Message) -> None:
+        if isinstance(message, dict) and message["op"] == "described":
+            described.set_result(message["families"])
+
+    def end(why: str) -> None:
+        if not described.done():
+            described.set_result(None)
+
+    worker, families = Worker(hear, end, Patience(to_make=_SECONDS_TO_DESCRIBE)), None
+    try:
+        with contextlib.suppress(ServiceUnavailableError):
+            await worker.start(path, {"op": "describe"})
+            families = await described
+    finally:
+        await worker.stop()
+    if families is None:
+        called = f"{name!r}" if name else "of the server"
+        raise ServiceUnavailableError(
+            f"The interpreter {called} cannot list its environments. Is `rlds-ecosystem` "
+            "installed there?"
+        )
+    return dict(families)
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,8 +1,7 @@
-"""`python -m rlds_creator.worker FD`, or `--describe`; see `rlds_creator.worker`."""
+"""`python -m rlds_creator.worker FD`; see `rlds_creator.worker`."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -13,18 +12,9 @@ import tempfile
 
 def main(arguments: list[str]) -> int:
     """Runs the worker; returns the status with which it exits."""
-    # What environments print goes where errors go. Nothing but the answer may be in the output.
-    output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    if arguments == ["--describe"]:
-        from rlds_creator.worker.describing import describe
-
-        json.dump(describe(), output)
-        output.close()
-        return 0
-    output.close()
+    os.dup2(2, 1)  # What environments print goes where errors go.
     if len(arguments) != 1 or not arguments[0].isdigit():
-        print("usage: python -m rlds_creator.worker FD | --describe", file=sys.stderr)
+        print("usage: python -m rlds_creator.worker FD", file=sys.stderr)
         return 2
     connection = socket.socket(fileno=int(arguments[0]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which says stop.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import typing
 from typing import Any, Literal
@@ -26,24 +27,18 @@ def describe() -> dict[str, Any]:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "title": name,
-        "requires": "",
-        "identifiers": None,
-        "options": [],
-        "error": "",
-    }
+    found: dict[str, Any] = {"title": name, "requires": "", "identifiers": None, "error": ""}
     try:
         made = family(name)
         found.update(title=made.title or name, requires=made.requires)
         helps = _helps(inspect.getdoc(made.make) or "")
-        found["options"] = [
-            _option(option, helps.get(name, "")) for name, option in options_of(made).items()
-        ]
+        options = [_option(one, helps.get(name, "")) for name, one in options_of(made).items()]
+        json.dumps(options, allow_nan=False)
+        found["options"] = options
         found["identifiers"] = list(made.identifiers())
     except Exception as e:  # Code of others: what is wrong with it does not concern the rest.
         found["error"] = f"{type(e).__name__}: {e}"
-    return found
+    return {"options": [], **found}
 
 
 def _helps(docstring: str) -> dict[str, str]:

@@ -125,13 +125,17 @@ def serve(link: Link, clock: Callable[[], float] = time.monotonic) -> int:
 
 
 def _await_start(link: Link) -> dict[str, Any] | None:
-    """Returns the message that says what to play; None if the server says stop before."""
+    """Returns the message that says what to play; None if nothing is to be played."""
     while True:
         message = link.receive()
         assert message is not None  # It waits for one.
         if message["op"] == "start":
             return message
-        if message["op"] == "stop":
+        if message["op"] == "describe":
+            from rlds_creator.worker.describing import describe
+
+            link.send({"op": "described", "families": describe()})
+        if message["op"] in ("describe", "stop"):
             return None
         if message["op"] == "ping":
             link.send({"op": "pong"})

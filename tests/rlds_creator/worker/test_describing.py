@@ -1,6 +1,6 @@
 """What can be made in an interpreter."""
 
-import json
+import asyncio
 import subprocess
 import sys
 
@@ -8,6 +8,8 @@ import pytest
 
 from rlds_creator import Family
 from rlds_creator.environments import families
+from rlds_creator.server.errors import ServiceUnavailableError
+from rlds_creator.server.workers import Interpreters
 from rlds_creator.worker import describing
 
 
@@ -57,13 +59,27 @@ def test_docstrings_say_what_options_do(monkeypatch):
     assert "pip install 'hills>=2'" in hills["error"]
 
 
+def described_in(python):
+    async def run():
+        return await Interpreters({"other": python}).describe("other")
+
+    return asyncio.run(run())
+
+
 @pytest.mark.slow
-def test_the_output_is_the_description():
-    command = [sys.executable, "-m", "rlds_creator.worker", "--describe"]
-    described = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+def test_a_worker_describes_an_interpreter():
+    described = described_in(sys.executable)
     assert described["drawn"]["identifiers"] == ["discrete", "box"]
     assert "CartPole-v1" in described["gymnasium"]["identifiers"]
+    for python in ("/bin/false", "/no/such/python"):
+        with pytest.raises(ServiceUnavailableError, match="'other' cannot list"):
+            described_in(python)
+
+
+@pytest.mark.slow
+def test_a_worker_needs_a_socket():
     for wrong in ([], ["--help"], ["3", "4"]):
-        ended = subprocess.run([*command[:3], *wrong], capture_output=True, text=True)
+        command = [sys.executable, "-m", "rlds_creator.worker", *wrong]
+        ended = subprocess.run(command, capture_output=True, text=True)
         assert ended.returncode == 2
         assert "usage" in ended.stderr
