@@ -10,6 +10,7 @@ import numpy as np
 
 import tfds_files
 from rlds.sources.video_frames import FramesSource
+from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Frames", "VideoFrames", "cameras_of", "evenly", "fault_of"]
@@ -114,13 +115,13 @@ class VideoFrames:
         Raises:
           SourceError: They cannot be decoded.
         """
-        steps = np.arange(self._num_steps)
-        shown = np.flatnonzero(self._source.have_frames(*self._episode, self._camera, steps))
-        if len(shown):
-            indices = shown[np.searchsorted(shown, indices).clip(max=len(shown) - 1)].tolist()
-        images = list(self._source.new_images(self._camera, len(indices)))
-        self._source.read_frames(*self._episode, self._camera, np.array(indices), images)
-        return images
+        mark = known_field(self._camera)
+        if mark in self._source.marks:
+            steps = range(self._num_steps)
+            shown = np.flatnonzero(self._source.rows(*self._episode, mark, steps))
+            if len(shown):
+                indices = shown[np.searchsorted(shown, indices).clip(max=len(shown) - 1)]
+        return list(self._source.rows(*self._episode, self._camera, indices))
 
 
 def evenly(number: int, most: int) -> list[int]:

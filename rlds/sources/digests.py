@@ -11,6 +11,7 @@ import numpy as np
 
 import tfds_files
 from rlds.sources.source import SourceEpisode
+from rlds.sources.view import flat
 from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.columns import RaggedColumn, stack
 
@@ -128,19 +129,12 @@ def differences(
         one, two = getattr(episode, name), getattr(other, name)
         if name not in but and one != two:
             yield f"{name}: {one!r} became {two!r}"
-    for prefix, one, two in (
-        ("steps/", episode.steps, other.steps),
-        ("", episode.metadata, other.metadata),
-    ):
-        ones = {prefix + path: leaf for path, leaf in leaves_at(one, None)}
-        others = {prefix + path: leaf for path, leaf in leaves_at(two, None)}
-        for path in ones.keys() | others.keys():
-            if path in but:
-                continue
-            if path not in ones or path not in others:
-                yield f"{path}: {'missing' if path not in others else 'new'}"
-            elif (what := difference(ones[path], others[path])) is not None:
-                yield f"{path}: {what}"
+    ones, others = (flat(each.steps, each.metadata) for each in (episode, other))
+    for path in (ones.keys() | others.keys()) - {*but}:
+        if path not in ones or path not in others:
+            yield f"{path}: {'missing' if path not in others else 'new'}"
+        elif (what := difference(ones[path], others[path])) is not None:
+            yield f"{path}: {what}"
 
 
 def difference(one: Any, other: Any) -> str | None:

@@ -195,8 +195,7 @@ class ClipsSource(View):
         frames = self._frames
 
         def frame(step: int) -> np.ndarray:
-            [image] = frames.new_images(camera, 1)
-            frames.read_frames(split, index, camera, np.array([step]), [image])
+            image: np.ndarray = frames.rows(split, index, camera, [step])[0]
             return image
 
         return self._encoded(frame, length, camera)

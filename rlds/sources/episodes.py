@@ -362,7 +362,8 @@ class Episodes(Sequence[SourceEpisode]):
 
     def __reduce__(self) -> Any:
         # What was read of the files, and what is open, is not for other processes.
-        return _reopened, (self.source, self.split, self.format, self._said)
+        again = functools.partial(Episodes, format=self.format, said=self._said)
+        return again, (self.source, self.split)
 
     def _checked(self, index: Any) -> int:
         try:
@@ -454,10 +455,6 @@ def _is_of_sizes(column: Any, field: Any) -> bool:
         and None in field.shape
         and all(isinstance(value, np.ndarray) for value in column)
     )
-
-
-def _reopened(source: AnySource, split: str, name: str, said: Mapping[str, Any]) -> Episodes:
-    return Episodes(source, split, format=name, said=said)
 
 
 def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:

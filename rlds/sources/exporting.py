@@ -34,11 +34,10 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
 )
-from rlds.sources.view import stored_at, traced
+from rlds.sources.view import flat, stored_at, traced
 from rlds.sources.writing import Export, Placement, Watch
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.errors import StorageError
-from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.progress import show_progress
 
 __all__ = [
@@ -371,8 +370,7 @@ class _Watch(Watch):
         episode, but = self._export.compared(episode), self._inexact
         facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
         crc = google_crc32c.value("\n".join(facts).encode())
-        fields = {f"steps/{path}": leaf for path, leaf in leaves_at(episode.steps, None)}
-        fields |= leaves_at(episode.metadata, None)
+        fields = flat(episode.steps, episode.metadata)
         for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
             crc = google_crc32c.extend(crc, bytes(part))
         return int(crc)

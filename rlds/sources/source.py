@@ -142,6 +142,8 @@ class Lengths(NamedTuple):
     @classmethod
     def joined(cls, all_lengths: Sequence[Lengths]) -> Lengths:
         """Returns the lengths of the episodes of several splits, one after the other."""
+        if not all_lengths:
+            return cls.of([], final_observation_known=False)
         pieces: Any = zip(*all_lengths)
         found: Any = (None if any(p is None for p in ps) else np.concatenate(ps) for ps in pieces)
         return cls(*found)

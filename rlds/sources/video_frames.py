@@ -193,73 +193,42 @@ class FramesSource(View):
     def _rows(
         self, path: str, of: Of, about: Mapping[str, Any] | None, others: Collection[str]
     ) -> np.ndarray:
-        """The pixels of some rows, or which have any: those that are wanted twice are made once."""
-        camera, is_mark = self.marks.get(path, path), path in self.marks
-        rows = (
-            np.empty(len(of.steps), np.bool_) if is_mark else self.new_images(path, len(of.steps))
-        )
+        """The pixels of some rows, or which have any."""
+        camera, is_mark, number = self.marks.get(path, path), path in self.marks, len(of.steps)
+        rows = np.empty(number, np.bool_) if is_mark else self._new_images(path, number)
         order = np.lexsort((of.steps, of.episodes))
-        episodes, steps = of.episodes[order], of.steps[order]
-        is_new = np.ones(len(order), bool)
-        is_new[1:] = (np.diff(episodes) != 0) | (np.diff(steps) != 0)
-        firsts = np.flatnonzero(is_new)
-        begins = np.flatnonzero(np.diff(episodes[firsts], prepend=-1))
-        groups = [group for group in np.split(firsts, begins[1:]) if len(group)]
+        begins = np.flatnonzero(np.diff(of.episodes[order], prepend=-1))
+        groups = [group for group in np.split(order, begins[1:]) if len(group)]
 
         def decode(chunk: range) -> None:
-            for number in chunk:
-                group = groups[number]
-                with self._opened(of.split, int(episodes[group[0]]), camera, about) as clip:
+            for group in groups[chunk.start : chunk.stop]:
+                steps = of.steps[group]
+                with self._opened(of.split, int(of.episodes[group[0]]), camera, about) as clip:
                     if is_mark:
-                        rows[order[group]] = clip.numbers_of(steps[group]) >= 0
-                        continue
-                    targets = [rows[row] for row in order[group].tolist()]
-                    self._decode(clip, camera, steps[group], targets, others)
+                        rows[group] = clip.numbers_of(steps) >= 0
+                    else:
+                        self._decode(clip, camera, steps, [rows[n] for n in group.tolist()], others)
 
         for_all_rows(decode, len(groups), self.threads)
-        if len(firsts) < len(order):
-            kept = order[firsts[np.cumsum(is_new) - 1]]
-            for row, first in zip(order[~is_new].tolist(), kept[~is_new].tolist(), strict=True):
-                rows[row] = rows[first]
         return rows
 
-    def read_frames(
-        self,
-        split: str,
-        index: int,
-        camera: str,
-        steps: np.ndarray,
-        images: Sequence[np.ndarray],
-        others: Collection[str] = (),
-    ) -> None:
-        """Decodes the frames of some steps into arrays, of the shape and dtype of the field.
+    def rows(self, split: str, index: int, path: str, steps: Sequence[int]) -> np.ndarray:
+        """Returns the pixels of some steps of an episode; of a mark, which of them have a frame.
 
         Args:
           split: The split.
           index: The episode.
-          camera: The path of the field.
-          steps: The steps, ascending.
-          images: An array for each.
-          others: The paths that are read beside it. Without the mark of the camera, a step that has
-            no frame is an error.
+          path: The path of a camera, or of a mark.
+          steps: The steps. One that has no frame is an error.
 
         Raises:
           SourceError: They cannot be decoded; says where.
         """
-        with reading.unchanged(self), self._opened(split, index, camera) as clip:
-            self._decode(clip, camera, steps, images, others)
+        of = Of(split, np.full(len(steps), index), np.asarray(steps, np.int64))
+        with reading.unchanged(self):
+            return self._rows(path, of, None, ())
 
-    def have_frames(self, split: str, index: int, camera: str, steps: np.ndarray) -> np.ndarray:
-        """Returns which of some steps have a frame.
-
-        Raises:
-          SourceError: The clip is damaged; says where.
-        """
-        with reading.unchanged(self), self._opened(split, index, camera) as clip:
-            return clip.numbers_of(steps) >= 0
-
-    def new_images(self, camera: str, number: int) -> np.ndarray:
-        """Returns an array for frames of a camera, to be filled by `read_frames`."""
+    def _new_images(self, camera: str, number: int) -> np.ndarray:
         field = self.cameras[camera]
         return arrays.empty([number, *map(int, field.shape)], field.column_dtype)  # type: ignore[arg-type]
 

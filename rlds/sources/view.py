@@ -344,12 +344,16 @@ class View(Source):
 
     def _lengths(self, split: str) -> Lengths | None:
         episodes = np.arange(self.num_episodes(split))
-        found = []
-        for at, source, name, numbers in self.where(split, episodes):
-            known = reading.lengths(source, name)
-            found.append((at, None if known is None else known.take(numbers)))
-        merged = _merged(found, len(episodes))
-        return None if merged is None else self.lengths(split, episodes, merged)
+        chosen = self.where(split, episodes)
+        found = [
+            known.take(each.episodes)
+            for each in chosen
+            if (known := reading.lengths(each.source, each.split)) is not None
+        ]
+        if len(found) < len(chosen):
+            return None
+        order = np.concatenate([episodes[:0], *(episodes[each.at] for each in chosen)])
+        return self.lengths(split, episodes, Lengths.joined(found).take(np.argsort(order)))
 
     def _faults(self, split: str) -> Iterator[SourceError]:
         for source, name in dict.fromkeys((c.source, c.split) for c in self._all(split)):
@@ -397,13 +401,11 @@ def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = Fals
       index: The episode.
       in_part: Whether fields may have other names, be left out or be added.
     """
-    while isinstance(source, View):
-        if source.names is None or not (in_part or source.is_as_stored):
-            return None
-        if source.touches(split, np.array([index]))[0]:
-            return None
-        source, split, index = source.place(split, index)
-    return Place(source, split, index) if isinstance(source, Source) else None
+    if not isinstance(source, Source):
+        return None
+    if touched(source, split, np.array([index]), in_part=in_part)[0]:
+        return None
+    return traced(source, split, index)[0]
 
 
 def touched(
@@ -499,19 +501,3 @@ def num_steps_of(values: Mapping[str, Any]) -> int:
 def _paths(fields: Fields) -> list[str]:
     """The paths of all fields, in an order of their own."""
     return sorted([*map(_STEPS.__add__, fields.step_paths()), *fields.episode_paths()])
-
-
-def _merged(found: Sequence[tuple[Any, Lengths | None]], number: int) -> Lengths | None:
-    """The lengths of episodes, of which some are known of each base; None if some are not."""
-    if any(lengths is None for _, lengths in found):
-        return None
-    arrays: list[Any] = []
-    for pieces in zip(*(lengths for _, lengths in found if lengths is not None)):
-        if any(piece is None for piece in pieces):
-            arrays.append(None)
-            continue
-        made = np.empty(number, pieces[0].dtype)
-        for (at, _), piece in zip(found, pieces):
-            made[at] = piece
-        arrays.append(made)
-    return Lengths(*arrays) if arrays else Lengths.of([], final_observation_known=False)
