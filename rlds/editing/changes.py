@@ -27,11 +27,11 @@ from rlds.sources.source import (
     is_derived,
 )
 from rlds.sources.texts import as_text, is_instruction
-from rlds.sources.view import Of, View, flat, num_steps_of, with_values
+from rlds.sources.view import Of, View, flat, nested, num_steps_of, with_values
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.fields import Field, as_fields
-from rlds_ecosystem.model.nests import fields_there_are, is_in, nest, root_of
+from rlds_ecosystem.model.nests import fields_there_are, is_in, root_of
 
 __all__ = [
     "Added",
@@ -71,9 +71,7 @@ class Change(View):
     @property
     @override
     def fields(self) -> Fields:
-        steps = {p.removeprefix(STEPS): f for p, f in self._after.items() if p.startswith(STEPS)}
-        episode = {path: f for path, f in self._after.items() if not path.startswith(STEPS)}
-        return Fields(nest(steps), nest(episode), super().fields.flags)
+        return Fields(*nested(self._after), super().fields.flags)
 
     @property
     @override

@@ -24,10 +24,9 @@ from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.renumbered import Renumbered
 from rlds.sources.selected import SelectedSource
 from rlds.sources.source import FACTS, About, Source, SourceEpisode, with_random_access
-from rlds.sources.text_tables import join_tables
+from rlds.sources.text_tables import Renumbered, join_tables
 from rlds.sources.view import View
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
@@ -268,8 +267,8 @@ class Draft:
             datasets[free_name(name, datasets)] = _with_files(open_episodes(path, "all"))
         _check_rates(datasets)
         known = {name: each.metadata for name, each in datasets.items()}
-        stated = merged({**known, first: self.metadata}, metadata)
-        self.metadata, self.notes = _without_counts(stated.metadata), [*self.notes, *stated.notes]
+        whole, own, notes = merged({**known, first: self.metadata}, metadata)
+        self.metadata, self.notes = _without_counts(whole), [*self.notes, *notes]
         self.facts = {**_joined_facts(datasets), **self.facts}
         before: dict[str, Source] = {}
         for name, episodes in datasets.items():
@@ -297,11 +296,11 @@ class Draft:
             if numbers[number]:
                 change = Renumbered(change, numbers[number])
                 self._renumbered.append(change)
-            if stated.own:
+            if own:
                 after = fields_of(change)
                 path = free_name(DATASET_METADATA, after, "{}_{}")
                 after[path] = Field(str, doc="The metadata of its dataset, in JSON.")
-                change = Unified(change, after, {path: json.dumps(stated.own[number])})
+                change = Unified(change, after, {path: json.dumps(own[number])})
             changed = Episodes(change, episodes.split, format=episodes.format)
             self.parts[name] = Part(episodes, changed, prefixes[name])
         self._whole = self._joined()
@@ -392,12 +391,8 @@ def _with_files(episodes: Episodes) -> Episodes:
 
 
 def _splits_of(episodes: Episodes) -> np.ndarray:
-    names = np.empty(len(episodes), object)
-    begin = 0
-    for split, first, end in episodes.ranges:
-        names[begin : begin + end - first] = split
-        begin += end - first
-    return names
+    splits, begins, ends = zip(*episodes.ranges)
+    return np.repeat(np.array(splits, object), np.subtract(ends, begins))
 
 
 def _check_rates(datasets: Mapping[str, Episodes]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,6 @@ __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
 # What is made again when it is needed.
 _CACHE = ".feeds"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Settings:
-    """The arguments of `write_export`."""
-
-    allow_loss: bool
-    skip_damaged: bool
-    verify: bool
-    progress: bool | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,19 +157,19 @@ class Edit:
         self,
         path: str | os.PathLike[str],
         splits: Sequence[str],
-        settings: _Settings,
         at: str | os.PathLike[str] | None = None,
+        **settings: Any,
     ) -> Exported:
         """Writes one of the new datasets.
 
         Args:
           path: Where.
           splits: Which of the episodes it has.
-          settings: How to write it.
           at: Where it gets to be, if that is another place.
+          **settings: Other arguments of `write_export`.
         """
-        arguments = {**dataclasses.asdict(settings), "described": self.described, "at": at}
-        return write_export(self._export("+".join(splits)), path, **arguments)
+        writer = self._export("+".join(splits))
+        return write_export(writer, path, described=self.described, at=at, **settings)
 
     def __str__(self) -> str:
         kept = sum(self.num_episodes.values())
@@ -269,7 +260,13 @@ def edit(
             options=options,
             target_options=target_options,
         )
-        settings = _Settings(allow_loss, skip_damaged, verify, progress)
+        write = functools.partial(
+            made.write,
+            allow_loss=allow_loss,
+            skip_damaged=skip_damaged,
+            verify=verify,
+            progress=progress,
+        )
         if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
             raise ValueError(
                 f"{made.format} cannot store splits, and the data has {list(made.view.splits)}. "
@@ -277,7 +274,7 @@ def edit(
                 "--allow-loss)"
             )
         if to is None:
-            found = [_in_place(made, path, keep_old, settings)]
+            found = [_in_place(made, path, keep_old, write)]
         else:
             targets = made.targets(to)
             for target in targets:
@@ -285,13 +282,13 @@ def edit(
                     raise FileExistsError(
                         f"{target!r} exists already; remove it, or pass another path"
                     )
-            found = [made.write(target, splits, settings) for target, splits in targets.items()]
+            found = [write(target, splits) for target, splits in targets.items()]
     kept = sum(each.num_episodes for each in found)
     return Edited(tuple(found), kept, made.of, str(made))
 
 
 def _in_place(
-    made: Edit, path: str | os.PathLike[str], keep_old: bool, settings: _Settings
+    made: Edit, path: str | os.PathLike[str], keep_old: bool, write: Callable[..., Exported]
 ) -> Exported:
     """Puts the new dataset in the place of the old one."""
     target, splits = _target_of(made, path), list(made.view.splits)
@@ -311,7 +308,7 @@ def _in_place(
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")
         # A link to a dataset of another name has no name that tells the format.
         at = target if target.name == draft.name else os.path.realpath(target)
-        found = made.write(draft, splits, settings, at=at)
+        found = write(draft, splits, at=at)
         said = lineage.file_of(draft).read_bytes()
         if target.is_dir():
             known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}

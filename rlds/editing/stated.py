@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import json
 import re
@@ -14,7 +13,7 @@ from rlds_ecosystem.model.json_values import parsed
 from rlds_ecosystem.model.nests import Paths, put
 from rlds_ecosystem.model.texts import shorten
 
-__all__ = ["DATASET_METADATA", "Policy", "Stated", "merged"]
+__all__ = ["DATASET_METADATA", "Policy", "merged"]
 
 DATASET_METADATA = "dataset_metadata"
 """The field of episodes that keeps, in JSON, the metadata in which merged datasets differ."""
@@ -30,22 +29,9 @@ _MADE_ANEW = ("conversion/*", "lineage/*")
 _LONGEST = 60
 
 
-@dataclasses.dataclass(frozen=True)
-class Stated:
-    """The metadata of a merged dataset.
-
-    Attributes:
-      metadata: The metadata of the whole.
-      own: For each dataset, the metadata in which it differs; empty if none is kept.
-      notes: The differences that are no error, in words.
-    """
-
-    metadata: dict[str, Any]
-    own: Sequence[dict[str, Any]]
-    notes: Sequence[str]
-
-
-def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
+def merged(
+    datasets: Mapping[str, Mapping[str, Any]], policy: Policy
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
     """Returns the metadata of a dataset that is merged of several.
 
     Counts and other facts about files are those of the first dataset: exports make them anew. Names
@@ -56,6 +42,10 @@ def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
       datasets: The metadata of each, by its name.
       policy: The treatment of other differences: an "error", the value of the "first" dataset for
         all episodes, or the value of each dataset kept with its "episodes".
+
+    Returns:
+      The metadata of the whole; for each dataset, the metadata in which it differs, nothing if
+      none is kept; and the differences that are no error, in words.
 
     Raises:
       ValueError: They differ; says where and what to do.
@@ -91,7 +81,7 @@ def merged(datasets: Mapping[str, Mapping[str, Any]], policy: Policy) -> Stated:
             notes.append(f"{place}: missing in {', '.join(missing)}; used for all")
         for _, keys, value in reversed(kept):
             put(whole, keys, value)
-    return Stated(whole, [*own.values()] if any(own.values()) else [], notes)
+    return whole, [*own.values()] if any(own.values()) else [], notes
 
 
 class _Rules:

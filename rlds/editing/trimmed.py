@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.sources.digests import as_array
+from rlds.sources.episode_fields import TRUNCATED
 from rlds.sources.source import (
     ALL_ROWS,
     OF_TRANSITIONS,
@@ -20,10 +21,10 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
 )
-from rlds.sources.view import Of, View, read_values, taken, values_of, with_values
+from rlds.sources.view import Of, View, num_steps_of, read_values, taken
 from rlds.video import FIRST, FRAMES, VIDEO
 from rlds_ecosystem.model.columns import zeros_like
-from rlds_ecosystem.model.nests import leaves_at, nest, root_of
+from rlds_ecosystem.model.nests import root_of
 from tfds_files.columns import stack
 
 __all__ = ["Flagged", "Trimmed"]
@@ -77,8 +78,20 @@ class Trimmed(View):
         if begin <= 0 and end < 0:
             return read_values(place, fields, rows)
         episode, values = read_values(place, None if fields is None else {*fields, *_FLAGS})
-        trimmed = _trimmed(with_values(episode, values), begin, end, self.fields.flags)
-        return trimmed, taken(values_of(trimmed), rows)
+        number = num_steps_of(values)
+        end = number if end < 0 else min(end, number)
+        if begin >= end:
+            raise ValueError(
+                f"trim: no step of episode {episode.key!r} is left: it has {number}, got "
+                f"{begin}:{end}"
+            )
+        trimmed = _trimmed(values, begin, end, is_cut=end < number)
+        trimmed |= _flags(trimmed.get(_FLAGS[2]), end - begin, self.fields.flags)
+        origin, first = episode.origin, episode.origin.begin
+        num_rows = origin.end - first  # The final observation has a row, or none.
+        if num_rows in (number, number - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
+            origin = Origin(origin.file, first + begin, first + min(end, num_rows))
+        return dataclasses.replace(episode, origin=origin), taken(trimmed, rows)
 
 
 class Flagged(View):
@@ -121,45 +134,26 @@ class Flagged(View):
         return values | _flags(values.get(_FLAGS[2]), len(of.steps), rlds.STEP_FLAGS)
 
 
-def _trimmed(episode: SourceEpisode, begin: int, end: int, flags: Collection[str]) -> SourceEpisode:
-    """An episode with some of its steps; its clips stay, and frames are counted from elsewhere."""
-    number = episode.num_steps
-    end = number if end < 0 else min(end, number)
-    if begin >= end:
-        raise ValueError(
-            f"trim: no step of episode {episode.key!r} is left: it has {number}, got {begin}:{end}"
-        )
-    steps = {path: _stacked(column[begin:end]) for path, column in leaves_at(episode.steps, None)}
-    is_cut = end < number
-    if is_cut and episode.final_observation_known:
-        for path in steps:
-            if root_of(path) in OF_TRANSITIONS:
-                steps[path] = as_array(steps[path]).copy()
-                steps[path][-1:] = zeros_like(steps[path][-1:])
-    values = dict(leaves_at(episode.metadata, None))
+def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:
+    """The values of some of the steps; clips stay, and frames are counted from elsewhere."""
+    trimmed = {
+        path: _stacked(value[begin:end]) if path.startswith(_STEPS) else value
+        for path, value in values.items()
+    }
+    for path in trimmed if is_cut and values[rlds.FINAL_OBSERVATION_KNOWN] else ():
+        if path.startswith(_STEPS) and root_of(path.removeprefix(_STEPS)) in OF_TRANSITIONS:
+            trimmed[path] = as_array(trimmed[path]).copy()
+            trimmed[path][-1:] = zeros_like(trimmed[path][-1:])
     for path in [path for path in values if root_of(path) == VIDEO and path.endswith(f"/{FIRST}")]:
         frames = path.removesuffix(FIRST) + FRAMES
         if frames in values:
-            values[frames] = values[frames][begin:end]
-            shown = values[frames][values[frames] >= 0]
-            values[path] = np.int64(shown[0] if len(shown) else values[path])
+            trimmed[frames] = values[frames][begin:end]
+            shown = trimmed[frames][trimmed[frames] >= 0]
+            trimmed[path] = np.int64(shown[0] if len(shown) else values[path])
         else:
-            values[path] = np.int64(values[path] + begin)
-    origin, first = episode.origin, episode.origin.begin
-    rows = origin.end - first  # The final observation has a row, or none.
-    if rows in (number, number - episode.final_observation_known):
-        origin = Origin(origin.file, first + begin, first + min(end, rows))
-    changed = dataclasses.replace(
-        episode,
-        steps=nest(steps),
-        metadata=nest(values),
-        origin=origin,
-        truncated=episode.truncated or is_cut,
-    )
-    made = _flags(steps.get(rlds.IS_TERMINAL), min(end, number) - begin, flags)
-    return dataclasses.replace(
-        changed, steps={**changed.steps, **{p.removeprefix(_STEPS): c for p, c in made.items()}}
-    )
+            trimmed[path] = np.int64(values[path] + begin)
+    trimmed[TRUNCATED] = values[TRUNCATED] or is_cut
+    return trimmed
 
 
 def _stacked(column: Any) -> Any:

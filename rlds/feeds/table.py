@@ -36,7 +36,6 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.joined import ALL, JoinedSource
 from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.renumbered import Renumbered
 from rlds.sources.source import (
     SourceEpisode,
     SourceError,
@@ -44,6 +43,7 @@ from rlds.sources.source import (
     step_aliases,
     with_random_access,
 )
+from rlds.sources.text_tables import Renumbered
 from rlds.sources.view import View
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.files import stores

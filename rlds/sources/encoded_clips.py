@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,22 +14,19 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
-from rlds.sources import reading
 from rlds.sources.channel_order import RED_FIRST, RgbSource, as_rgb, is_bgr
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import (
-    ALL_ROWS,
     Can,
     Fields,
     Source,
-    SourceEpisode,
     SourceError,
     files_of,
     with_random_access,
 )
 from rlds.sources.video_frames import FramesSource
-from rlds.sources.view import View
+from rlds.sources.view import Of, View, flat, nested
 from rlds.sources.writing import Placement
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip, VideoFile
@@ -38,7 +35,7 @@ from rlds.video.encoding import clip_of, encoded, stream_packets
 from rlds.video.fields import cameras_of, clip_fields, clip_values
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.fields import Field, as_fields
-from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
+from rlds_ecosystem.model.nests import at, is_in, leaves_at
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_clips"]
@@ -46,6 +43,7 @@ __all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_cli
 # How many frames of a clip are compared with what was encoded. The error may be that of a PSNR of
 # 20 dB; or more where there is noise, of which an encoder keeps little. Fast encoders repeat a
 # frame now and then, if little changes; but not all that are compared, with a PSNR below 30 dB.
+_STEPS = f"{rlds.STEPS}/"
 _COMPARED, _LITTLE, _MUCH = 5, 255**2 / 10**3, 255**2 / 10**2
 
 
@@ -106,6 +104,7 @@ class ClipsSource(View):
     """
 
     shares_table = True
+    looks_around = True
 
     def __init__(self, source: Source, video: Video, cameras: Sequence[str]) -> None:
         super().__init__(source)
@@ -113,9 +112,9 @@ class ClipsSource(View):
         steps = dict(leaves_at(as_fields(source.fields.steps), None))
         self._images = {path: steps[path] for path in cameras if path in steps}
         self.swapped = [path for path, field in self._images.items() if is_bgr(field)]
-        self._gone = {*self._images, *(f"{IMAGE_FILE}/{path}" for path in self._images)}
-        clips = [path for path in cameras if path not in steps]
-        self._frames = FramesSource(source, clips) if clips else None
+        names = [place + path for path in self._images for place in ("", f"{IMAGE_FILE}/")]
+        self._gone = {*map(_STEPS.__add__, names), *(f"{_path(path)}/{FRAMES}" for path in cameras)}
+        self._frames = FramesSource(source, [path for path in cameras if path not in steps])
 
     def __str__(self) -> str:
         return f"{self._how.codec}, quality {self._how.factor}"
@@ -124,13 +123,10 @@ class ClipsSource(View):
     @override
     def fields(self) -> Fields:
         fields = super().fields
-        steps = leaves_at(fields.steps, None)
-        leaves = dict(leaves_at(fields.episode, None))
-        for camera in self.cameras:
-            leaves.pop(f"{_path(camera)}/{FRAMES}", None)
-            leaves |= {f"{_path(camera)}/{name}": f for name, f in clip_fields().items()}
-        kept = {path: field for path, field in steps if path not in self._gone}
-        return fields.replace(steps=nest(kept), episode=nest(leaves))
+        clips = {f"{_path(n)}/{name}": f for n in self.cameras for name, f in clip_fields().items()}
+        known = {**flat(fields.steps, fields.episode), **clips}
+        kept = {path: field for path, field in known.items() if path not in self._gone}
+        return Fields(*nested(kept), fields.flags)
 
     @property
     @override
@@ -138,64 +134,52 @@ class ClipsSource(View):
         return dataclasses.replace(super().can, reads_rows=False, image_files=None)
 
     @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        del rows
-        cameras = self.cameras
-        if fields is not None and not any(is_in(path, VIDEO) for path in fields):
-            cameras = []
-        episode = reading.read(self.bases[0], split, index, None if cameras else fields)
-        steps = dict(leaves_at(episode.steps, None))
-        about = dict(leaves_at(episode.metadata, None))
-        length = reading.outline(self.bases[0], split, index).num_steps
+    def needs(self, fields: Collection[str]) -> Collection[str] | None:
+        return None if any(is_in(path, VIDEO) for path in fields) else fields
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        made = {path: value for path, value in values.items() if path not in self._gone}
+        if fields is not None and self.needs(fields) is not None:
+            return made
 
         def clip_of_camera(camera: str) -> Clip:
-            if camera in self._images:
-                column, field = steps[camera], self._images[camera]
+            if camera not in self._images:
+                return self._of_clip(values, of, camera)
+            column, field = values[_STEPS + camera], self._images[camera]
 
-                def frame(step: int) -> np.ndarray:
-                    return as_rgb(pixels(column[step], field), field)
+            def frame(step: int) -> np.ndarray:
+                return as_rgb(pixels(column[step], field), field)
 
-                return self._encoded(frame, length, camera)
-            return self._of_clip(split, index, camera, length, episode.final_observation_known)
+            return self._encoded(frame, len(of.steps), camera)
 
-        if cameras:  # Encoders and decoders run without Python's lock.
-            with ThreadPoolExecutor(min(len(cameras), os.cpu_count() or 1)) as pool:
-                for camera, clip in zip(cameras, pool.map(clip_of_camera, cameras)):
-                    about.pop(f"{_path(camera)}/{FRAMES}", None)
-                    values = clip_values(clip).items()
-                    about |= {f"{_path(camera)}/{name}": value for name, value in values}
-        steps = {path: column for path, column in steps.items() if path not in self._gone}
-        return dataclasses.replace(episode, steps=nest(steps), metadata=nest(about))
+        # Encoders and decoders run without Python's lock.
+        with ThreadPoolExecutor(min(len(self.cameras), os.cpu_count() or 1)) as pool:
+            for camera, clip in zip(self.cameras, pool.map(clip_of_camera, self.cameras)):
+                found = clip_values(clip).items()
+                made |= {f"{_path(camera)}/{name}": value for name, value in found}
+        return made
 
-    def _of_clip(
-        self, split: str, index: int, camera: str, length: int, is_final_known: bool
-    ) -> Clip:
+    def _of_clip(self, values: Mapping[str, Any], of: Of, camera: str) -> Clip:
         """The clip of an episode that has one: its packets, or its frames encoded.
 
         There may be no frame for the final observation. Others that are missing are an error.
         """
-        values = at(
-            reading.read_metadata(self.bases[0], split, index, [path := _path(camera)]), path
-        )
-        if FRAMES not in values:
-            data, first = bytes(values[CLIP]), int(values[FIRST])
+        path, length = _path(camera), len(of.steps)
+        if f"{path}/{FRAMES}" not in values:
+            data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
             info = VideoFile(data, path).info
-            length = min(length, max(info.num_frames - first, length - is_final_known, 1))
+            least = length - bool(values[rlds.FINAL_OBSERVATION_KNOWN])
+            length = min(length, max(info.num_frames - first, least, 1))
             with contextlib.suppress(SourceError):  # Others are decoded.
                 if info.codec == self._how.codec and first + length <= info.num_frames:
                     packets, is_key = stream_packets(Clip(data, first, length))
                     return clip_of(packets, is_key, self._how.codec, self._how.fps)
-        assert self._frames is not None
-        frames = self._frames
 
         def frame(step: int) -> np.ndarray:
-            image: np.ndarray = frames.rows(split, index, camera, [step])[0]
+            image: np.ndarray = self._frames.rows(of.split, int(of.episodes[0]), camera, [step])[0]
             return image
 
         return self._encoded(frame, length, camera)

@@ -19,8 +19,6 @@ __all__ = ["OlderRows"]
 
 _KEY = rlds.metadata.EPISODE_ID
 _NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
-# How long an episode is, and its key.
-_OUTLINE = (_KEY, _NUM_STEPS, rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
 
 
 class OlderRows:
@@ -54,20 +52,7 @@ class OlderRows:
             _FINAL: Dataset(feature=_stored(final)),
             rlds.STEPS: Dataset(feature=_stored(steps)),
         }
-        features = Features(features=children)
-        self._decoder = tfds_files.ExampleDecoder(images_as_bytes(features))
-        self._outlines = tfds_files.ExampleDecoder(features, _OUTLINE)
-
-    def outline(self, data: bytes) -> Row:
-        """Reads the key of an example, and how long it is; decodes nothing else.
-
-        Raises:
-          ValueError: It is damaged.
-        """
-        found = self._outlines.decode(data)
-        known, terminal = (bool(found[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL))
-        facts = int(found[_NUM_STEPS]), 0, 0, 0, known, terminal, False, False
-        return {EPISODES: facts, KEY: [found[_KEY]]}
+        self._decoder = tfds_files.ExampleDecoder(images_as_bytes(Features(features=children)))
 
     def row(self, data: bytes) -> Row:
         """Reads an example.

@@ -207,19 +207,11 @@ class RestoredSource(Source):
             for path in self.fields.episode_paths(fields)
             if path in sidecar.episode_places
         }
-        columns, values = self._columns(split, index, places, others)
+        columns, values = {}, {}
+        if places or others:
+            fields = [*map(f"{rlds.STEPS}/".__add__, places.values()), *others.values()]
+            found = reading.read(self.source, split, index, fields)
+            columns = {path: at(found.steps, place) for path, place in places.items()}
+            values = {path: at(found.metadata, place) for path, place in others.items()}
         with source_errors(self.kept.place, row=self.kept.row(split, index)):
             return sidecar.unpack(self.kept.read(split, index), columns, steps, values)
-
-    def _columns(
-        self, split: str, index: int, places: Mapping[str, str], others: Mapping[str, str]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the source has of fields of the steps, and of the episode."""
-        columns, values = {}, {}
-        if places:
-            found = reading.read_steps(self.source, split, index, [*places.values()])
-            columns = {path: at(found, place) for path, place in places.items()}
-        if others:
-            found = reading.read_metadata(self.source, split, index, [*others.values()])
-            values = {path: at(found, place) for path, place in others.items()}
-        return columns, values

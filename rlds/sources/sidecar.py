@@ -303,19 +303,13 @@ class Sidecar:
         """Returns a row in one piece."""
         return pack(self.stored, [row])
 
-    def packed_row(self, data: bytes, *, in_outline: bool = False) -> Row:
+    def packed_row(self, data: bytes) -> Row:
         """Reads what `pack` returns, also what earlier releases packed.
-
-        Args:
-          data: The bytes.
-          in_outline: Whether the key and the facts suffice.
 
         Raises:
           ValueError: It is damaged.
         """
-        if data.startswith(b"{"):
-            return unpack(data, self.stored).row(0)
-        return self._older.outline(data) if in_outline else self._older.row(data)
+        return unpack(data, self.stored).row(0) if data[:1] == b"{" else self._older.row(data)
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns of an episode by path, as their fields say.
@@ -779,9 +773,9 @@ class PackedSidecar(StoredSidecar):
     def read(self, split: str, index: int) -> Row:
         return self._row(self.row(split, index))
 
-    def _row(self, row: int, *, in_outline: bool = False) -> Row:
+    def _row(self, row: int) -> Row:
         with source_errors(self.place, row=row):
-            return self.sidecar.packed_row(bytes(self._packed(row)), in_outline=in_outline)
+            return self.sidecar.packed_row(bytes(self._packed(row)))
 
     @property
     @override
@@ -797,7 +791,7 @@ class PackedSidecar(StoredSidecar):
         if file is not None and file.exists():
             with contextlib.suppress(OSError, ValueError):
                 return unpack(file.read_bytes(), fields)
-        packed = pack(fields, (self._row(row, in_outline=True) for row in range(self._length)))
+        packed = pack(fields, map(self._row, range(self._length)))
         if file is not None:
             with contextlib.suppress(OSError):
                 file.parent.mkdir(parents=True, exist_ok=True)

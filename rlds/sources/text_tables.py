@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from typing_extensions import override
+
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.source import Source
+from rlds.sources.view import Of, View
 
 __all__ = [
     "TASKS",
+    "Renumbered",
     "TextTable",
     "join_tables",
     "renumbered",
     "table_in",
     "unknown_numbers",
-    "with_new_numbers",
 ]
 
 TASKS = "tasks"
@@ -136,22 +141,38 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
     return changed[which].reshape(numbers.shape)
 
 
-def with_new_numbers(
-    columns: Mapping[str, Any], new: Mapping[str, Mapping[int, int]]
-) -> dict[str, Any]:
-    """Returns columns of which some have new numbers, see `renumbered`.
+class Renumbered(View):
+    """Episodes whose numbers of texts are those that the texts have in a joined table.
 
     Args:
-      columns: All columns, by path.
-      new: The new numbers by the old ones, by path. Paths without a column are passed over.
+      base: The episodes before.
+      new: The new numbers by the old ones, for the path of each column.
 
-    Raises:
-      ValueError: A number has no new one; names the path.
+    Attributes:
+      is_copied: Whether episodes are copied nevertheless: the export renumbers them itself.
     """
-    changed = dict(columns)
-    for path in new.keys() & columns.keys():
-        try:
-            changed[path] = renumbered(np.asarray(columns[path]), new[path])
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-    return changed
+
+    keeps_values = True
+    is_copied = False
+
+    def __init__(self, base: Source, new: Mapping[str, Mapping[int, int]]) -> None:
+        super().__init__(base)
+        self._new = new
+
+    @override
+    def make(
+        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+    ) -> dict[str, Any]:
+        changed = dict(values)
+        for path in self._new.keys() & values.keys():
+            try:
+                changed[path] = renumbered(np.asarray(values[path]), self._new[path])
+            except ValueError as error:
+                key = "" if of.episode is None else as_converted(of.episode).key
+                where = f"merge: episode {key!r}, " if key else ""
+                raise ValueError(f"{where}{path}: {error}") from error
+        return changed
+
+    @override
+    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        return np.full(len(episodes), not self.is_copied)

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import importlib.util
+import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ from rlds.sources.source import (
     files_of,
     with_random_access,
 )
-from rlds.sources.view import Of, View
+from rlds.sources.view import Of, View, flat, nested
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
@@ -111,7 +112,7 @@ class FramesSource(View):
         self.marks = {
             known_field(name): name for name in may_lack if known_field(name) not in steps
         }
-        self._readers = _Readers()
+        self._begin()
         self._infos = {name: self._first_info(name) for name in wanted}
         clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in wanted}
         self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
@@ -145,11 +146,16 @@ class FramesSource(View):
                     error = error or damage
         raise error or SourceError("no episodes", file=files_of(self.bases[0]))
 
+    def _begin(self) -> None:
+        # The clips that were read last, and the indexes of more of them.
+        self._clips, self._indexes = _Kept(_READER_BYTES), _Kept(_INDEX_BYTES)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_readers"}
+        return {name: v for name, v in vars(self).items() if not isinstance(v, _Kept)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _readers=_Readers())
+        self.__dict__.update(state)
+        self._begin()
 
     @property
     @override
@@ -157,10 +163,9 @@ class FramesSource(View):
         """Those of the source, with the pixels and their marks in place of the clips."""
         marks = dict.fromkeys(self.marks, Field(np.bool_, doc="Whether the step has a frame."))
         fields = super().fields
-        return fields.replace(
-            steps=nest({**dict(leaves_at(fields.steps, None)), **self.cameras, **marks}),
-            episode=self._without_clips(fields.episode),
-        )
+        known = self._without_clips(flat(fields.steps, fields.episode))
+        made = {_in_steps(path): field for path, field in (self.cameras | marks).items()}
+        return Fields(*nested({**known, **made}), fields.flags)
 
     @property
     @override
@@ -181,9 +186,8 @@ class FramesSource(View):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        gone = [f"{VIDEO}/{camera}" for camera in self.cameras]
         about = None if of.number is None or fields is not None else nest(values)
-        made = {p: value for p, value in values.items() if not any(is_in(p, name) for name in gone)}
+        made = self._without_clips(values)
         names = self.fields.step_paths(fields)
         for path in names:
             if path in self.cameras or path in self.marks:
@@ -207,7 +211,7 @@ class FramesSource(View):
                     if is_mark:
                         rows[group] = clip.numbers_of(steps) >= 0
                     else:
-                        self._decode(clip, camera, steps, [rows[n] for n in group.tolist()], others)
+                        self._decode(clip, camera, steps, rows, group, others)
 
         for_all_rows(decode, len(groups), self.threads)
         return rows
@@ -237,9 +241,11 @@ class FramesSource(View):
         clip: _OpenClip,
         camera: str,
         steps: np.ndarray,
-        images: Sequence[np.ndarray],
+        images: np.ndarray,
+        rows: np.ndarray,
         others: Collection[str],
     ) -> None:
+        """Decodes the frames of steps into rows of images."""
         expected, info = self._infos[camera], clip.reader.info
         if (info.shape, info.dtype) != (expected.shape, expected.dtype):
             raise SourceError(
@@ -265,14 +271,11 @@ class FramesSource(View):
                 file=clip.name,
                 row=int(steps[numbers < 0][0]),
             )
-        targets = [images[place] for place in places[is_there].tolist()]
+        targets = [images[row] for row in rows[places[is_there]].tolist()]
         clip.reader.read_into(present[is_there].tolist(), targets, self._values[camera])
-        for row in np.flatnonzero(numbers < 0).tolist():
-            images[row][...] = 0
-        if len(present) < len(numbers):
-            for row, place in enumerate(places[which.reshape(-1)].tolist()):
-                if row != place and numbers[row] >= 0:
-                    images[row][...] = images[place]
+        images[rows[numbers < 0]] = 0
+        copies = np.setdiff1d(np.arange(len(numbers)), places)
+        images[rows[copies]] = images[rows[places[which.reshape(-1)[copies]]]]
 
     @contextlib.contextmanager
     def _opened(
@@ -280,27 +283,25 @@ class FramesSource(View):
     ) -> Iterator[_OpenClip]:
         """Lends a clip, which nobody else reads meanwhile."""
         key = split, index, camera
-        clip = self._readers.take(key)
+        clip: _OpenClip | None = self._clips.pop(key)
         if clip is None:
             path = f"{VIDEO}/{camera}"
             if metadata is None:
                 metadata = reading.read_metadata(self.bases[0], split, index, [path])
-            clip = _OpenClip.of(at(metadata, path), path, self._readers.indexes.get(key))
-            self._readers.indexes.put(key, clip.reader.index, clip.reader.index.nbytes)
+            clip = _OpenClip(at(metadata, path), path, self._indexes.get(key))
+            self._indexes.put(key, clip.reader.index, clip.reader.index.nbytes)
         try:
             yield clip
         except SourceError as error:
             error.locate(episode=self.key(split, index))
             raise
         finally:
-            self._readers.put_back(key, clip)
+            for gone in self._clips.put(key, clip, clip.nbytes):
+                gone.reader.close()
 
-    def _without_clips(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _without_clips(self, values: Mapping[str, Any]) -> dict[str, Any]:
         gone = [f"{VIDEO}/{camera}" for camera in self.cameras]
-        leaves = leaves_at(fields, None)
-        return nest(
-            {path: value for path, value in leaves if not any(is_in(path, name) for name in gone)}
-        )
+        return {p: value for p, value in values.items() if not any(is_in(p, name) for name in gone)}
 
 
 def _in_steps(path: str) -> str:
@@ -311,32 +312,21 @@ class _OpenClip:
     """A clip that can be read, and which of its frames the steps have.
 
     Args:
-      reader: Reads it.
+      values: The fields of a camera.
       name: What to call it in errors.
-      first: The frame of step 0.
-      frames: The frame of each step, if they do not match one to one.
+      index: The index of the clip, if it was read before.
     """
 
-    def __init__(
-        self, reader: ClipReader, name: str, first: int, frames: np.ndarray | None
-    ) -> None:
-        self.reader, self.name, self._first, self._frames = reader, name, first, frames
-        height, width, channels = reader.info.shape
-        self.nbytes = height * width * channels * reader.info.dtype.itemsize * _KEPT_FRAMES
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any], name: str, index: ClipIndex | None) -> _OpenClip:
-        """Opens what the fields of a camera hold."""
-        data = bytes(values[CLIP])
-        frames = values.get(FRAMES)
-        clip = cls(
+    def __init__(self, values: Mapping[str, Any], name: str, index: ClipIndex | None) -> None:
+        data, frames = bytes(values[CLIP]), values.get(FRAMES)
+        self.reader, self.name, self._first = (
             ClipReader(data, name, index),
             name,
             int(values[FIRST]),
-            None if frames is None else np.asarray(frames, np.int64),
         )
-        clip.nbytes += len(data)
-        return clip
+        self._frames = None if frames is None else np.asarray(frames, np.int64)
+        info = self.reader.info
+        self.nbytes = math.prod(info.shape) * info.dtype.itemsize * _KEPT_FRAMES + len(data)
 
     def numbers_of(self, steps: np.ndarray) -> np.ndarray:
         """Returns which frames steps have; -1 for none.
@@ -390,21 +380,3 @@ class _Kept:
                 gone.append(self._kept.popitem(last=False)[1])
                 self._bytes -= gone[-1][1]
             return [value for value, _ in gone if value is not None]
-
-
-class _Readers:
-    """The clips that were read last, and the indexes of more of them."""
-
-    def __init__(self) -> None:
-        self.indexes = _Kept(_INDEX_BYTES)
-        self._clips = _Kept(_READER_BYTES)
-
-    def take(self, key: Any) -> _OpenClip | None:
-        """Takes a clip out."""
-        clip: _OpenClip | None = self._clips.pop(key)
-        return clip
-
-    def put_back(self, key: Any, clip: _OpenClip) -> None:
-        """Puts it back; closes those that there is no room for."""
-        for gone in self._clips.put(key, clip, clip.nbytes):
-            gone.reader.close()

@@ -36,6 +36,7 @@ __all__ = [
     "Of",
     "View",
     "flat",
+    "nested",
     "num_steps_of",
     "read_values",
     "stored_at",
@@ -452,22 +453,22 @@ def values_of(episode: SourceEpisode) -> dict[str, Any]:
 
 def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpisode:
     """Returns an episode with these values in place of its own, see `values_of`."""
-    steps = {path.removeprefix(_STEPS): v for path, v in values.items() if path.startswith(_STEPS)}
-    rest = {path: v for path, v in values.items() if not path.startswith(_STEPS)}
-    return dataclasses.replace(
-        episode,
-        truncated=bool(rest.pop(TRUNCATED)),
-        complete=bool(rest.pop(COMPLETE)),
-        final_observation_known=bool(rest.pop(rlds.FINAL_OBSERVATION_KNOWN)),
-        steps=nest(steps),
-        metadata=nest(rest),
-    )
+    facts: dict[str, Any] = {name: bool(values[name]) for name in _FACTS}
+    steps, metadata = nested({path: v for path, v in values.items() if path not in facts})
+    return dataclasses.replace(episode, steps=steps, metadata=metadata, **facts)
 
 
 def flat(steps: Columns, episode: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what steps and episodes have, by path."""
     found = {_STEPS + path: value for path, value in leaves_at(steps, None)}
     return found | dict(leaves_at(episode, None))
+
+
+def nested(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns what steps have, and what episodes have: what `flat` has by path."""
+    steps = {path.removeprefix(_STEPS): v for path, v in values.items() if path.startswith(_STEPS)}
+    rest = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
+    return nest(steps), nest(rest)
 
 
 def read_values(

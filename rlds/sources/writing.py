@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 import rlds
 from rlds.raw_files.input_files import natural_order
 from rlds.sources import lineage, reading
@@ -209,14 +211,12 @@ class Export(abc.ABC):
         says_nothing = type(self).why_unsupported is Export.why_unsupported
         if says_nothing or not isinstance(source, Source):
             return
-        places = [self.episodes.place(index) for index in range(len(self.episodes))]
-        lengths = {split: reading.lengths(source, split) for split, _ in places}
-        for index, (split, number) in enumerate(places):
-            known = lengths[split]
-            if index and (known is None or known.num_steps[number] > 1):
-                continue
+        known = self.episodes.lengths()
+        short = [] if known is None else np.flatnonzero(known.num_steps <= 1).tolist()
+        for index in sorted({0, *short}) if len(self.episodes) else ():
             with contextlib.suppress(SourceError):  # Reading it says so.
-                if what := self.why_unsupported(reading.outline(source, split, number)):
+                outline = reading.outline(source, *self.episodes.place(index))
+                if what := self.why_unsupported(outline):
                     key = as_converted(self.episodes.peek(index)).key
                     raise ValueError(f"episode {key}: {what}")
 
