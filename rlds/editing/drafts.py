@@ -24,10 +24,9 @@ from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.selected import SelectedSource
 from rlds.sources.source import FACTS, About, Source, SourceEpisode, with_random_access
 from rlds.sources.text_tables import Renumbered, join_tables
-from rlds.sources.view import View
+from rlds.sources.view import SelectedSource, View
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 

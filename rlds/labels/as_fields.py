@@ -13,7 +13,7 @@ import rlds
 from rlds.labels.labels import Labels
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import COLUMN, TYPES, Label
-from rlds.sources.source import About, Fields, Source, files_of, with_random_access
+from rlds.sources.source import Fields, Source, files_of, with_random_access
 from rlds.sources.view import Of, View, flat
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
@@ -49,7 +49,7 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
     rows = [row for row in found if row.layer in wanted]
     if not rows:
         raise ValueError(f"{files_of(source)}: its episodes have no labels; add some first")
-    return Episodes(LabelledSource(source, found, rows), episodes.split, format=episodes.format)
+    return episodes.through(LabelledSource, found, rows)
 
 
 class LabelledSource(View):
@@ -73,6 +73,8 @@ class LabelledSource(View):
         for row in rows:
             self._types[row.begin is not None][row.layer] = TYPES[row.type]
             self._rows.setdefault(row.episode, []).append(row)
+        names = [row.id for rows in self._rows.values() for row in rows]
+        self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
         self.made = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
         place = labels.episodes.place
         found = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
@@ -98,14 +100,6 @@ class LabelledSource(View):
             steps={**fields.steps, **self._fields(of_steps=True)},
             episode={**fields.episode, **self._fields(of_steps=False)},
         )
-
-    @property
-    @override
-    def about(self) -> About:
-        about = super().about
-        names = [row.id for rows in self._rows.values() for row in rows]
-        digest = hashlib.sha256(" ".join(names).encode()).hexdigest()
-        return about.replace(options={**about.options, COLUMN: digest})
 
     @override
     def make(

@@ -51,8 +51,7 @@ def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
     paths = [path for path, field in steps if is_bgr(field) and path not in but]
     if not paths or not isinstance(source, Source):
         return episodes
-    made = RgbSource(source, paths)
-    return Episodes(made, episodes.split, format=episodes.format, said=episodes.metadata)
+    return episodes.through(RgbSource, paths)
 
 
 class RgbSource(ChangedImages):

@@ -23,7 +23,6 @@ from rlds.sources.source import (
     Source,
     SourceError,
     files_of,
-    with_random_access,
 )
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import Of, View, flat, nested
@@ -78,9 +77,7 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
       ImportError: PyAV is not installed.
       TypeError: The episodes cannot be read in any order.
     """
-    source = with_random_access(episodes.source)
-    clips = ClipsSource(source, video, cameras)
-    return Episodes(clips, episodes.split, format=episodes.format, said=episodes.metadata)
+    return episodes.through(ClipsSource, video, cameras)
 
 
 class ClipsSource(View):

@@ -17,7 +17,6 @@ import rlds
 import tfds_files
 from rlds.sources import reading
 from rlds.sources.episode_fields import EPISODE_FIELDS
-from rlds.sources.selected import SelectedSource
 from rlds.sources.source import (
     ALL_ROWS,
     AnySource,
@@ -31,6 +30,7 @@ from rlds.sources.source import (
     step_aliases,
     with_random_access,
 )
+from rlds.sources.view import SelectedSource
 from rlds_ecosystem.files.forking import begin_anew_in_forks
 from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
 from rlds_ecosystem.model.nests import leaves_at, put
@@ -344,6 +344,19 @@ class Episodes(Sequence[SourceEpisode]):
           TypeError: The episodes cannot be read in any order.
         """
         return self._selected(indices)
+
+    def through(self, view: Callable[..., Source], *arguments: Any) -> Episodes:
+        """Returns the same episodes as a view of their source has them.
+
+        Args:
+          view: Makes the view of the source.
+          *arguments: Its other arguments.
+
+        Raises:
+          TypeError: The episodes cannot be read in any order.
+        """
+        source = view(with_random_access(self.source), *arguments)
+        return Episodes(source, self.split, format=self.format, said=self._said)
 
     def _selected(self, indices: Iterable[int], condition: str | None = None) -> Episodes:
         source = with_random_access(self.source)

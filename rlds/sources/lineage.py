@@ -27,9 +27,8 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.licenses import conflicts
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.registry import formats
-from rlds.sources.selected import SelectedSource
 from rlds.sources.source import AnySource, Origin, Source
-from rlds.sources.view import View
+from rlds.sources.view import SelectedSource, View
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import FOLDER
 from rlds_ecosystem.files.whole_files import write_at_once

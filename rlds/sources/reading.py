@@ -285,26 +285,18 @@ def episodes(source: AnySource, split: str, part: str, after: str | None = None)
     Raises:
       SourceChangedError: A file is not what it was.
     """
+    where = f"first of {part!r}" if after is None else f"after {after!r}"
     try:
-        for episode in _read_part(source, split, part, after):
-            check(source, failed=isinstance(episode, DamagedEpisode))
-            after = episode.key
-            yield episode
-            del episode  # Episodes may be large, and the next one is read now.
+        with errors_of(source, lambda: where):
+            for episode in _read_part(source, split, part, after):
+                check(source, failed=isinstance(episode, DamagedEpisode))
+                where = f"after {episode.key!r}"
+                yield episode
+                del episode  # Episodes may be large, and the next one is read now.
     except SourceChangedError:
         raise
-    except Exception as error:
-        check(source, failed=True)
-        where = f"after {after!r}" if after is not None else f"first of {part!r}"
-        mistakes = mistakes_of(map(type, bases(source)))
-        damage = as_source_error(
-            error, file=lambda: files_of(source), episode=where, mistakes=mistakes
-        )
-        if damage is None:
-            raise
-        if damage is not error:
-            damage.__cause__ = error
-        yield DamagedEpisode(f"{part}, {where}", damage, ends_part=True)
+    except SourceError as error:
+        yield DamagedEpisode(f"{part}, {where}", error, ends_part=True)
 
 
 def _read_part(

@@ -13,7 +13,7 @@ import rlds
 from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
 from rlds.robotics.standard import fields_of, standard_columns, widths_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import About, Fields, Source, files_of, with_random_access
+from rlds.sources.source import About, Fields, Source, files_of
 from rlds.sources.view import Of, View
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, named_leaves, nest
@@ -43,13 +43,13 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
       ValueError: The fields are not those that are known, or nobody has said how to make the
         standard.
     """
-    source = with_random_access(episodes.source)
+    source = episodes.source
     if not isinstance(name, DatasetMeaning):
         name = meaning_of(name or name_of(source), source.about.metadata)
     if name.confidence == "disputed":
         said = "; ".join(map(str, name.disagreements))
         warnings.warn(f"{name.name}: publications disagree: {said}", stacklevel=2)
-    return Episodes(StandardizedSource(source, name), episodes.split, format=episodes.format)
+    return episodes.through(StandardizedSource, name)
 
 
 def name_of(source: Any) -> str:
@@ -94,6 +94,14 @@ class StandardizedSource(View):
             for kind, width in widths.items()
         }
         self._fields["is_kept"] = Field(np.bool_)
+        made = {
+            "dataset": meaning.name,
+            "action": list(meaning.standard_action),
+            "action_encoding": meaning.action_encoding,
+            "state": list(meaning.standard_state),
+            "state_encoding": meaning.state_encoding,
+        }
+        self.options = {STANDARD: made}
         self.made = {f"{_STANDARD}/{kind}" for kind in self._fields}
         paths = {path for paths in fields_of(meaning).values() for path in paths}
         self._made_of = {_STEPS + path for path in paths}
@@ -102,16 +110,7 @@ class StandardizedSource(View):
     @override
     def about(self) -> About:
         about = super().about
-        made = {
-            "dataset": self.meaning.name,
-            "action": list(self.meaning.standard_action),
-            "action_encoding": self.meaning.action_encoding,
-            "state": list(self.meaning.standard_state),
-            "state_encoding": self.meaning.state_encoding,
-        }
-        return about.replace(
-            metadata={**about.metadata, STANDARD: made}, options={**about.options, STANDARD: made}
-        )
+        return about.replace(metadata={**about.metadata, **self.options})
 
     @property
     @override

@@ -19,14 +19,12 @@ from rlds.sources import arrays, reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.row_threads import for_all_rows
 from rlds.sources.source import (
-    About,
     AnySource,
     Can,
     Fields,
     Source,
     SourceError,
     files_of,
-    with_random_access,
 )
 from rlds.sources.view import Of, View, flat, nested
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
@@ -63,8 +61,7 @@ def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Epi
       SourceError: No clip can be read.
       TypeError: The episodes cannot be read in any order.
     """
-    source = with_random_access(episodes.source)
-    return Episodes(FramesSource(source, cameras), episodes.split, format=episodes.format)
+    return episodes.through(FramesSource, cameras)
 
 
 def frames_of(source: AnySource) -> FramesSource | None:
@@ -116,7 +113,7 @@ class FramesSource(View):
         self._infos = {name: self._first_info(name) for name in wanted}
         clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in wanted}
         self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
-        self.decodes = tuple(self.cameras)
+        self.decodes, self.options = tuple(self.cameras), {VIDEO: list(self.cameras)}
         self.made = {_in_steps(path) for path in (*self.cameras, *self.marks)}
         self._values = {n: depths_of_codes(clip.codes, clip.unit) for n, clip in clips.items()}
 
@@ -166,12 +163,6 @@ class FramesSource(View):
         known = self._without_clips(flat(fields.steps, fields.episode))
         made = {_in_steps(path): field for path, field in (self.cameras | marks).items()}
         return Fields(*nested({**known, **made}), fields.flags)
-
-    @property
-    @override
-    def about(self) -> About:
-        about = super().about
-        return about.replace(options={**about.options, VIDEO: list(self.cameras)})
 
     @property
     @override

@@ -6,7 +6,9 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -34,6 +36,7 @@ from rlds_ecosystem.model.nests import leaves_at, nest
 __all__ = [
     "Chosen",
     "Of",
+    "SelectedSource",
     "View",
     "flat",
     "nested",
@@ -107,6 +110,7 @@ class View(Source):
         episodes that `touches` names.
       looks_around: Whether `make` needs all steps of an episode for what it makes.
       made: The paths of the fields that `make` is for; None if it may make others of any.
+      options: What the view decides about the episodes, for `About.options`.
       decodes: The fields of steps that `make` decodes images for, by their paths.
       threads: How many threads `make` may take, beside the one that asks; None for as many as help.
     """
@@ -117,6 +121,7 @@ class View(Source):
 
     made: Collection[str] | None = None
     bases: Sequence[Source]
+    options: Mapping[str, Any] = MappingProxyType({})
     decodes: Collection[str] = ()
     threads: int | None = 0
 
@@ -131,7 +136,8 @@ class View(Source):
     @property
     @override
     def about(self) -> About:
-        return self.bases[0].about
+        about = self.bases[0].about
+        return about.replace(options={**about.options, **self.options}) if self.options else about
 
     @property
     @override
@@ -377,6 +383,50 @@ class View(Source):
                 if hold_open is not None:
                     stack.enter_context(hold_open())
             yield
+
+
+class SelectedSource(View):
+    """Some of the episodes of another source, in any order.
+
+    Args:
+      source: The other source.
+      chosen: For each split to have, the numbers of its episodes.
+      condition: The condition that holds for them, if they were chosen by one.
+      of: The split of the other source that the numbers are of; the one of the same name if None.
+
+    Attributes:
+      chosen: See above.
+      condition: See above.
+      of: See above.
+    """
+
+    shares_table = True
+
+    def __init__(
+        self,
+        source: Source,
+        chosen: Mapping[str, Sequence[int] | np.ndarray],
+        condition: str | None = None,
+        of: str | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.condition, self.of = condition, of
+        self.chosen = {split: np.asarray(rows, np.int64) for split, rows in chosen.items()}
+        digests = {s: hashlib.sha256(rows.tobytes()).hexdigest() for s, rows in self.chosen.items()}
+        self.options = {"episodes": digests}
+
+    @property
+    @override
+    def splits(self) -> Sequence[str]:  # type: ignore[override]
+        return list(self.chosen)
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return len(self.chosen[split])
+
+    @override
+    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
+        return [Chosen(slice(None), self.bases[0], self.of or split, self.chosen[split][episodes])]
 
 
 def traced(source: Source, split: str, index: int) -> tuple[Place, int]:

@@ -38,11 +38,11 @@ from rlds.sources.encoded_frames import EncodedFrames
 from rlds.sources.joined import JoinedSource
 from rlds.sources.reading import cut
 from rlds.sources.restored import DescribedSource, RestoredSource, UnrestoredSource
-from rlds.sources.selected import SelectedSource
 from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
 from rlds.sources.standardized import StandardizedSource
 from rlds.sources.text_tables import Renumbered
 from rlds.sources.video_frames import FramesSource
+from rlds.sources.view import SelectedSource
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.source_steps import SourceSteps
 from rlds_ecosystem.model.fields import BGR, Field

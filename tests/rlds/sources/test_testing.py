@@ -13,8 +13,8 @@ from rlds.editing.changes import Added, Dropped, Filled, Renamed, fields_of
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.sources import About, Can, Episodes, Lengths, View
 from rlds.sources.joined import JoinedSource
-from rlds.sources.selected import SelectedSource
 from rlds.sources.testing import check_export, check_source, check_view, differences
+from rlds.sources.view import SelectedSource
 
 
 class Changed(ToySource):
