@@ -182,27 +182,35 @@ class FramesSource(View):
         names = self.fields.step_paths(fields)
         for path in names:
             if path in self.cameras or path in self.marks:
-                made[_in_steps(path)] = self._rows(path, of, about, {*names, *of.beside})
+                made[_in_steps(path)] = self._rows(
+                    path, of.split, of.episodes, of.steps, {*names, *of.beside}, about
+                )
         return made
 
     def _rows(
-        self, path: str, of: Of, about: Mapping[str, Any] | None, others: Collection[str]
+        self,
+        path: str,
+        split: str,
+        episodes: np.ndarray,
+        steps: np.ndarray,
+        others: Collection[str] = (),
+        about: Mapping[str, Any] | None = None,
     ) -> np.ndarray:
         """The pixels of some rows, or which have any."""
-        camera, is_mark, number = self.marks.get(path, path), path in self.marks, len(of.steps)
-        rows = np.empty(number, np.bool_) if is_mark else self._new_images(path, number)
-        order = np.lexsort((of.steps, of.episodes))
-        begins = np.flatnonzero(np.diff(of.episodes[order], prepend=-1))
+        camera, is_mark = self.marks.get(path, path), path in self.marks
+        field = Field(np.bool_) if is_mark else self.cameras[camera]
+        rows = arrays.empty([len(steps), *map(int, field.shape)], field.column_dtype)  # type: ignore[arg-type]
+        order = np.lexsort((steps, episodes))
+        begins = np.flatnonzero(np.diff(episodes[order], prepend=-1))
         groups = [group for group in np.split(order, begins[1:]) if len(group)]
 
         def decode(chunk: range) -> None:
             for group in groups[chunk.start : chunk.stop]:
-                steps = of.steps[group]
-                with self._opened(of.split, int(of.episodes[group[0]]), camera, about) as clip:
+                with self._opened(split, int(episodes[group[0]]), camera, about) as clip:
                     if is_mark:
-                        rows[group] = clip.numbers_of(steps) >= 0
+                        rows[group] = clip.numbers_of(steps[group]) >= 0
                     else:
-                        self._decode(clip, camera, steps, rows, group, others)
+                        self._decode(clip, camera, steps[group], rows, group, others)
 
         for_all_rows(decode, len(groups), self.threads)
         return rows
@@ -219,13 +227,8 @@ class FramesSource(View):
         Raises:
           SourceError: They cannot be decoded; says where.
         """
-        of = Of(split, np.full(len(steps), index), np.asarray(steps, np.int64))
         with reading.unchanged(self):
-            return self._rows(path, of, None, ())
-
-    def _new_images(self, camera: str, number: int) -> np.ndarray:
-        field = self.cameras[camera]
-        return arrays.empty([number, *map(int, field.shape)], field.column_dtype)  # type: ignore[arg-type]
+            return self._rows(path, split, np.full(len(steps), index), np.asarray(steps, np.int64))
 
     def _decode(
         self,
