@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-from rlds_tools.results import count
+from rlds_tools.results import Table, count
 
-__all__ = ["Finding", "Severity", "Tally"]
+__all__ = ["Finding", "Severity", "Tally", "table_of"]
 
 Severity = Literal["error", "warning"]
 
@@ -48,6 +49,12 @@ class Finding:
         if self.count == 1:
             return f"episode {first}"
         return f"{count(self.count, 'episode')}, first: {first}"
+
+
+def table_of(findings: Sequence[Finding]) -> Table:
+    """Returns findings as a table."""
+    rows = [[found.severity, found.text, found.where] for found in findings]
+    return Table(["severity", "finding", "where"], rows)
 
 
 class Tally:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.findings import Finding
-from rlds_tools.results import Block, Result, Table, count, next_commands
+from rlds_tools.findings import Finding, table_of
+from rlds_tools.results import Block, Result, count, next_commands
 
 if TYPE_CHECKING:
     from rlds.sources import Episodes
@@ -84,8 +84,7 @@ class Validation(Result):
                 continue
             shown = check.findings[: self.most]
             if shown:
-                rows = [[found.severity, found.text, found.where] for found in shown]
-                yield Table(["severity", "finding", "where"], rows)
+                yield table_of(shown)
             if len(shown) < len(check.findings):
                 yield f"{len(check.findings) - len(shown)} more findings (--max shows more)"
             yield from dict.fromkeys(f"hint: {found.hint}" for found in shown if found.hint)

@@ -33,7 +33,7 @@ from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.files.whole_files import write_at_once
 from tfds_files.example_scan import NOT_DIRECT, FieldLayout
 from tfds_files.record_files import FOOTER, HEADER
-from tfds_files.shard_index import ShardIndex, stored_checksum
+from tfds_files.shard_index import ARRAYS, ShardIndex, stored_checksum
 
 __all__ = ["FOLDER", "fetch", "load", "move", "remove", "save"]
 
@@ -162,8 +162,7 @@ def _cached(path: str) -> list[Path]:
 
 
 def _arrays(index: ShardIndex) -> dict[str, np.ndarray]:
-    names = ("offsets", "lengths", "num_elements", "starts", "sizes", "last")
-    arrays = {name: getattr(index, name) for name in names}
+    arrays = {name: getattr(index, name) for name in ARRAYS}
     for name, (begins, ends) in index.entries.items():
         arrays |= {f"begins/{name}": begins, f"ends/{name}": ends}
     return arrays
@@ -224,14 +223,10 @@ def _parsed(
         header = json.loads(bytes(body[_LENGTH.size : position]))
         if any(header[key] != value for key, value in _header(sequence, layouts).items()):
             raise _Unusable
-        count, num_fields = _number(header["num_examples"]), len(layouts)
+        count = _number(header["num_examples"])
         columns: dict[str, tuple[str, tuple[int, ...]]] = {
-            "offsets": ("<i8", (count,)),
-            "lengths": ("<i8", (count,)),
-            "num_elements": ("<u4", (count,)),
-            "starts": ("<u4", (count, num_fields)),
-            "sizes": ("<u4", (count, num_fields)),
-            "last": ("|u1", (count, num_fields)),
+            name: (dtype, (count, len(layouts)) if by_field else (count,))
+            for name, (dtype, by_field) in ARRAYS.items()
         }
         strings = [layout.name for layout in layouts if layout.kind == "strings"]
         for name in strings:

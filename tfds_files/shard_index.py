@@ -25,7 +25,18 @@ import numpy as np
 from tfds_files.example_scan import NOT_DIRECT, FieldLayout, head_sizes
 from tfds_files.record_files import FOOTER
 
-__all__ = ["NOT_DIRECT", "FieldLayout", "ShardIndex", "stored_checksum"]
+__all__ = ["ARRAYS", "NOT_DIRECT", "FieldLayout", "ShardIndex", "stored_checksum"]
+
+
+ARRAYS = {
+    "offsets": ("<i8", False),
+    "lengths": ("<i8", False),
+    "num_elements": ("<u4", False),
+    "starts": ("<u4", True),
+    "sizes": ("<u4", True),
+    "last": ("|u1", True),
+}
+"""The arrays of a `ShardIndex`: their dtypes, and whether they have an axis for the fields."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +94,9 @@ class ShardIndex:
         if step != 1:
             raise ValueError(f"a slice of examples needs step 1, got {step}")
         rows = slice(begin, max(begin, end))
-        names = ("offsets", "lengths", "num_elements", "starts", "sizes", "last")
         return dataclasses.replace(
             self,
-            **{name: getattr(self, name)[rows] for name in names},
+            **{name: getattr(self, name)[rows] for name in ARRAYS},
             entries={
                 name: (begins[rows.start : rows.stop + 1], ends)
                 for name, (begins, ends) in self.entries.items()

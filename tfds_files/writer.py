@@ -127,8 +127,6 @@ class DatasetWriter:
             writer is closed, or this is no name of a split.
           StorageError: It cannot be written; those before are.
         """
-        if self._is_closed:
-            raise ValueError("the writer is closed")
         self._add(self._encoder.encode(example), split)
 
     def add_encoded(self, example: bytes | bytearray, split: str = "train") -> None:
@@ -142,11 +140,11 @@ class DatasetWriter:
           ValueError: The writer is closed, or this is no name of a split.
           StorageError: It cannot be written; those before are.
         """
-        if self._is_closed:
-            raise ValueError("the writer is closed")
         self._add(bytes(example), split)
 
     def _add(self, data: bytes, split: str) -> None:
+        if self._is_closed:
+            raise ValueError("the writer is closed")
         if split not in self._splits:
             _check_word("split", split, _SPLIT)
             self._dataset.add_split(split)

@@ -19,6 +19,7 @@ import tensorflow_datasets as tfds
 import tree
 
 from rlds_ecosystem.model.fields import Field, Opaque
+from rlds_ecosystem.model.nests import join_path
 from tfds_files.example_scan import direct_encoding
 from tfds_files.png import check_level
 
@@ -241,7 +242,7 @@ def _rounded_by_tfds(feature: Any, path: str = "") -> Iterator[str]:
     """Yields the paths of float64 that TFDS would store as float32."""
     if isinstance(feature, tfds.features.FeaturesDict):
         for name, child in feature.items():
-            yield from _rounded_by_tfds(child, _join(path, name))
+            yield from _rounded_by_tfds(child, join_path(path, name))
     elif type(feature) is tfds.features.Sequence:
         yield from _rounded_by_tfds(feature.feature, path)
     elif type(feature) in (tfds.features.Tensor, tfds.features.Scalar):
@@ -271,10 +272,6 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> An
 def _is_lossless(stored: Any) -> bool:
     """Whether TFDS stores a value without loss as what the `TensorInfo` says."""
     return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*_AS_NUMBERS, "object"]
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
 
 
 def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def can_be_joined(features: Any) -> bool:
     stored = tfds.core.utils.flatten_nest_dict(joined.get_serialized_info()).values()
     decoded = [
         info
-        for _, feature in loading._leaves(_elements(joined))
+        for _, feature in loading.leaves_of_features(_elements(joined))
         if not isinstance(feature, (tfds.features.Image, _Rows))
         for info in tf.nest.flatten(feature.get_tensor_info())
     ]
@@ -53,13 +53,13 @@ class JoinedEpisodes:
         self._decoders = loading._decoders(
             _elements(self._features),
             {f"{rlds_types.STEPS}/{field}" for field in decode}
-            | {name for name, _ in loading._leaves(features) if name != rlds_types.STEPS},
+            | {name for name, _ in loading.leaves_of_features(features) if name != rlds_types.STEPS},
         )
         self._infos = tfds.core.utils.flatten_nest_dict(self._features.get_serialized_info())
-        elements = dict(loading._leaves(_elements(self._features)))
+        elements = dict(loading.leaves_of_features(_elements(self._features)))
         self._rows = {
             name: elements[name]
-            for name, feature in loading._leaves(features)
+            for name, feature in loading.leaves_of_features(features)
             if _has_rows(feature)
         }
         # Concrete, because TensorFlow counts traces by code, and warns from the fifth dataset on.

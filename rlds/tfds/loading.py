@@ -218,23 +218,23 @@ def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
         ) from e
 
 
-def _leaves(features: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves_of_features(features: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the features that are no dicts, with their paths."""
     for name, feature in features.items():
         child_path = f"{path}/{name}" if path else name
         if type(feature) is tfds.features.FeaturesDict:
-            yield from _leaves(feature, child_path)
+            yield from leaves_of_features(feature, child_path)
         else:
             yield child_path, feature
 
 
 def _names(features: Any, wanted: bool | Collection[str]) -> set[str]:
     """The paths of the leaves that are wanted."""
-    leaves = dict(_leaves(features))
+    leaves = dict(leaves_of_features(features))
     if isinstance(wanted, bool):
         return set(leaves) if wanted else set()
     chosen = _select(features, wanted, "decode") if wanted else {}
-    return {path for path, _ in _leaves(chosen)}
+    return {path for path, _ in leaves_of_features(chosen)}
 
 
 def _select(
@@ -245,7 +245,7 @@ def _select(
         return features
     if isinstance(paths, str):
         raise ValueError(f"load: {argument} must be a list of names, got the string {paths!r}")
-    leaves = dict(_leaves(features))
+    leaves = dict(leaves_of_features(features))
     chosen = leaves.keys() & always
     for path in paths:
         below = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}

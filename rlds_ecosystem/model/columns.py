@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds_ecosystem.model.nests import join_path
+
 __all__ = [
     "dtype_and_shape",
     "equal_in",
@@ -186,9 +188,9 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
             columns[name] = np.full(len(values), None)
             continue
         if all(isinstance(child, Mapping) for child in there):
-            column = stack_partial(there, _join(path, name))
+            column = stack_partial(there, join_path(path, name))
         else:
-            column = stack_values(there, _join(path, name), steps=known)
+            column = stack_values(there, join_path(path, name), steps=known)
         columns[name] = _spread(column, known, len(values))
         if len(known) < len(values):
             if known_field(name) in names:
@@ -271,7 +273,9 @@ def _stack(values: Sequence[Any], path: str, steps: Sequence[int]) -> Any:
     if not isinstance(head, (Mapping, list, tuple)):
         return _stack_leaves(values, path, steps)
     keys = list(head) if isinstance(head, Mapping) else range(len(head))
-    columns = [_stack([value[key] for value in values], _join(path, key), steps) for key in keys]
+    columns = [
+        _stack([value[key] for value in values], join_path(path, key), steps) for key in keys
+    ]
     if isinstance(head, Mapping):
         return dict(zip(keys, columns))
     if hasattr(head, "_fields"):
@@ -335,10 +339,6 @@ def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
         return longer
 
     return columns if len(rows) == length else map_columns(spread, columns)
-
-
-def _join(path: str, key: Any) -> str:
-    return f"{path}/{key}" if path else str(key)
 
 
 def _check_equal(descriptions: Sequence[Any], path: str, steps: Sequence[int]) -> None:

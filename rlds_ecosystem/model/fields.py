@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds_ecosystem.model.columns import equal_in, fits, known_field, missing
+from rlds_ecosystem.model.nests import join_path
 
 __all__ = [
     "BGR",
@@ -254,12 +255,12 @@ def match_columns(
         }
         for name in sorted(children.keys() - expected.keys()):
             known = f"only the fields {list(expected)}"
-            raise _mismatch(where, _join(path, name), "a field", known)
+            raise _mismatch(where, join_path(path, name), "a field", known)
         marked = {known_field(name): name for name in expected if known_field(name) not in children}
         marked = {mark: name for mark, name in marked.items() if is_mark(expected.get(mark))}
         matched = {}
         for name, child in expected.items():
-            column, inner = children.get(name), _join(path, name)
+            column, inner = children.get(name), join_path(path, name)
             if name in marked:
                 matched[name] = np.full(rows, marked[name] in children)
             elif column is None and known_field(name) in marked:
@@ -345,7 +346,7 @@ def _missing_rows(expected: Fields | Field | Opaque, rows: int, where: str, path
     """Returns columns for a field of which there is nothing."""
     if isinstance(expected, Mapping):
         return {
-            name: _missing_rows(child, rows, where, _join(path, name))
+            name: _missing_rows(child, rows, where, join_path(path, name))
             for name, child in expected.items()
         }
     if isinstance(expected, Opaque) and expected.absent is not None:
@@ -381,10 +382,6 @@ def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:
             "float64='float32' cannot.",
         )
     return rounded
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
 
 
 def _in_words(column: np.ndarray) -> str:

@@ -17,6 +17,7 @@ __all__ = [
     "fields_there_are",
     "has",
     "is_in",
+    "join_path",
     "leaves_at",
     "map_named_leaves",
     "named_leaves",
@@ -61,6 +62,11 @@ def _above(path: str) -> Iterator[str]:
     while end >= 0:
         yield path[:end]
         end = path.find("/", end + 1)
+
+
+def join_path(path: str, key: Any) -> str:
+    """Returns the path of what has a key below a path."""
+    return f"{path}/{key}" if path else str(key)
 
 
 def root_of(path: str) -> str:
@@ -199,7 +205,7 @@ def map_named_leaves(function: Callable[[str, Any], Any], structure: Any, path: 
     """
 
     def of_child(key: Any, child: Any) -> Any:
-        return map_named_leaves(function, child, f"{path}/{key}" if path else str(key))
+        return map_named_leaves(function, child, join_path(path, key))
 
     if isinstance(structure, Mapping):
         return {key: of_child(key, child) for key, child in structure.items()}

@@ -13,8 +13,8 @@ from typing import Any
 from typing_extensions import override
 
 from rlds_ecosystem.files.whole_files import write_at_once
-from rlds_tools.findings import Finding
-from rlds_tools.results import Block, Result, Table, count, next_commands, size_of
+from rlds_tools.findings import Finding, table_of
+from rlds_tools.results import Block, Result, count, next_commands, size_of
 
 __all__ = ["Report", "is_report", "report"]
 
@@ -83,8 +83,7 @@ class Report(Result):
         size = size_of(len(self.content.encode()))
         yield f"{self.output or self.path}: {size} · {read}, {count(self.steps, 'step')}"
         if self.findings:
-            rows = [[found.severity, found.text, found.where] for found in self.findings[:20]]
-            yield Table(["severity", "finding", "where"], rows)
+            yield table_of(self.findings[:20])
         yield next_commands(["validate" if is_sample or self.findings else "stats", self.path])
 
     def to_dict(self) -> dict[str, Any]:

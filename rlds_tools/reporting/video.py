@@ -103,14 +103,10 @@ def _as_rgb(frame: np.ndarray) -> np.ndarray:
 
 def _fitted(image: np.ndarray, most: int) -> np.ndarray:
     """An image with sides of at most so many pixels: averages of squares."""
-    height, width, channels = image.shape
-    by = -(-max(height, width) // most)
-    if by == 1:
-        return image
-    height, width = max(height // by, 1), max(width // by, 1)
-    cut = image[: height * by, : width * by]
-    parts = cut.reshape(height, cut.shape[0] // height, width, cut.shape[1] // width, channels)
-    return np.asarray(parts.mean(axis=(1, 3)), np.uint8)
+    from PIL import Image
+
+    by = -(-max(image.shape[:2]) // most)
+    return image if by == 1 else np.asarray(Image.fromarray(image).reduce(by))
 
 
 def _enlarged(image: np.ndarray) -> np.ndarray:
@@ -133,11 +129,9 @@ def _as_webp(images: Sequence[np.ndarray], quality: float) -> bytes:
 
     file = io.BytesIO()
     first, *others = map(Image.fromarray, images)
-    moving: dict[str, Any] = (
-        {"save_all": True, "append_images": others, "loop": 0} if others else {}
-    )
-    if others:
-        moving["duration"] = round(1000 / FRAMES_PER_SECOND)
+    moving: dict[str, Any] = {"save_all": True, "append_images": others, "loop": 0}
+    moving["duration"] = round(1000 / FRAMES_PER_SECOND)
+    moving = moving if others else {}
     first.save(file, "WEBP", quality=round(quality), method=4, **moving)
     return file.getvalue()
 

@@ -21,6 +21,7 @@ from rlds.sources.episode_fields import COMPLETE, TRUNCATED
 from rlds.sources.source import AnySource, SourceError, StoredEpisode
 from rlds.tfds import load
 from rlds.tfds.joined_episodes import JoinedEpisodes, can_be_joined
+from rlds.tfds.loading import leaves_of_features
 from rlds.validation import InvalidDatasetError, Report, Validator, Violation
 from rlds_ecosystem.model.errors import StorageError
 from tfds_builders.conversion.encoder import counts_of
@@ -149,11 +150,8 @@ def _counts(steps: Any, lengths: Any, fields: Mapping[str, Any]) -> dict[str, in
     return counts_of(lengths, steps[rlds.IS_TERMINAL], *(fields[name] for name in names))
 
 
-def leaves_but_images(features: Any, path: str = "") -> Iterator[str]:
+def leaves_but_images(features: Any) -> Iterator[str]:
     """Yields the paths of the fields that are no images."""
-    for name, feature in features.items():
-        here = f"{path}/{name}" if path else name
-        if isinstance(feature, tfds.features.FeaturesDict):
-            yield from leaves_but_images(feature, here)
-        elif not isinstance(feature, tfds.features.Image):
-            yield here
+    for path, feature in leaves_of_features(features):
+        if not isinstance(feature, tfds.features.Image):
+            yield path
