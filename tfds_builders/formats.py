@@ -24,30 +24,6 @@ from rlds.formats.zarr_buffers.source import ZarrSource
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.logs import EnvLoggerSource
 
-__all__ = [
-    "RldsAgibot",
-    "RldsAloha",
-    "RldsCalvin",
-    "RldsCreator",
-    "RldsD3rlpy",
-    "RldsD4rlPybullet",
-    "RldsDroid",
-    "RldsEnvlogger",
-    "RldsFolder",
-    "RldsImitation",
-    "RldsLerobot",
-    "RldsManiskill",
-    "RldsMcap",
-    "RldsMinari",
-    "RldsOgbench",
-    "RldsRobomimic",
-    "RldsRobomind",
-    "RldsRosbag",
-    "RldsSb3",
-    "RldsWebdataset",
-    "RldsZarr",
-]
-
 
 class RldsAgibot(SourceBuilder):
     """Episodes of AgiBot World.
@@ -227,3 +203,7 @@ class RldsZarr(SourceBuilder):
     """
 
     source_class = ZarrSource
+
+
+__all__ = [name for name in dir() if getattr(globals()[name], "__module__", "") == __name__]
+__all__ = [name for name in __all__ if not name.startswith("_")]

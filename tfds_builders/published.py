@@ -30,25 +30,6 @@ from rlds.formats.rlu import (
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.formats import RldsEnvlogger
 
-__all__ = [
-    "BucketConfig",
-    "D4rlConfig",
-    "RldsAtariDqnReplay",
-    "RldsD4rl",
-    "RldsPickPlaceCan",
-    "RldsRluAtari",
-    "RldsRluAtariTransitions",
-    "RldsRluBsuite",
-    "RldsRluControlSuite",
-    "RldsRluControlSuiteWindows",
-    "RldsRluDmlab",
-    "RldsRluLocomotion",
-    "RldsRluLocomotionWindows",
-    "RldsRluRwrl",
-    "RldsSacLocomotion",
-    "RluConfig",
-]
-
 _HERE = epath.Path(__file__).parent
 
 
@@ -364,3 +345,7 @@ class RldsRluRwrl(_RluBuilder):
         for percent, num_files in zip(rwrl.PERCENT, numbers, strict=True)
     )
     source_class = rwrl.RluRwrlSource
+
+
+__all__ = [name for name in dir() if getattr(globals()[name], "__module__", "") == __name__]
+__all__ = [name for name in __all__ if not name.startswith("_")]

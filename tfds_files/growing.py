@@ -34,7 +34,7 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -92,6 +92,23 @@ class Description:
     features: Any
     metadata: Mapping[str, Any] | None
     write: Callable[[epath.Path], Any]
+
+
+class _Size(NamedTuple):
+    """The size of a shard.
+
+    Attributes:
+      num_examples: The number of its examples.
+      num_bytes: The number of their bytes.
+    """
+
+    num_examples: int
+    num_bytes: int
+
+    @property
+    def in_file(self) -> int:
+        """The size of the TFRecord file that has these examples."""
+        return self.num_bytes + (HEADER.size + FOOTER.size) * self.num_examples
 
 
 class GrowingDataset:
@@ -257,26 +274,24 @@ class GrowingDataset:
                     lock = try_to_lock(path)
                     if lock is not None:
                         size = _mend(path)
-                        self._adopt_draft(info, split, path, self._whole(path), *size)
+                        self._adopt(info, split, self._whole(path), size, path)
                         os.close(lock)
                 for path in self._files_of_drafts(split["name"]):
                     if path.suffix == _WHOLE and not _draft_of(path).exists():  # It is complete.
-                        self._adopt(info, split, path, *self._size(path))
+                        self._adopt(info, split, path, self._size(path))
                 num_new = sum(_lengths(split)) - num_before
                 if num_new:
                     recovered[split["name"]] = num_new
         return recovered
 
-    def _add_shard(
-        self, split: str, draft: epath.Path, whole: epath.Path, num_examples: int, num_bytes: int
-    ) -> None:
+    def _add_shard(self, split: str, draft: epath.Path, whole: epath.Path, size: _Size) -> None:
         """Makes a draft that is complete a shard, and saves its index."""
         with locked(self.directory):
             info = self._read()
             found = _find(info, split)
             if found is None:
                 raise KeyError(f"{self.directory} no longer has a split {split!r}")
-            shard = self._adopt_draft(info, found, draft, whole, num_examples, num_bytes)
+            shard = self._adopt(info, found, whole, size, draft)
         if shard is not None and self._file_format == "tfrecord":
             save_index(shard, lambda: read_features(self.directory))
 
@@ -330,55 +345,50 @@ class GrowingDataset:
 
     # All that follows is called under the lock. What is in `info` is changed, and written.
 
-    def _adopt_draft(
-        self,
-        info: dict[str, Any],
-        split: dict[str, Any],
-        draft: epath.Path,
-        whole: epath.Path,
-        num_examples: int,
-        num_bytes: int,
-    ) -> epath.Path | None:
-        if whole != draft:
-            draft.unlink()
-        return self._adopt(info, split, whole, num_examples, num_bytes)
-
     def _adopt(
         self,
         info: dict[str, Any],
         split: dict[str, Any],
         path: epath.Path,
-        num_examples: int,
-        num_bytes: int,
+        size: _Size,
+        draft: epath.Path | None = None,
     ) -> epath.Path | None:
-        """Makes a complete file a shard of the dataset, if it has examples; returns that."""
-        if not num_examples:
+        """Makes a complete file a shard of the dataset, if it has examples; returns that.
+
+        Args:
+          info: What `dataset_info.json` says.
+          split: The split in it.
+          path: The file.
+          size: Its size.
+          draft: The draft whose content the file has, if that is another file; it is removed.
+        """
+        if draft not in (None, path):
+            draft.unlink()
+        if not size.num_examples:
             path.unlink()
             return None
         self._adopt_numbered(info, split)
         shard = _path_of(self.directory, info, split, len(_lengths(split)))
         stores.move_file(path, shard)
-        self._list_shard(info, split, num_examples, num_bytes)
+        self._list_shard(info, split, size)
         return shard
 
     def _adopt_numbered(self, info: dict[str, Any], split: dict[str, Any]) -> None:
         """Adopts files that have the number of a shard already, but are not listed."""
         while (path := _path_of(self.directory, info, split, len(_lengths(split)))).exists():
-            num_examples, num_bytes = self._size(path)
-            if not num_examples:
+            size = self._size(path)
+            if not size.num_examples:
                 path.unlink(missing_ok=True)
                 return
-            self._list_shard(info, split, num_examples, num_bytes)
+            self._list_shard(info, split, size)
 
-    def _list_shard(
-        self, info: dict[str, Any], split: dict[str, Any], num_examples: int, num_bytes: int
-    ) -> None:
-        split["shardLengths"] = list(map(str, [*_lengths(split), num_examples]))
-        split["numBytes"] = str(int(split.get("numBytes", 0)) + num_bytes)
+    def _list_shard(self, info: dict[str, Any], split: dict[str, Any], size: _Size) -> None:
+        split["shardLengths"] = list(map(str, [*_lengths(split), size.num_examples]))
+        split["numBytes"] = str(int(split.get("numBytes", 0)) + size.num_bytes)
         self._write(info)
 
-    def _size(self, path: epath.Path) -> tuple[int, int]:
-        """How many examples a file has, and their bytes; what is damaged is put aside."""
+    def _size(self, path: epath.Path) -> _Size:
+        """The size of a file; what is damaged is put aside."""
         if not is_local(path):
             with stores.on_disk(path) as copy:
                 return self._size(epath.Path(copy))
@@ -386,10 +396,10 @@ class GrowingDataset:
             return _mend(path)
         try:
             with contextlib.closing(open_record_file(path, self._file_format)) as file:
-                return len(file), path.stat().length
+                return _Size(len(file), path.stat().length)
         except TfdsFilesError:  # It was never completed.
             path.replace(_torn(path))
-            return 0, 0
+            return _Size(0, 0)
 
     def _drafts(self, split: str) -> list[epath.Path]:
         paths = self._files_of_drafts(split)
@@ -457,12 +467,11 @@ class ShardDraft:
         try:
             with _naming(self.path):
                 self._writer.close()
+                size = _Size(self.num_examples, self._num_bytes)
                 if self._is_torn:  # By an example that was refused.
-                    os.truncate(self.path, _file_size(self.num_examples, self._num_bytes))
+                    os.truncate(self.path, size.in_file)
                 whole = self._dataset._whole(self.path)
-                self._dataset._add_shard(
-                    self._split, self.path, whole, self.num_examples, self._num_bytes
-                )
+                self._dataset._add_shard(self._split, self.path, whole, size)
         finally:
             self.abandon()
 
@@ -642,20 +651,16 @@ def _lengths(split: dict[str, Any]) -> list[int]:
     return [int(length) for length in split.get("shardLengths", [])]
 
 
-def _mend(path: epath.Path) -> tuple[int, int]:
-    """Cuts off what follows the last complete example of a file, after making a copy of it.
-
-    Returns:
-      How many examples the file has, and their bytes.
-    """
+def _mend(path: epath.Path) -> _Size:
+    """Cuts off what follows the last complete example of a file, after making a copy of it."""
     lengths = [len(record) for record in sound_records(path)]
-    size = _file_size(len(lengths), sum(lengths))
-    if path.stat().length > size:
+    size = _Size(len(lengths), sum(lengths))
+    if path.stat().length > size.in_file:
         with path.open("rb") as file:
-            file.seek(size)
+            file.seek(size.in_file)
             _torn(path).write_bytes(file.read())
-        os.truncate(path, size)
-    return len(lengths), sum(lengths)
+        os.truncate(path, size.in_file)
+    return size
 
 
 def _torn(path: epath.Path) -> epath.Path:
@@ -664,8 +669,3 @@ def _torn(path: epath.Path) -> epath.Path:
 
 def _draft_of(whole: epath.Path) -> epath.Path:
     return whole.with_name(whole.name.removesuffix(_WHOLE))
-
-
-def _file_size(num_examples: int, num_bytes: int) -> int:
-    """The size of a TFRecord file."""
-    return num_bytes + (HEADER.size + FOOTER.size) * num_examples

@@ -54,25 +54,19 @@ def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tup
                 if end is not None or unit != "shard":
                     raise ValueError(f"{part!r}: a single number must be the number of a shard")
                 end = str(int(begin) + 1)
-        low = _position(part, begin, unit, lengths, 0)
-        high = _position(part, end, unit, lengths, sum(lengths), is_end=True)
+        low = _position(part, begin, unit, lengths)
+        high = _position(part, end, unit, lengths, is_end=True)
         ranges.append((split, low, high))
     return ranges
 
 
 def _position(
-    part: str,
-    bound: str | None,
-    unit: str | None,
-    lengths: Sequence[int],
-    default: int,
-    *,
-    is_end: bool = False,
+    part: str, bound: str | None, unit: str | None, lengths: Sequence[int], *, is_end: bool = False
 ) -> int:
     """The example that a bound stands for."""
     count = sum(lengths)
     if bound is None:
-        return default
+        return count if is_end else 0
     try:
         number = float(bound) if unit == "%" else int(bound)
     except ValueError:

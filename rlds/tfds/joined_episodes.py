@@ -53,7 +53,9 @@ class JoinedEpisodes:
         self._decoders = loading._decoders(
             _elements(self._features),
             {f"{rlds_types.STEPS}/{field}" for field in decode}
-            | {name for name, _ in loading.leaves_of_features(features) if name != rlds_types.STEPS},
+            | {
+                name for name, _ in loading.leaves_of_features(features) if name != rlds_types.STEPS
+            },
         )
         self._infos = tfds.core.utils.flatten_nest_dict(self._features.get_serialized_info())
         elements = dict(loading.leaves_of_features(_elements(self._features)))

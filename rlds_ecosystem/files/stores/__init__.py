@@ -9,35 +9,20 @@ The parts: `_paths` has what others use, `_objects` the files, `_copies` the par
 kept on this machine, `_clients` the libraries.
 """
 
-from rlds_ecosystem.files.stores._clients import Entry, PathLike, is_local
-from rlds_ecosystem.files.stores._copies import ChangedObjectError, CopiedObjects
-from rlds_ecosystem.files.stores._paths import (
-    StorePath,
-    as_path,
-    copy_file,
-    in_parallel,
-    list_directory,
-    move_file,
-    on_disk,
-    open_binary,
-    require_bucket,
-    version_of,
-)
+from rlds_ecosystem.files.stores._clients import Entry as Entry
+from rlds_ecosystem.files.stores._clients import PathLike as PathLike
+from rlds_ecosystem.files.stores._clients import is_local as is_local
+from rlds_ecosystem.files.stores._copies import ChangedObjectError as ChangedObjectError
+from rlds_ecosystem.files.stores._copies import CopiedObjects as CopiedObjects
+from rlds_ecosystem.files.stores._paths import StorePath as StorePath
+from rlds_ecosystem.files.stores._paths import as_path as as_path
+from rlds_ecosystem.files.stores._paths import copy_file as copy_file
+from rlds_ecosystem.files.stores._paths import in_parallel as in_parallel
+from rlds_ecosystem.files.stores._paths import list_directory as list_directory
+from rlds_ecosystem.files.stores._paths import move_file as move_file
+from rlds_ecosystem.files.stores._paths import on_disk as on_disk
+from rlds_ecosystem.files.stores._paths import open_binary as open_binary
+from rlds_ecosystem.files.stores._paths import require_bucket as require_bucket
+from rlds_ecosystem.files.stores._paths import version_of as version_of
 
-__all__ = [
-    "ChangedObjectError",
-    "CopiedObjects",
-    "Entry",
-    "PathLike",
-    "StorePath",
-    "as_path",
-    "copy_file",
-    "in_parallel",
-    "is_local",
-    "list_directory",
-    "move_file",
-    "on_disk",
-    "open_binary",
-    "require_bucket",
-    "version_of",
-]
+__all__ = [name for name in dir() if not name.startswith("_")]
