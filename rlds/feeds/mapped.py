@@ -22,15 +22,16 @@ import rlds
 import tfds_files
 from rlds.feeds._core import Buffers
 from rlds.feeds._pure import UnreadableError
-from rlds.feeds.images import ImageDecoder
 from rlds.feeds.storage import (
     CachedStorage,
     Lengths,
     Progress,
+    ReadOptions,
     Rows,
     Storage,
     decode_rows,
     hash_of,
+    reopened,
 )
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import arrays
@@ -267,9 +268,7 @@ class MappedStorage(Storage):
     Args:
       episodes: The dataset.
       fields: The fields of a step that are wanted, by their paths.
-      decoders: What decodes images, by their paths.
-      max_bytes: How many bytes of episodes to keep, of fields that are not copied out of the files.
-      disk_bytes: How much of the disk copies may take of files that are in a store.
+      options: How they are read.
       verify: Whether to check the checksums of all records first, unless that was done before.
       progress: Told how many files have been indexed, and of how many.
 
@@ -282,23 +281,22 @@ class MappedStorage(Storage):
         self,
         episodes: Episodes,
         fields: Mapping[str, Field],
-        decoders: Mapping[str, ImageDecoder],
-        max_bytes: int,
+        options: ReadOptions,
         *,
-        disk_bytes: int = 0,
         verify: bool = False,
         progress: Progress | None = None,
     ) -> None:
         stored = episodes.source.can.examples
         assert stored is not None
-        self.fields, self.decoders = fields, decoders
+        self._episodes, self.fields, self._options = episodes, fields, options
+        self.decoders = options.decoders(fields)
         folder = stored.folder
         split = folder[episodes.split]
         urls = [os.fspath(piece.path) for piece in split.cut(0, len(split))]
         copies = None
         if urls and not stores.is_local(urls[0]) and folder.file_format == "tfrecord":
             with _store_errors():
-                copies = stores.CopiedObjects(urls, disk_bytes)
+                copies = stores.CopiedObjects(urls, options.disk_bytes)
         self.indexes = open_indexes(split, verify=verify, progress=progress, copies=copies)
         self.files = MappedFiles(self.indexes, folder.features, copies)
         self.is_remote = copies is not None
@@ -313,7 +311,12 @@ class MappedStorage(Storage):
             for path, field in fields.items()
         }
         self._episode_fields = dict(leaves_at(episodes.source.fields.episode, None))
-        self.others = CachedStorage(episodes, fields, decoders, max_bytes, outlines=self.outlines)
+        self.others = CachedStorage(episodes, fields, options, self.outlines)
+
+    @override
+    def __reduce__(self) -> Any:
+        given = self._episodes, self.fields, self._options
+        return reopened, (type(self), self.fingerprint(), *given)
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:

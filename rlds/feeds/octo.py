@@ -4,8 +4,8 @@ Facts about Octo are those of its repository `octo-models/octo`, July 2024.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -14,7 +14,7 @@ from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.policy_samples import NormalizedPolicySamples, padded
 from rlds.feeds.roles import ACTION, STATE
 from rlds.feeds.samples import Columns, SampleRows
-from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
+from rlds.feeds.statistics_files import PROPRIO, filed, plain_statistics, read_filed
 from rlds.statistics import Statistics
 
 __all__ = ["OctoSamples", "statistics_from_json", "statistics_to_json"]
@@ -38,7 +38,7 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     >>> json.loads(statistics_to_json(statistics))["action"]["mean"]
     [0.5, 0.5]
     """
-    return filed(statistics, _plain)
+    return filed(statistics, functools.partial(plain_statistics, prefix="p"))
 
 
 def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Statistics:
@@ -52,19 +52,6 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
       ValueError: There are no such statistics in it.
     """
     return read_filed(text, dataset_name)
-
-
-def _plain(statistics: Statistics) -> dict[str, Any]:
-    names = {ACTION: ACTION, STATE: PROPRIO}
-    return {
-        **{
-            name: plain_field(statistics[role], "p", role)
-            for role, name in names.items()
-            if role in statistics
-        },
-        "num_transitions": statistics.num_transitions,
-        "num_trajectories": statistics.num_trajectories,
-    }
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -11,9 +11,9 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.feeds.policy_samples import NormalizedPolicySamples
-from rlds.feeds.roles import ACTION, STATE
+from rlds.feeds.roles import ACTION
 from rlds.feeds.samples import Batch, Columns, SampleRows
-from rlds.feeds.statistics_files import PROPRIO, filed, plain_field, read_filed
+from rlds.feeds.statistics_files import PROPRIO, filed, plain_statistics, read_filed
 from rlds.statistics import Statistics
 from rlds_ecosystem.model.nests import named_leaves, nest
 
@@ -50,18 +50,12 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
 
 
 def _plain(statistics: Statistics) -> dict[str, Any]:
-    action = plain_field(statistics[ACTION], "q", ACTION)
-    if STATE in statistics:
-        state = plain_field(statistics[STATE], "q", STATE)
-    else:
+    plain = plain_statistics(statistics, "q")
+    if PROPRIO not in plain:
         zeros = [0.0] * statistics[ACTION].mean.size
-        state = dict.fromkeys((name for name in action if name != "mask"), zeros)
-    return {
-        ACTION: action,
-        PROPRIO: state,
-        "num_transitions": statistics.num_transitions,
-        "num_trajectories": statistics.num_trajectories,
-    }
+        state = dict.fromkeys((name for name in plain[ACTION] if name != "mask"), zeros)
+        plain = {ACTION: plain[ACTION], PROPRIO: state, **plain}
+    return plain
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -75,8 +75,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
             "shuffle must be 'auto', 'global', 'segments', a SegmentShuffle or None, got "
             f"{wanted!r}{hint}"
         )
-    storage = samples.table.storage
-    slow = [path for path in samples.table.fields if not storage.is_random(path)]
+    storage, slow = samples.table.storage, _slow(samples)
     if wanted == "auto" and not slow and not storage.is_remote:
         reason = "single steps are read at no extra cost"
         if (stored := _stored_per_step(samples) * samples.table.num_steps) > _memory() * 0.75:
@@ -109,10 +108,8 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
     table = samples.table
     if not table.storage.is_remote:
         return 0
-    slow = [path for path in table.fields if not table.storage.is_random(path)]
-    if slow:  # They have to fit into memory, beside those that are used.
-        size = sum(bytes_in_memory(samples, path) for path in slow)
-        return min(int(table.cache_bytes / 4 / max(size, 1)), _WINDOW_SAMPLES)
+    if _slow(samples):  # They have to fit into memory, beside those that are used.
+        return min(int(table.cache_bytes / 4 / max(_slow_bytes(samples), 1)), _WINDOW_SAMPLES)
     ahead = int(_AHEAD_BYTES / max(_stored_per_step(samples), 1))
     return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _AHEAD_SAMPLES)
 
@@ -122,14 +119,12 @@ def _whole_episodes(samples: Samples) -> SegmentShuffle:
 
     What is shuffled at a time takes no more than half of the memory that episodes may take.
     """
-    table = samples.table
-    kept = [path for path in table.fields if not table.storage.is_random(path)]
-    bytes_of_step = max(sum(bytes_in_memory(samples, path) for path in kept), 1)
+    bytes_of_step = max(_slow_bytes(samples), 1)
     longest = int(samples.counts().max(initial=1))
     # Of little data, there are many segments nevertheless, for lanes to have some of their own.
     few = len(samples) // (_MOST_LANES * _LEAST_SEGMENTS_OF_LANE)
     length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), few), 1)
-    steps = table.cache_bytes / 2 / bytes_of_step
+    steps = samples.table.cache_bytes / 2 / bytes_of_step
     return _with_lanes(length, max(int(min(_WINDOW_SAMPLES, steps) / length), 1), int(steps))
 
 
@@ -137,6 +132,16 @@ def _with_lanes(length: int, window: int, steps: int) -> SegmentShuffle:
     """Segments with as many lanes as leave some segments for each to mix, in so many steps."""
     lanes = min(max(window, steps // length) // _LEAST_SEGMENTS_OF_LANE, _MOST_LANES)
     return SegmentShuffle(length, window, 1 << max(lanes.bit_length() - 1, 0))
+
+
+def _slow(samples: Samples) -> list[str]:
+    """The fields that are read by whole episodes."""
+    return [path for path in samples.table.fields if not samples.table.storage.is_random(path)]
+
+
+def _slow_bytes(samples: Samples) -> float:
+    """How many bytes a step of these fields takes in memory, about."""
+    return sum(bytes_in_memory(samples, path) for path in _slow(samples))
 
 
 def bytes_in_memory(samples: Samples, path: str) -> float:
@@ -208,10 +213,7 @@ def _counts_in_words(samples: Samples) -> list[str]:
 
 def _is_kept(samples: Samples) -> bool:
     """Whether all that is read by whole episodes stays in memory."""
-    table = samples.table
-    slow = [path for path in table.fields if not table.storage.is_random(path)]
-    size = sum(bytes_in_memory(samples, path) for path in slow) * table.num_steps
-    return size <= table.cache_bytes
+    return _slow_bytes(samples) * samples.table.num_steps <= samples.table.cache_bytes
 
 
 def _read_per_used(samples: Samples, plan: Plan) -> float:

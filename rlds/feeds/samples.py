@@ -580,15 +580,28 @@ class _StepsAround(Steps):
         return self._taken(episodes, steps, others)
 
     def _gathered(
-        self, episodes: np.ndarray, places: np.ndarray, is_there: np.ndarray, names: Sequence[str]
-    ) -> Columns:
-        """Returns fields of other steps, and what stands for those that are not there."""
+        self, chosen: SampleRows, offsets: np.ndarray, ends: np.ndarray, names: Sequence[str]
+    ) -> tuple[np.ndarray, Columns]:
+        """Takes fields at distances from steps, with padding beyond the ends of episodes.
+
+        Args:
+          chosen: The samples.
+          offsets: The distances.
+          ends: How many steps of each episode have values.
+          names: The fields.
+
+        Returns:
+          Which values are no padding, and the fields.
+        """
+        places, ends = chosen.steps[:, np.newaxis] + offsets, ends[:, np.newaxis]
+        is_there = (places >= 0) & (places < ends)
         paths = [path for name in names for path in _below(self.table.fields, name)]
-        columns = self._taken(episodes, places, paths)
+        inside = np.clip(places, 0, np.maximum(ends - 1, 0))
+        columns = self._taken(chosen.episodes, inside, paths)
         if self._padding == "zeros":
             for column in columns.values():
                 zero_out(column, ~is_there)
-        return columns
+        return is_there, columns
 
 
 class Windows(_StepsAround):
@@ -631,21 +644,17 @@ class Windows(_StepsAround):
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
-        _, episodes, steps, _ = chosen
-        past = steps[:, np.newaxis] + np.arange(1 - self._history, 1)
-        past_mask, past = past >= 0, np.maximum(past, 0)
-        num_real = self.table.outlines.num_real_steps(episodes)[:, np.newaxis]
-        future = steps[:, np.newaxis] + np.arange(self._horizon)
-        future_mask = future < num_real
-        future = np.minimum(future, np.maximum(num_real - 1, 0))
-
-        result = self._others(episodes, steps)
-        if self._history_fields:
-            result["timestep_pad_mask"] = past_mask
-            result |= self._gathered(episodes, past, past_mask, self._history_fields)
-        if self._horizon_fields:
-            result["action_pad_mask"] = future_mask
-            result |= self._gathered(episodes, future, future_mask, self._horizon_fields)
+        outlines, episodes = self.table.outlines, chosen.episodes
+        past, future = np.arange(1 - self._history, 1), np.arange(self._horizon)
+        num_steps, num_real = outlines.num_steps[episodes], outlines.num_real_steps(episodes)
+        result = self._others(episodes, chosen.steps)
+        for mask, offsets, ends, names in (
+            ("timestep_pad_mask", past, num_steps, self._history_fields),
+            ("action_pad_mask", future, num_real, self._horizon_fields),
+        ):
+            if names:
+                is_there, columns = self._gathered(chosen, offsets, ends, names)
+                result |= {mask: is_there, **columns}
         return result
 
 
@@ -676,19 +685,15 @@ class Offsets(_StepsAround):
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
-        outlines = self.table.outlines
-        _, episodes, steps, _ = chosen
-        result = self._others(episodes, steps)
+        outlines, episodes = self.table.outlines, chosen.episodes
+        result = self._others(episodes, chosen.steps)
         for name, offsets in self._offsets.items():
             # A final observation has no action, and nothing that an action brings.
             ends = outlines.num_steps[episodes]
             if root_of(name) in OF_TRANSITIONS:
                 ends = outlines.num_real_steps(episodes)
-            lasts = np.maximum(ends - 1, 0)[:, np.newaxis]
-            places = steps[:, np.newaxis] + offsets
-            is_there = (places >= 0) & (places < ends[:, np.newaxis])
-            result |= self._gathered(episodes, np.clip(places, 0, lasts), is_there, [name])
-            result[f"{name}_is_pad"] = ~is_there
+            is_there, columns = self._gathered(chosen, offsets, ends, [name])
+            result |= {**columns, f"{name}_is_pad": ~is_there}
         return result
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rlds.feeds.roles import ACTION, STATE
 from rlds.statistics import FieldStatistics, Statistics
 
-__all__ = ["PROPRIO", "filed", "plain_field", "read_filed"]
+__all__ = ["PROPRIO", "filed", "plain_statistics", "read_filed"]
 
 PROPRIO = "proprio"
 """What Octo and OpenVLA call the state."""
@@ -41,6 +41,20 @@ def plain_field(field: FieldStatistics, prefix: str, what: str) -> dict[str, Any
     if not np.all(field.mask):
         plain["mask"] = field.mask.tolist()
     return plain
+
+
+def plain_statistics(statistics: Statistics, prefix: str) -> dict[str, Any]:
+    """The statistics of a dataset as Octo and OpenVLA have them in JSON, see `plain_field`."""
+    names = {ACTION: ACTION, STATE: PROPRIO}
+    return {
+        **{
+            name: plain_field(statistics[role], prefix, role)
+            for role, name in names.items()
+            if role in statistics
+        },
+        "num_transitions": statistics.num_transitions,
+        "num_trajectories": statistics.num_trajectories,
+    }
 
 
 def bounds_of(field: FieldStatistics, what: str) -> tuple[np.ndarray, np.ndarray]:

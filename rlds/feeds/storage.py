@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import collections
 import copy
+import dataclasses
 import hashlib
 import math
 import os
@@ -25,7 +26,8 @@ from typing_extensions import override
 import tfds_files
 from rlds.feeds._core import Buffers
 from rlds.feeds.images import ImageDecoder, ImageError
-from rlds.sources import arrays
+from rlds.raw_files.untrusted import SourceChangedError
+from rlds.sources import arrays, reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Lengths, SourceError, files_of
 from rlds_ecosystem.files import stores
@@ -39,11 +41,12 @@ __all__ = [
     "EpisodeCache",
     "Lengths",
     "Progress",
+    "ReadOptions",
     "Rows",
     "Storage",
     "decode_rows",
-    "decoders_of",
     "hash_of",
+    "reopened",
     "row_shape",
 ]
 
@@ -57,6 +60,31 @@ Progress = Callable[[int, int], None]
 
 # How much of each of some parts of a file is hashed.
 _SAMPLE = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadOptions:
+    """The arguments of `rlds.feeds.open` that decide how things are read."""
+
+    jpeg: Literal["accurate", "tf"]
+    threads: int | None
+    cache_bytes: int
+    disk_bytes: int
+    decode_images: bool = True
+
+    def decoders(self, fields: Mapping[str, Field]) -> dict[str, ImageDecoder]:
+        """Returns what decodes the images that are stored as files, by their paths."""
+        return {
+            path: ImageDecoder(
+                field.shape,
+                field.column_dtype,
+                field.encoding,
+                jpeg=self.jpeg,
+                threads=self.threads,
+            )
+            for path, field in fields.items()
+            if field.encoding
+        }
 
 
 class Rows(abc.ABC):
@@ -87,8 +115,6 @@ class Storage(abc.ABC):
       outlines: How long the episodes are.
       why_cached: Why the files are not read in place; empty if they are.
       num_files: How many files `check` may look at.
-      opening: What opens the storage again in another process: a function, and its arguments, to
-        which the outlines are added (if it takes long to find them) and the fingerprint.
     """
 
     fields: Mapping[str, Field]
@@ -96,12 +122,6 @@ class Storage(abc.ABC):
     why_cached: str = ""
     num_files: int = 0
     is_remote: bool = False
-    opening: tuple[Callable[..., Storage], tuple[Any, ...]]
-
-    def __reduce__(self) -> Any:
-        function, arguments = self.opening
-        outlines = self.outlines if self.why_cached else None
-        return function, (*arguments, outlines, self.fingerprint())
 
     @abc.abstractmethod
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
@@ -167,19 +187,6 @@ def row_shape(field: Field) -> tuple[int, ...] | None:
     return tuple(int(size or 0) for size in field.shape)
 
 
-def decoders_of(
-    fields: Mapping[str, Field], jpeg: Literal["accurate", "tf"], threads: int | None
-) -> dict[str, ImageDecoder]:
-    """Returns what decodes the images that are stored as files, by their paths."""
-    return {
-        path: ImageDecoder(
-            field.shape, field.column_dtype, field.encoding, jpeg=jpeg, threads=threads
-        )
-        for path, field in fields.items()
-        if field.encoding
-    }
-
-
 def decode_rows(
     decoder: ImageDecoder,
     field: Field,
@@ -217,6 +224,28 @@ def decode_rows(
         return images
     out = arrays.empty((len(which), *images.shape[1:]), images.dtype)
     return images.take(which, axis=0, out=out, mode="clip")
+
+
+def reopened(
+    kind: Callable[..., Storage], fingerprint: str, episodes: Episodes, *arguments: Any
+) -> Storage:
+    """Opens a storage again in another process.
+
+    Args:
+      kind: Its class.
+      fingerprint: That which it had.
+      episodes: The first of its arguments.
+      *arguments: The others.
+
+    Raises:
+      SourceChangedError: It has another fingerprint.
+    """
+    with reading.unchanged(episodes.source):
+        storage = kind(episodes, *arguments)
+    if storage.fingerprint() != fingerprint:
+        what = "it was changed since it was opened in another process. Open the dataset again"
+        raise SourceChangedError(what, file=files_of(episodes.source))
+    return storage
 
 
 def hash_of(*parts: object) -> str:
@@ -317,9 +346,9 @@ class CachedStorage(Storage):
     Args:
       episodes: The episodes.
       fields: The fields of a step that are wanted, by their paths.
-      decoders: What decodes images that are stored as files, by their paths.
-      max_bytes: How many bytes of episodes to keep.
+      options: How they are read.
       outlines: The lengths and the flags of the episodes, if they are known already.
+      why_cached: See `Storage`.
       progress: Told how many episodes have been counted, and of how many.
 
     Raises:
@@ -330,17 +359,22 @@ class CachedStorage(Storage):
         self,
         episodes: Episodes,
         fields: Mapping[str, Field],
-        decoders: Mapping[str, ImageDecoder],
-        max_bytes: int,
-        *,
+        options: ReadOptions,
         outlines: Lengths | None = None,
+        why_cached: str = "",
+        *,
         progress: Progress | None = None,
     ) -> None:
-        self.fields, self.decoders = fields, decoders
-        self.cache = EpisodeCache(episodes, max_bytes)
-        self._episodes = episodes
+        self.episodes, self.fields, self._options = episodes, fields, options
+        self.decoders, self.why_cached = options.decoders(fields), why_cached
+        self.cache = EpisodeCache(episodes, options.cache_bytes)
         self.is_remote = self.cache.is_remote
         self.outlines = _outlines(episodes, progress) if outlines is None else outlines
+
+    @override
+    def __reduce__(self) -> Any:
+        given = self.episodes, self.fields, self._options, self.outlines, self.why_cached
+        return reopened, (type(self), self.fingerprint(), *given)
 
     @override
     def read_ahead(
@@ -362,19 +396,19 @@ class CachedStorage(Storage):
 
     def fingerprint(self) -> str:
         """Hashes the names, the sizes and samples of the files, and the lengths of the episodes."""
-        files = [_hash_of_file(path) for path in self._episodes.source.inputs()]
+        files = [_hash_of_file(path) for path in self.episodes.source.inputs()]
         outlines = [array.tobytes() for array in self.outlines]
-        return hash_of(self._episodes.ranges, files, *outlines)
+        return hash_of(self.episodes.ranges, files, *outlines)
 
     def error(self, what: str, path: str, episode: int) -> SourceError:
         """Returns an error that says where it happened."""
         return SourceError(what, file=self._file_of(episode), episode=episode, field=path)
 
     def _file_of(self, episode: int) -> str:
-        source = self._episodes.source
+        source = self.episodes.source
         if source.can.examples is None:
             return files_of(source)
-        split, number = self._episodes.place(episode)
+        split, number = self.episodes.place(episode)
         file, _ = source.can.examples.folder[split].place_of(number)
         return str(file)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import glob
 import math
@@ -22,14 +21,13 @@ from rlds.feeds.storage import (
     CachedStorage,
     Lengths,
     Progress,
+    ReadOptions,
     Rows,
     Storage,
-    decoders_of,
     hash_of,
     row_shape,
 )
 from rlds.feeds.views import ViewStorage, WithColumn, check_alike, joined_metadata
-from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import reading
 from rlds.sources.arrays import as_numbers, paths_of
 from rlds.sources.episodes import Episodes
@@ -128,9 +126,8 @@ def open(
     paths = several(path)
     options |= {"where": where, "format": format, "progress": progress}
     found = [_episodes(each, split, **options) for each in paths or [path]]
-    given = _Given(
-        jpeg, threads, cache_bytes // len(found), disk_bytes // len(found), decode_images
-    )
+    each_bytes = cache_bytes // len(found), disk_bytes // len(found)
+    given = ReadOptions(jpeg, threads, *each_bytes, decode_images)
     wanted = None if fields is None else paths_of(fields)
     episodes = found[0] if paths is None else _joined(found, wanted)
     if not (sys.stderr.isatty() if progress is None else progress):
@@ -206,29 +203,18 @@ def _in_store(pattern: str) -> list[str]:
     return sorted(os.fspath(path) for path in folder.glob("/".join(parts[begin:])))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Given:
-    """The arguments of `open` that decide how things are read."""
-
-    jpeg: Literal["accurate", "tf"]
-    threads: int | None
-    cache_bytes: int
-    disk_bytes: int
-    decode_images: bool = True
-
-
 def _open(
     episodes: Episodes,
     fields: Sequence[str] | None,
-    given: _Given,
+    options: ReadOptions,
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Table:
-    known = _readable(episodes, given)
+    known = _readable(episodes, options)
     wanted = [*known] if fields is None else [*_wanted(episodes, fields)]
     with reading.unchanged(episodes.source):
-        storage = _storage(episodes, known, given, verify, progress)
-    return Table(episodes, storage, wanted, given)
+        storage = _storage(episodes, known, options, verify, progress)
+    return Table(episodes, storage, wanted, options)
 
 
 def _wanted(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field]:
@@ -243,10 +229,10 @@ def _wanted(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field
     return {path: found[path] for path in chosen}
 
 
-def _readable(episodes: Episodes, given: _Given) -> dict[str, Field]:
+def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
     """The fields of a step, by their paths; files of images are bytes, if they stay files."""
     known = _wanted(episodes, None)
-    if given.decode_images:
+    if options.decode_images:
         return known
     return {path: Field(bytes) if field.encoding else field for path, field in known.items()}
 
@@ -266,61 +252,32 @@ def _step_fields(episodes: Episodes) -> dict[str, Any]:
 def _storage(
     episodes: Episodes,
     fields: Mapping[str, Field],
-    given: _Given,
+    options: ReadOptions,
     verify: bool = False,
     progress: Progress | None = None,
-    lengths: Lengths | None = None,
 ) -> Storage:
     """Opens the steps of episodes: in place where they can be, else by whole episodes."""
     source = episodes.source
     if isinstance(source, View) and source.is_by_rows:
 
         def below(part: Episodes, paths: Collection[str]) -> Storage:
-            known = _readable(part, given)
+            known = _readable(part, options)
             chosen = {path: field for path, field in known.items() if path in paths}
-            return _storage(part, chosen, given, verify, progress)
+            return _storage(part, chosen, options, verify, progress)
 
         def whole(lengths: Lengths) -> Storage:
-            return _cached(episodes, fields, given, lengths=lengths)
+            return CachedStorage(episodes, fields, options, lengths)
 
-        return ViewStorage(episodes, fields, below, whole, given.threads)
+        return ViewStorage(episodes, fields, below, whole, options.threads)
     why = "this is not a TFDS dataset in TFRecord files"
     if source.can.examples is not None:
         try:
-            storage: Storage = MappedStorage(
-                episodes,
-                fields,
-                decoders_of(fields, given.jpeg, given.threads),
-                given.cache_bytes,
-                disk_bytes=given.disk_bytes,
-                verify=verify,
-                progress=progress,
-            )
-            storage.opening = _reopened, (_storage, episodes, fields, given)
-            return storage
+            return MappedStorage(episodes, fields, options, verify=verify, progress=progress)
         except tfds_files.UnsupportedFileError as error:
             why = str(error)
         except tfds_files.DamagedFileError as error:
             raise SourceError(str(error), file=files_of(source)) from error
-    storage = _cached(episodes, fields, given, progress=progress, lengths=lengths)
-    storage.why_cached = why
-    return storage
-
-
-def _cached(
-    episodes: Episodes,
-    fields: Mapping[str, Field],
-    given: _Given,
-    verify: bool = False,
-    progress: Progress | None = None,
-    lengths: Lengths | None = None,
-) -> Storage:
-    decoders = decoders_of(fields, given.jpeg, given.threads)
-    storage = CachedStorage(
-        episodes, fields, decoders, given.cache_bytes, outlines=lengths, progress=progress
-    )
-    storage.opening = _reopened, (_cached, episodes, fields, given)
-    return storage
+    return CachedStorage(episodes, fields, options, why_cached=why, progress=progress)
 
 
 class Table:
@@ -332,6 +289,7 @@ class Table:
       episodes: The episodes of the split, also those that `filter_episodes` has left out.
       storage: How their steps are read.
       fields: The fields of a step that are wanted, by their paths.
+      options: How they are read.
     """
 
     def __init__(
@@ -339,10 +297,10 @@ class Table:
         episodes: Episodes,
         storage: Storage,
         fields: Iterable[str],
-        given: _Given,
+        options: ReadOptions,
         chosen: np.ndarray | None = None,
     ) -> None:
-        self.episodes, self.storage, self._given = episodes, storage, given
+        self.episodes, self.storage, self.options = episodes, storage, options
         self.fields = {path: storage.fields[path] for path in fields}
         # The numbers of the episodes that are left; all if None.
         self._chosen = chosen
@@ -369,7 +327,7 @@ class Table:
     @property
     def cache_bytes(self) -> int:
         """How much memory episodes may take that are read as a whole."""
-        return self._given.cache_bytes
+        return self.options.cache_bytes
 
     @property
     def source(self) -> Any:
@@ -745,7 +703,7 @@ class Table:
     def fingerprint(self) -> str:
         """Returns a hash of the contents that are chosen, and of how they are decoded."""
         chosen = "all" if self._chosen is None else hash_of(self._chosen.tobytes())
-        jpeg = self._given.jpeg if any(field.encoding for field in self.fields.values()) else ""
+        jpeg = self.options.jpeg if any(field.encoding for field in self.fields.values()) else ""
         # Logs do not keep the order of what was recorded beside the steps.
         return hash_of(self.storage.fingerprint(), chosen, sorted(self.fields), jpeg)
 
@@ -802,20 +760,3 @@ def in_words(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"{', '.join(names[:_MOST_NAMES])}{more}"
-
-
-def _reopened(
-    kind: Callable[..., Storage],
-    episodes: Episodes,
-    fields: Mapping[str, Field],
-    given: _Given,
-    lengths: Lengths | None,
-    fingerprint: str,
-) -> Storage:
-    """The same storage in another process."""
-    with reading.unchanged(episodes.source):
-        storage = kind(episodes, fields, given, lengths=lengths)
-    if storage.fingerprint() != fingerprint:
-        what = "it was changed since it was opened in another process. Open the dataset again"
-        raise SourceChangedError(what, file=files_of(episodes.source))
-    return storage

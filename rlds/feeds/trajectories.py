@@ -71,7 +71,7 @@ def map_episodes(
     (Table(1 episodes, 3 steps: twice), array([2, 2, 2]))
     """
     storage = _TrajectoryStorage(table, function, version)
-    return Table(table.episodes, storage, storage.fields, table._given, table._chosen)
+    return Table(table.episodes, storage, storage.fields, table.options, table._chosen)
 
 
 class _TrajectoryStorage(CachedStorage):
@@ -97,7 +97,7 @@ class _TrajectoryStorage(CachedStorage):
         self._made_of: dict[str, str] = {}
         self.fields: dict[str, Field] = {}
         self.decoders = {}
-        self._episodes, self.source = table.episodes, table.episodes.source
+        self.episodes, self.source = table.episodes, table.episodes.source
         self.cache = EpisodeCache(cast(Any, self), table.cache_bytes)
         self.why_cached = "a function makes them from whole episodes"
         self.num_files, self.is_remote = table.storage.num_files, table.storage.is_remote
@@ -171,7 +171,7 @@ class _TrajectoryStorage(CachedStorage):
         except SourceError:
             raise
         except Exception as error:
-            where = f"{files_of(self._episodes.source, 1)}, episode {number}"
+            where = f"{files_of(self.source, 1)}, episode {number}"
             raise ValueError(f"{where}: {self._name:.80}: {error!r}") from error
 
     def _checked(self, path: str, column: np.ndarray) -> np.ndarray:

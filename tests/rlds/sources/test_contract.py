@@ -363,7 +363,7 @@ STORAGES = {
     "ViewStorage": ("action", _of_a_view),
     "_TrajectoryStorage": ("blue", _trajectories),
 }
-OF_NO_STORAGE = {"fields": "it has others", "opening": "it is made again otherwise"}
+OF_NO_STORAGE = {"fields": "it has others"}
 STORAGE_ANSWERS = {
     "_TrajectoryStorage": {"why_cached": "a function makes it of whole episodes"},
 }
