@@ -24,11 +24,12 @@ from rlds.sources.writing import (
     is_array,
     sidecar_placements,
 )
-from rlds_ecosystem.model.nests import at, is_in, leaves_at
+from rlds_ecosystem.model.nests import at, is_in, leaves_at, root_of
 
 __all__ = ["D3rlpyExport"]
 
-_COLUMN_OF = {field: column for column, field in FIELDS.items()}
+# The columns that all datasets have.
+OBSERVATIONS, ACTIONS, REWARDS = FIELDS
 
 
 class D3rlpyExport(Export):
@@ -59,37 +60,33 @@ class D3rlpyExport(Export):
         action: str = rlds.ACTION,
     ) -> None:
         super().__init__(episodes)
-        self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+        steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         self._sidecar: Sidecar | None = None
+        # The fields of steps by the names of columns, those of parts as `<column>/<part>`; nothing
+        # where zeros are written.
+        self._paths: dict[str, str] = {}
         columns = self.recorded().get("columns", {})
-        self._is_recorded = bool(columns) and any(is_in(path, LAST) for path in self._episode_paths)
-        if self._is_recorded:
+        if columns and any(is_in(path, LAST) for path, _ in leaves_at(episodes.spec, None)):
             self.unchecked = {"key"}  # Its number in the file.
-            self._columns = {
-                name: (FIELDS.get(name, name), parts) for name, parts in columns.items()
-            }
+            for column, count in columns.items():
+                field, parts = FIELDS.get(column, column), [f"/{part}" for part in range(count)]
+                self._paths |= {column + part: field + part for part in parts or [""]}
+            del self._paths[TERMINATED]
             return
-        observations = [path for path in self._arrays if is_in(path, observation)]
+        arrays = [p for p, field in steps.items() if is_array(field) and p not in rlds.STEP_FLAGS]
+        observations = [path for path in arrays if is_in(path, observation)]
         chosen = (observations[0] if observations else observation, action)
-        check_arrays(self._fields, chosen, "d3rlpy needs observations and one action")
-        self._observations = observations
-        self._action = action
-        places = {action: rlds.ACTION}
-        if rlds.REWARD in self._arrays:
-            places[rlds.REWARD] = rlds.REWARD
+        check_arrays(steps, chosen, "d3rlpy needs observations and one action")
         for part, path in enumerate(observations):
             is_alone = len(observations) == 1
-            places[path] = rlds.OBSERVATION if is_alone else f"{rlds.OBSERVATION}/{part}"
+            self._paths[OBSERVATIONS if is_alone else f"{OBSERVATIONS}/{part}"] = path
+        self._paths |= {ACTIONS: action, REWARDS: rlds.REWARD if rlds.REWARD in arrays else ""}
+        places = {
+            path: FIELDS[root_of(name)] + name.removeprefix(root_of(name))
+            for name, path in self._paths.items()
+            if path
+        }
         self._sidecar = Sidecar.of(episodes, places, drops_final_row=True)
-
-    @property
-    def _episode_paths(self) -> list[str]:
-        return [path for path, _ in leaves_at(self.episodes.spec, None)]
-
-    @property
-    def _arrays(self) -> list[str]:
-        found = [path for path, field in self._fields.items() if is_array(field)]
-        return [path for path in found if path not in rlds.STEP_FLAGS]
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -104,13 +101,10 @@ class D3rlpyExport(Export):
     @override
     def write(self, path: Path) -> None:
         with new_file(path) as (file, check):
-            columns = [*(self._columns if self._is_recorded else _COLUMN_OF.values())]
-            if TERMINATED not in columns:
-                columns.append(TERMINATED)
-            file["columns"] = columns
+            file["columns"] = [*dict.fromkeys(map(root_of, self._paths)), TERMINATED]
             said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
             sidecar = hdf5_sidecar_writer(file, said)
-            self.order = self.order_of_origin() if self._is_recorded else None
+            self.order = self.order_of_origin() if self._sidecar is None else None
             count = 0
             for episode in self.each():
                 for name, column in self._columns_of(episode):
@@ -127,35 +121,17 @@ class D3rlpyExport(Export):
     def _columns_of(self, episode: SourceEpisode) -> Iterator[tuple[str, Any]]:
         """Yields the columns of an episode, those of parts as `<column>/<part>`."""
         terminated = bool(episode.steps[rlds.IS_TERMINAL][-1])
-        if self._is_recorded:
-            yield from self._recorded_columns(episode, terminated)
-        else:
-            # The row of a terminal state is no transition, and d3rlpy does not know it.
-            end = episode.num_steps - (terminated and episode.final_observation_known)
-            steps = episode.steps
-            for part, path in enumerate(self._observations):
-                name = "observations" if len(self._observations) == 1 else f"observations/{part}"
-                yield name, np.asarray(at(steps, path))[:end]
-            yield "actions", _as_rows(np.asarray(at(steps, self._action))[:end])
+        # The row of a terminal state is no transition, and d3rlpy does not know it.
+        end = episode.num_steps - (terminated and episode.final_observation_known)
+        for name, path in self._paths.items():
             zeros = np.zeros(episode.num_steps, np.float32)
-            reward = steps[rlds.REWARD] if rlds.REWARD in self._arrays else zeros
-            yield "rewards", _as_rows(np.asarray(reward)[:end])
+            values = np.asarray(at(episode.steps, path) if path else zeros)[:end]
+            has_last = self._sidecar is None and not terminated
+            if has_last and not is_in(path, rlds.OBSERVATION):
+                last = np.asarray(at(episode.metadata[LAST], path), values.dtype)
+                values = np.concatenate([values[:-1], last[np.newaxis]])
+            yield name, _as_rows(values) if name in (ACTIONS, REWARDS) else values
         yield TERMINATED, np.bool_(terminated)
-
-    def _recorded_columns(
-        self, episode: SourceEpisode, terminated: bool
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        for column, (field, parts) in self._columns.items():
-            if column == TERMINATED:
-                continue
-            for part in range(parts) if parts else [None]:
-                path = field if part is None else f"{field}/{part}"
-                values = np.asarray(at(episode.steps, path))
-                if not terminated and not is_in(path, rlds.OBSERVATION):
-                    last = np.asarray(at(episode.metadata[LAST], path), values.dtype)
-                    values = np.concatenate([values[:-1], last[np.newaxis]])
-                name = column if part is None else f"{column}/{part}"
-                yield name, _as_rows(values) if column == "rewards" else values
 
 
 def _as_rows(column: np.ndarray) -> np.ndarray:
