@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.hdf5_values import text_or_bytes
 from rlds.raw_files.hdf5_writing import Check, new_file
-from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
@@ -59,11 +59,9 @@ class Hdf5Storage(EpisodeStorage):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}
 
-    def __enter__(self) -> None:
-        self._file.__enter__()
-
-    def __exit__(self, *_: object) -> None:
-        self._file.__exit__(None, None, None)
+    @override
+    def opened(self) -> Hdf5File:
+        return self._file
 
     @override
     def files(self) -> list[pathlib.Path]:
@@ -80,18 +78,10 @@ class Hdf5Storage(EpisodeStorage):
         return sorted(int(name) for name in names if name.isdecimal())
 
     @override
-    def structures(self, indices: Sequence[int]) -> Iterator[Structure | SourceError]:
-        with self:
-            for index in indices:
-                try:
-                    with self._opened(index) as group:
-                        stored, attributes = self._look(group, index)
-                        fields = {path: self._field(path, it) for path, it in stored.items()}
-                        yield fields, attributes
-                except SourceChangedError:
-                    raise
-                except SourceError as error:
-                    yield error
+    def structure(self, index: int) -> Structure:
+        with self._opened(index) as group:
+            stored, attributes = self._look(group, index)
+            return {path: self._field(path, array) for path, array in stored.items()}, attributes
 
     @override
     def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:

@@ -48,7 +48,7 @@ from rlds.formats.minari.storage import (
 from rlds.formats.minari.tables import TableStorage
 from rlds.raw_files.image_files import black_jpeg, jpeg_shape
 from rlds.raw_files.input_files import Files
-from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.raw_files.untrusted import SourceChangedError, check_is_file, source_errors
 from rlds.sources.sidecar import SAID, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
@@ -111,7 +111,7 @@ class MinariSource(Source):
         self._sidecar = self._metadata.pop(SAID, None)
         self._spaces = self._read_spaces()
         self._storage = self._open()
-        with source_errors(self._directory), self._storage:
+        with source_errors(self._directory), self._storage.opened():
             self._indices = self._check_indices()
             self._columns, self._attributes = self._scan()
 
@@ -171,11 +171,14 @@ class MinariSource(Source):
         found: Paths[Field] = Paths()
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
-        for structure in self._storage.structures(self._indices):
-            if isinstance(structure, SourceError):
-                damage = damage or structure
+        for index in self._indices:
+            try:
+                fields, attributes_here = self._storage.structure(index)
+            except SourceChangedError:
+                raise
+            except SourceError as error:
+                damage = damage or error
                 continue
-            fields, attributes_here = structure
             for path, field in fields.items():
                 if self._why_wrong(path, field) is None and not conflicts(found, path):
                     if path in _FLAGS:  # Some writers store numbers.
@@ -223,7 +226,7 @@ class MinariSource(Source):
         return Can(
             reads_rows=True,
             totals=self._totals,
-            hold_open=lambda: self._storage,  # Its files are opened once.
+            hold_open=self._storage.opened,
             sidecar=lambda: StoredSidecar.in_folder(self._directory, OLDER_SIDECAR, self._sidecar),
         )
 
@@ -286,7 +289,7 @@ class MinariSource(Source):
     ) -> SourceEpisode:
         wanted, metadata = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         paths = [path for path in self._columns if field_path(path) in wanted]
-        with self._storage:
+        with self._storage.opened():
             raw = self._storage.read(index, None if fields is None else {*paths, *SCALARS}, rows)
             absent = self._absent_infos(index, raw.columns) if IRREGULAR in metadata else []
         columns = {

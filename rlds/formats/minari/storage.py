@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -82,8 +82,8 @@ Structure: TypeAlias = tuple[Mapping[str, Field], Mapping[str, Any]]
 Writer: TypeAlias = Callable[[int, RawEpisode], None]
 
 
-class EpisodeStorage(contextlib.AbstractContextManager[None]):
-    """Reads the episodes of a directory. Can be pickled. A context manager that keeps files open.
+class EpisodeStorage(abc.ABC):
+    """Reads the episodes of a directory. Can be pickled.
 
     Args:
       directory: The directory `data` of a dataset.
@@ -94,11 +94,9 @@ class EpisodeStorage(contextlib.AbstractContextManager[None]):
         self._directory = directory
         self._spaces = spaces
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
+    def opened(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns a context in which files stay open."""
+        return contextlib.nullcontext()
 
     @abc.abstractmethod
     def files(self) -> list[pathlib.Path]:
@@ -117,8 +115,12 @@ class EpisodeStorage(contextlib.AbstractContextManager[None]):
         """Returns where an episode is, as a path below the dataset."""
 
     @abc.abstractmethod
-    def structures(self, indices: Sequence[int]) -> Iterator[Structure | SourceError]:
-        """Yields what episodes hold, or what is wrong with one."""
+    def structure(self, index: int) -> Structure:
+        """Returns what an episode holds.
+
+        Raises:
+          SourceError: It cannot be read.
+        """
 
     @abc.abstractmethod
     def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:

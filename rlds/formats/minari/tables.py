@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from rlds.formats.minari.storage import (
     StoredColumn,
     Structure,
 )
-from rlds.raw_files.untrusted import SourceError, check_is_file
+from rlds.raw_files.untrusted import check_is_file
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
@@ -59,13 +59,9 @@ class TableStorage(EpisodeStorage):
         return sorted(int(path.name) for path in directories if path.name.isdecimal())
 
     @override
-    def structures(self, indices: Sequence[int]) -> Iterator[Structure | SourceError]:
-        for index in indices:
-            try:
-                columns, attributes = self.read(index, None, slice(0))
-                yield {path: column.field for path, column in columns.items()}, attributes
-            except SourceError as error:
-                yield error
+    def structure(self, index: int) -> Structure:
+        columns, attributes = self.read(index, None, slice(0))
+        return {path: column.field for path, column in columns.items()}, attributes
 
     @override
     def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
