@@ -16,12 +16,12 @@ import rlds
 from rlds.alignment import append_row, from_rsa, from_sars
 from rlds.sources.source import (
     ALL_ROWS,
-    DERIVED_DISCOUNT,
     Fields,
     Lengths,
     Origin,
     Source,
     SourceEpisode,
+    with_discount,
 )
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, nest, root_of
@@ -126,13 +126,13 @@ class RowsSource(Source):
 
     Attributes:
       table: The meaning of the rows.
+      step_fields: The fields of steps that rows hold, by their paths.
+      value_fields: The fields of episodes by their paths, but for leftovers.
     """
 
     table: RowsTable
-
-    @abc.abstractmethod
-    def _fields(self) -> Mapping[str, Field]:
-        """Returns the fields of steps that rows hold, by their paths."""
+    step_fields: Mapping[str, Field]
+    value_fields: Mapping[str, Any] = {}
 
     @abc.abstractmethod
     def _run(self, split: str, index: int) -> EpisodeRows:
@@ -146,12 +146,8 @@ class RowsSource(Source):
         """Returns the final observation, if it is the "next" one."""
         raise NotImplementedError
 
-    def _value_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of episodes by their paths, but for leftovers."""
-        return {}
-
     def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
-        """Returns their values in an episode."""
+        """Returns the values of `value_fields` in an episode."""
         del run, paths
         return {}
 
@@ -163,12 +159,9 @@ class RowsSource(Source):
     @functools.cached_property
     @override
     def fields(self) -> Fields:
-        fields = self._fields()
-        leftovers = {name: fields[path] for path, name in self.table.leftovers.items()}
-        return Fields(
-            nest({**fields, rlds.DISCOUNT: fields.get(rlds.DISCOUNT, DERIVED_DISCOUNT)}),
-            nest({**self._value_fields(), **leftovers}),
-        )
+        steps = self.step_fields
+        leftovers = {name: steps[path] for path, name in self.table.leftovers.items()}
+        return Fields(nest(with_discount(steps)), nest({**self.value_fields, **leftovers}))
 
     def _lengths(self, split: str) -> Lengths:
         """Returns the lengths of the runs, for formats that find these without reading."""

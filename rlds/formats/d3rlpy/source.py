@@ -80,10 +80,10 @@ class D3rlpySource(RowsSource):
             missing = {OBSERVATIONS, ACTIONS, REWARDS, TERMINATED} - {*self._columns}
             if missing:
                 raise self._file.error(f"no column {min(missing)!r}", _COLUMNS)
-            self._described = {
+            self.step_fields = {
                 place: self._field(opened, name) for place, name in self._names(0).items()
             }
-        of_transitions = (path for path in self._described if not is_in(path, rlds.OBSERVATION))
+        of_transitions = (path for path in self.step_fields if not is_in(path, rlds.OBSERVATION))
         self.table = RowsTable(
             FIELDS,
             others="transitions",
@@ -174,10 +174,6 @@ class D3rlpySource(RowsSource):
         is_reward = name.partition("_")[0] == REWARDS and shape == (1,)
         return Field(array.dtype, () if is_reward else shape)
 
-    @override
-    def _fields(self) -> Mapping[str, Field]:
-        return self._described
-
     @functools.cached_property
     @override
     def about(self) -> About:
@@ -218,8 +214,8 @@ class D3rlpySource(RowsSource):
         with self._file.read(episode=self.key(split, index)) as opened:
             terminated, lengths = self._terminated(opened, index), {}
             for path, name in self._names(index).items():
-                if (field := self._field(opened, name)) != self._described[path]:
-                    what = f"{field}, but the first episode has {self._described[path]}"
+                if (field := self._field(opened, name)) != self.step_fields[path]:
+                    what = f"{field}, but the first episode has {self.step_fields[path]}"
                     raise self._file.error(what, name)
                 num_rows = self._file.array(opened, name).shape[0]
                 lengths[name] = len(range(num_rows)[self._slice(index)])
@@ -243,5 +239,5 @@ class D3rlpySource(RowsSource):
                 for path, name in self._names(index).items()
                 if path in paths
             }
-        shapes = {path: cast(tuple[int, ...], self._described[path].shape) for path in columns}
+        shapes = {path: cast(tuple[int, ...], self.step_fields[path].shape) for path in columns}
         return {path: rows.reshape(-1, *shapes[path]) for path, rows in columns.items()}

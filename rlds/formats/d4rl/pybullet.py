@@ -31,7 +31,6 @@ from rlds.formats.d4rl.rows import (
 from rlds.formats.rows_source import EpisodeRows, RowsTable, bounds
 from rlds.sources.conventions import check_time_limit, warn_of_convention
 from rlds.sources.source import About, Origin
-from rlds_ecosystem.model.fields import Field
 
 __all__ = ["D4rlPybulletSource"]
 
@@ -69,6 +68,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
         "dm_env",
         leftovers={rlds.REWARD: "first_reward", rlds.ACTION: "last_action"},
     )
+    value_fields: Mapping[str, Any] = {_IS_AMBIGUOUS: np.bool_}
 
     def __init__(
         self, path: str | os.PathLike[str], *, time_limit: int = 1000, follow_links: bool = False
@@ -79,6 +79,8 @@ class D4rlPybulletSource(Hdf5RowsSource):
         with self._file:
             self._contents = self._read_contents()
             self._terminals = self._reader.flags(TERMINALS)
+        arrays = self._contents.arrays
+        self.step_fields = {self.table.field_path(name): arrays[name] for name in _ARRAYS}
         if not self._take_exported_ends():
             ends = np.flatnonzero(self._terminals) + 1
             self._ends = np.union1d(ends, [self._contents.num_rows])
@@ -104,14 +106,6 @@ class D4rlPybulletSource(Hdf5RowsSource):
                 'To read a file of D4RL, pass format="d4rl"'
             )
         return contents
-
-    @override
-    def _fields(self) -> Mapping[str, Field]:
-        return {self.table.field_path(name): self._contents.arrays[name] for name in _ARRAYS}
-
-    @override
-    def _value_fields(self) -> Mapping[str, Any]:
-        return {_IS_AMBIGUOUS: np.bool_}
 
     @functools.cached_property
     @override

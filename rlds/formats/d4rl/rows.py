@@ -206,8 +206,6 @@ class RowReader:
                 if self._blocks.get(name, (None,))[0] != start:
                     self._blocks[name] = start, self._read(name, start, start + size)
                 pieces.append(self._blocks[name][1][max(begin - start, 0) : end - start])
-        except SourceChangedError:
-            raise
         except SourceError:  # The damage may be elsewhere in the block.
             pieces = list(self._chunks(name, begin, end, episode))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

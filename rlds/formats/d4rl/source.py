@@ -52,7 +52,7 @@ from rlds.formats.rows_source import EpisodeRows, RowsTable, bounds, differ
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.conventions import check_time_limit, warn_of_convention
-from rlds.sources.source import DERIVED_DISCOUNT, About, Origin, SourceError
+from rlds.sources.source import About, Origin, SourceError
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import root_of
 
@@ -221,14 +221,15 @@ class D4rlSource(Hdf5RowsSource):
 
     # --- What there is ---------------------------------------------------------------------------
 
-    @override
-    def _fields(self) -> Mapping[str, Field]:
-        fields = {
+    @functools.cached_property
+    def step_fields(self) -> Mapping[str, Field]:  # type: ignore[override]
+        """The arrays, but for next observations that say nothing more than the observations."""
+        is_left_out = self._next is not None and self._next.final is not None
+        return {
             self.table.field_path(name): field
             for name, field in self._contents.arrays.items()
-            if not self._is_left_out(name)
+            if not (is_left_out and name == NEXT_OBSERVATIONS)
         }
-        return {rlds.DISCOUNT: DERIVED_DISCOUNT, **fields}
 
     @functools.cached_property
     @override
@@ -336,10 +337,6 @@ class D4rlSource(Hdf5RowsSource):
             return self._next.final[run.handle]
         end, key = run.origin.end, self.key("", run.handle)
         return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, key)[0]
-
-    def _is_left_out(self, name: str) -> bool:
-        """Whether an array is not stored, as it says nothing that the observations do not."""
-        return name == NEXT_OBSERVATIONS and self._next is not None and self._next.final is not None
 
 
 def _dataset_of(file_name: str, name: str | None) -> D4rlDataset | None:

@@ -82,7 +82,7 @@ class ImitationSource(RowsSource):
         self._sizes = [len(table) for table in self._read_tables()]
         if not sum(self._sizes):
             raise SourceError("there is no trajectory", file=self._directory)
-        self._described = {
+        self.step_fields = {
             FIELDS[name]: self._field(name) for name in self._features if name != TERMINAL
         }
 
@@ -137,10 +137,6 @@ class ImitationSource(RowsSource):
         column = self._column(name, 0)
         return Field(str if column.dtype == object else column.dtype, column.shape[1:])
 
-    @override
-    def _fields(self) -> Mapping[str, Field]:
-        return self._described
-
     @functools.cached_property
     @override
     def about(self) -> About:
@@ -187,7 +183,7 @@ class ImitationSource(RowsSource):
         return columns
 
     def _check(self, name: str, column: np.ndarray, number: int, row: int) -> None:
-        field = self._described[FIELDS[name]]
+        field = self.step_fields[FIELDS[name]]
         if (column.dtype, column.shape[1:]) != (field.column_dtype, field.shape):
             what = f"{column.dtype} of shape {column.shape[1:]}, but the first one has {field}"
             raise SourceError(what, file=self._files[number], row=row, field=name)

@@ -69,10 +69,10 @@ class LayoutSource(RowsSource):
         self._locations = self._find()
         first = self._arrays(self._locations[0])
         self._check_names(first)
-        self._of_steps = {
+        self.step_fields = {
             path: self._field(first, path, field) for path, field in self._layout.steps.items()
         }
-        self._of_episode = {
+        self.value_fields = {
             path: self._value_field(first, path, field)
             for path, field in self._layout.episode.items()
         }
@@ -171,14 +171,6 @@ class LayoutSource(RowsSource):
     def _is_constant(self, arrays: Arrays, name: str) -> bool:
         """Whether an array has a row for each step, of which an episode takes one."""
         return not self._layout.episodes.one_per or arrays[name].is_column
-
-    @override
-    def _fields(self) -> Mapping[str, Field]:
-        return self._of_steps
-
-    @override
-    def _value_fields(self) -> Mapping[str, Any]:
-        return self._of_episode
 
     # --- Episodes.
 
@@ -309,7 +301,7 @@ class LayoutSource(RowsSource):
         return columns
 
     def _column(self, run: EpisodeRows, path: str, wanted: LayoutField) -> np.ndarray:
-        arrays, expected, (name, *others) = run.handle, self._of_steps[path], wanted.arrays
+        arrays, expected, (name, *others) = run.handle, self.step_fields[path], wanted.arrays
         found = self._field(arrays, path, wanted)
         if _kind(found) != _kind(expected):
             raise arrays.error(f"{found}, but the first episode has {expected}", name)
@@ -329,7 +321,7 @@ class LayoutSource(RowsSource):
 
     def _cast(self, arrays: Arrays, path: str, wanted: LayoutField, rows: np.ndarray) -> np.ndarray:
         """Returns rows in the dtype of the field; rounds only if the layout says so."""
-        dtype = self._of_steps[path].column_dtype
+        dtype = self.step_fields[path].column_dtype
         if (equal := equal_in(rows, dtype)) is not None:
             return np.asarray(equal)
         with np.errstate(over="ignore"):
@@ -363,7 +355,7 @@ class LayoutSource(RowsSource):
 
     def _value(self, run: EpisodeRows, path: str, wanted: LayoutField) -> Any:
         arrays, (name,) = run.handle, wanted.arrays
-        if self._value_field(arrays, path, wanted) != self._of_episode[path]:
+        if self._value_field(arrays, path, wanted) != self.value_fields[path]:
             raise arrays.error("other values than in the first episode", name)
         if not self._is_constant(arrays, name):
             return arrays.value(name)

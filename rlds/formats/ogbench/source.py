@@ -60,6 +60,9 @@ class OGBenchSource(RowsSource):
             with source_errors(file.path):
                 self._check(file)
                 self._ends[split] = _ends_of(file)
+        arrays, path_of = self._arrays.items(), self.table.field_path
+        fields = {path_of(name): _field_of(array) for name, array in arrays if name != _TERMINALS}
+        self.step_fields = fields
 
     def _check(self, file: NpzRows) -> None:
         first, arrays = self._arrays, file.arrays
@@ -89,11 +92,6 @@ class OGBenchSource(RowsSource):
     @property
     def _arrays(self) -> Mapping[str, Any]:
         return next(iter(self._files.values())).arrays
-
-    @override
-    def _fields(self) -> Mapping[str, Field]:
-        arrays, path_of = self._arrays.items(), self.table.field_path
-        return {path_of(name): _field_of(array) for name, array in arrays if name != _TERMINALS}
 
     @functools.cached_property
     @override

@@ -24,7 +24,7 @@ from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.hdf5_values import encode_value, read_attributes, text_or_bytes
 from rlds.raw_files.input_files import natural_order
-from rlds.raw_files.untrusted import SourceChangedError, SourceError
+from rlds.raw_files.untrusted import SourceError
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.nests import is_in
@@ -152,8 +152,6 @@ class DemoFile:
         demo = Demo(self, name)
         try:
             self._describe(demo, self.hdf5.member(data, name, f"{_DATA}/{name}"))
-        except SourceChangedError:
-            raise
         except SourceError as error:
             error.locate(episode=name)
             demo.damage = error

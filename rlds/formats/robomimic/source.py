@@ -31,7 +31,7 @@ from rlds.formats.robomimic.dialects import (
 from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo
 from rlds.formats.robomimic.merging import NEXT, merge, sound
 from rlds.raw_files.input_files import files_at
-from rlds.raw_files.untrusted import SourceChangedError, SourceError, source_errors
+from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
@@ -473,8 +473,6 @@ def _open_files(
         path.name.encode()  # The key of an episode is text.
         try:
             files.append(DemoFile(path, follow_links=follow_links))
-        except SourceChangedError:
-            raise
         except SourceError as error:
             cut.append((path.name, error))
     if not files:

@@ -30,7 +30,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
-from rlds.sources.source import DERIVED_DISCOUNT, About, Can, Origin, SourceError, require_files
+from rlds.sources.source import About, Can, Origin, SourceError, require_files
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
@@ -142,6 +142,10 @@ class Sb3Source(RowsSource):
                 raise self._error("no transitions")
             self._bounds = self._find_bounds()
             may_be_scaled = self._may_be_scaled()
+            arrays = self._arrays().items()
+            self.step_fields = {p: Field(array.dtype, array.shape[2:]) for p, array in arrays}
+        ambiguous = {} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_}
+        self.value_fields = {"env": np.int64, **ambiguous}
         self._is_scaled = actions == "scaled"
         if self._is_scaled and not may_be_scaled:
             found = "some are beyond [-1, 1]" if self._bounds else "the action space has no bounds"
@@ -265,22 +269,12 @@ class Sb3Source(RowsSource):
                 found |= differ(following[rows[:-1], env], observations[name][rows[1:], env])
         return found
 
-    @override
-    def _fields(self) -> Mapping[str, Field]:
-        arrays = {path: _field(array) for path, array in self._arrays().items()}
-        flags = {name: arrays.pop(name) for name in ("dones", "timeouts")}
-        return {**arrays, rlds.DISCOUNT: DERIVED_DISCOUNT, **flags}
-
     def _arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays of the buffer, by the paths of their fields."""
         state = self._read()
         parts = _parts(state["observations"]).items()
         observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): part for name, part in parts}
         return {**observations, **{self.table.field_path(name): state[name] for name in _ARRAYS}}
-
-    @override
-    def _value_fields(self) -> Mapping[str, Any]:
-        return {"env": np.int64, **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_})}
 
     @functools.cached_property
     @override
@@ -354,11 +348,9 @@ class Sb3Source(RowsSource):
 
     @override
     def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
-        is_ambiguous = self._is_end_ambiguous(run.handle)
-        return {
-            "env": np.int64(run.handle.env),
-            **({} if self._has_timeouts else {_IS_AMBIGUOUS: np.bool_(is_ambiguous)}),
-        }
+        is_ambiguous = np.bool_(self._is_end_ambiguous(run.handle))
+        values = {"env": np.int64(run.handle.env), _IS_AMBIGUOUS: is_ambiguous}
+        return {path: values[path] for path in self.value_fields}
 
     @override
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -382,7 +374,3 @@ class Sb3Source(RowsSource):
 def _parts(observation: Any) -> dict[str, np.ndarray]:
     """The arrays of an observation, by name; one that is alone has none."""
     return dict(observation) if isinstance(observation, Mapping) else {"": observation}
-
-
-def _field(array: np.ndarray) -> Field:
-    return Field(array.dtype, array.shape[2:])
