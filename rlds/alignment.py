@@ -25,7 +25,7 @@ import numpy as np
 
 from rlds import rlds_types
 from rlds_ecosystem.model.columns import map_columns, step_flags, with_placeholder
-from rlds_ecosystem.model.nests import is_in
+from rlds_ecosystem.model.nests import is_in, named_leaves
 
 __all__ = ["append_row", "derived_columns", "discounts_of", "from_rsa", "from_sars", "num_rows"]
 
@@ -210,13 +210,11 @@ def num_rows(columns: Any, name: str) -> int:
     """
     if isinstance(columns, np.ndarray):
         return len(columns)
-    lengths = {len(leaf) for leaf in _leaves(columns)}
-    if len(lengths) != 1:
-        raise ValueError(
-            f"{name}: the columns differ in length: {sorted(lengths)}"
-            if lengths
-            else f"{name}: no columns"
-        )
+    lengths = {len(leaf) for _, leaf in named_leaves(columns)}
+    if not lengths:
+        raise ValueError(f"{name}: no columns")
+    if len(lengths) > 1:
+        raise ValueError(f"{name}: the columns differ in length: {sorted(lengths)}")
     return lengths.pop()
 
 
@@ -240,9 +238,3 @@ def _lengthened(fields: Mapping[str, Any], length: int, num_steps: int) -> dict[
         if num_rows(columns, name) != length:
             raise ValueError(f"{name}: {num_rows(columns, name)} rows, expected {length}")
     return dict(fields if num_steps == length else with_placeholder(fields))
-
-
-def _leaves(columns: Any) -> list[Any]:
-    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
-        return [columns]
-    return [leaf for child in columns.values() for leaf in _leaves(child)]

@@ -16,7 +16,8 @@ import numpy as np
 import tfds_files
 from rlds import metadata, rlds_types
 from rlds.feeds.compat import loader_profiles
-from rlds_ecosystem.model.nests import named_leaves
+from rlds_ecosystem.model.columns import fits
+from rlds_ecosystem.model.nests import is_in, named_leaves
 from tfds_files.features import leaves_of
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
@@ -369,7 +370,7 @@ class Validator:
         for field in sorted(names & _BOOLEAN_FIELDS):
             value = _as_array(episode[field])
             if value.dtype != np.bool_ or value.shape:
-                yield _Finding(f"{_describe(value)}, expected a boolean", field=field)
+                yield _Finding(f"{_Field.of(value[np.newaxis])}, expected a boolean", field=field)
         is_final_known = bool(
             np.all(_as_array(episode.get(rlds_types.FINAL_OBSERVATION_KNOWN, True)))
         )
@@ -433,7 +434,7 @@ class Validator:
             placeholders.remove(rlds_types.ACTION)
             fields = (*fields, rlds_types.ACTION)
         for name, column in columns.items():
-            if not any(_is_in(name, field) for field in fields):
+            if not any(is_in(name, field) for field in fields):
                 continue
             rows = _are_finite(column)
             if rows is None:
@@ -469,26 +470,17 @@ class _Field:
 
     def holds(self, other: "_Field") -> bool:
         """Whether the other is of this type."""
-        if self.dtype != other.dtype:
-            return False
-        if self.shape is None or other.shape is None:
-            return True
-        return len(self.shape) == len(other.shape) and all(
-            dim in (None, found) for dim, found in zip(self.shape, other.shape)
-        )
+        if self.dtype != other.dtype or self.shape is None or other.shape is None:
+            return self.dtype == other.dtype
+        return fits(other.shape, self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype} of shape {self.shape}"
 
 
-def _is_in(path: str, field: str) -> bool:
-    """Whether the path is that of the field or of something nested in it."""
-    return f"{path}/".startswith(f"{field}/")
-
-
 def _check_names(names: Iterable[str], fields: Iterable[str]) -> None:
     for name in names:
-        if not any(_is_in(field, name) for field in fields):
+        if not any(is_in(field, name) for field in fields):
             raise KeyError(f"validate: there is no field {name!r}. The fields are {list(fields)}.")
 
 
@@ -571,10 +563,6 @@ def _as_text(leaf: Any) -> str:
         return leaf.decode("utf-8", "replace")
     value = _as_array(leaf).item() if _as_array(leaf).size == 1 else leaf
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _describe(value: np.ndarray) -> str:
-    return str(_Field.of(value[np.newaxis]))
 
 
 def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]:

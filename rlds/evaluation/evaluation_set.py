@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -17,9 +18,10 @@ from rlds.feeds.roles import joined
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
+from rlds_ecosystem.model.columns import numbered
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, map_named_leaves, nest
 
-__all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "collect"]
+__all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "check_horizon", "collect"]
 
 # How many steps of a tf.data.Dataset are read at once.
 _STEPS_AT_ONCE = 1024
@@ -148,7 +150,7 @@ class EvaluationSet:
     @functools.cached_property
     def times(self) -> np.ndarray:
         """Which one of its episode each transition is, from 0 on, `[M]`."""
-        return np.arange(len(self.rewards)) - self.splits[self.episodes]
+        return numbered(self.num_transitions)
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
@@ -280,6 +282,13 @@ class EvaluationSet:
         )
 
 
+def check_horizon(horizon: int | None) -> int | None:
+    """Returns the number of steps that count, None for all; raises a ValueError below 1."""
+    if horizon is not None and (horizon := operator.index(horizon)) < 1:
+        raise ValueError(f"horizon must be positive, or None, got {horizon}")
+    return horizon
+
+
 def check_gamma(gamma: float) -> None:
     """Raises a ValueError if there is no such discount."""
     if not 0.0 <= gamma <= 1.0:
@@ -314,8 +323,7 @@ def _is_given(data: EvaluationSet, name: str) -> bool:
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The numbers from each start on, as many as each length says, one after the other."""
-    before = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return numbered(lengths) + np.repeat(starts, lengths)
 
 
 def collect(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Literal
 
 import numpy as np
 
 from rlds.evaluation.estimates import Estimate, Mean, RatioSum, Statistic
-from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights, check_gamma
+from rlds.evaluation.evaluation_set import (
+    EvaluationSet,
+    check_episode_weights,
+    check_gamma,
+    check_horizon,
+)
 from rlds.evaluation.policies import Policy
 from rlds.evaluation.ratios import (
     StepWeights,
@@ -87,10 +91,7 @@ def importance_sampling(
     >>> round(importance_sampling(data, target, gamma=1.0, horizon=2).value, 1)
     1.6
     """
-    if horizon is not None:
-        horizon = operator.index(horizon)
-        if horizon < 1:
-            raise ValueError(f"horizon must be positive, or None, got {horizon}")
+    horizon = check_horizon(horizon)
     if censored not in ("error", "drop", "observed"):
         raise ValueError(f"censored must be 'error', 'drop' or 'observed', got {censored!r}")
     check_gamma(gamma)

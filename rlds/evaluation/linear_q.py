@@ -84,16 +84,8 @@ def fitted_q(
         raise ValueError(
             f"no transition can be fitted: the successors of all {len(is_used)} are unknown"
         )
-    problem = _Problem(
-        data,
-        target,
-        features,
-        gamma,
-        data.step_discounts(gamma),
-        is_used,
-        weights,
-    )
-    return problem.solve(ridge)
+    discounts = data.step_discounts(gamma)
+    return _Problem(data, target, features, gamma, discounts, is_used, weights).solve(ridge)
 
 
 def return_of_all_steps(gamma: float) -> str:
@@ -172,18 +164,18 @@ class _Problem:
             )
 
     def _after(self, transitions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        observations = self.data.observations_at(self.data.rows[transitions] + 1)
-        return _finite(
-            lambda: self.features.expected(observations, self.target, rng),
-            lambda row: f"after {self.data.place(transitions[row])}",
-        )
+        rows = self.data.rows[transitions] + 1
+        return self._expected(rows, rng, lambda row: f"after {self.data.place(transitions[row])}")
 
     def _at_start(self, first: int, end: int, rng: np.random.Generator) -> np.ndarray:
-        observations = self.data.observations_at(self.data.first_rows[first:end])
-        return _finite(
-            lambda: self.features.expected(observations, self.target, rng),
-            lambda row: f"at the start of episode {first + row}",
-        )
+        rows = self.data.first_rows[first:end]
+        return self._expected(rows, rng, lambda row: f"at the start of episode {first + row}")
+
+    def _expected(
+        self, rows: np.ndarray, rng: np.random.Generator, place: Callable[[int], str]
+    ) -> np.ndarray:
+        observations = self.data.observations_at(rows)
+        return _finite(lambda: self.features.expected(observations, self.target, rng), place)
 
     def of_transitions(self, transitions: np.ndarray) -> np.ndarray:
         """The features of some transitions."""
@@ -288,11 +280,8 @@ class _Problem:
 
     def _names(self, is_named: np.ndarray) -> str:
         """Names some features, for messages."""
-        columns = np.flatnonzero(is_named)
-        observations, actions = (
-            self.data.observations_at(np.arange(1)),
-            self.data.actions_at(np.arange(1)),
-        )
+        columns, one = np.flatnonzero(is_named), np.arange(1)
+        observations, actions = self.data.observations_at(one), self.data.actions_at(one)
         names = [self.features.name(int(i), observations, actions) for i in columns[:_MOST_NAMES]]
         more = len(columns) - len(names)
         return ", ".join(names) + (f" and {more} more" if more else "")

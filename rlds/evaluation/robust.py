@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
@@ -12,7 +11,12 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.evaluation.estimates import Estimate, Mean, Statistic
-from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights, check_gamma
+from rlds.evaluation.evaluation_set import (
+    EvaluationSet,
+    check_episode_weights,
+    check_gamma,
+    check_horizon,
+)
 from rlds.evaluation.linear_q import LinearQ, return_of_all_steps
 from rlds.evaluation.policies import Policy, rows_located
 from rlds.evaluation.q_functions import QFunction
@@ -119,10 +123,7 @@ def doubly_robust(
     # What is left out is at the end.
     lengths = np.bincount(data.episodes[is_followed], minlength=data.num_episodes)
     name = f"{'weighted ' * weighted}doubly robust"
-    if horizon is not None:
-        horizon = operator.index(horizon)
-        if horizon < 1:
-            raise ValueError(f"horizon must be positive, or None, got {horizon}")
+    if (horizon := check_horizon(horizon)) is not None:
         lengths = np.minimum(lengths, horizon)
         name += f", corrected for {horizon} steps"
     ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
@@ -242,11 +243,7 @@ def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
 
     The last one of an episode is nonsense where what followed is not known.
     """
-    number = len(data.rewards)
-
-    def place(transition: int) -> str:
-        return data.place(transition)
-
+    number, place = len(data.rewards), data.place
     values = _by_blocks(number, lambda some: q.v(data.observations_at(data.rows[some])), "v", place)
     after = np.append(values[1:], 0.0)
     after[data.is_last] = 0.0

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tfds_files
 from rlds.transformations import _layouts
 from rlds_ecosystem.model.columns import fits
+from rlds_ecosystem.model.nests import named_leaves
 from tfds_files import Feature, Features, Image, RaggedColumn, Tensor
 
 __all__ = ["fit_steps", "fit_value"]
@@ -39,7 +40,7 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
         if not steps:
             return dict(_empty(features))
         return dict(_fit(features, steps, _Place(where, "steps", np.arange(len(steps)))))
-    lengths = {path: _num_rows(leaf) for path, leaf in _leaves(steps, "steps")}
+    lengths = {path: _num_rows(leaf) for path, leaf in named_leaves({"steps": steps})}
     if len(set(lengths.values())) > 1:
         raise ValueError(
             f"{where}: the columns of the steps differ in length, or are not columns: {lengths}"
@@ -329,14 +330,6 @@ def _first_row(columns: Any) -> Any:
     if isinstance(columns, Mapping):
         return {name: _first_row(child) for name, child in columns.items()}
     return columns[0]
-
-
-def _leaves(columns: Any, path: str) -> Iterable[tuple[str, Any]]:
-    if isinstance(columns, Mapping):
-        for name, child in columns.items():
-            yield from _leaves(child, f"{path}/{name}")
-    else:
-        yield path, columns
 
 
 def _num_rows(leaf: Any) -> int | None:

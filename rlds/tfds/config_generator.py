@@ -1,5 +1,6 @@
 """TFDS features for data, or for specs of data, that nobody has described yet."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,22 +77,18 @@ def extract_feature_from_data(
     })
     """
     path = field_name or ""
-
-    def extract(child: Any, child_path: str) -> Any:
-        return extract_feature_from_data(
-            child,
-            use_images,
-            image_encoding,
-            child_path,
-            squeeze_scalars,
-            convert_tuple_to_list,
-            tensor_encoding,
-        )
-
+    extract = functools.partial(
+        extract_feature_from_data,
+        use_images=use_images,
+        image_encoding=image_encoding,
+        squeeze_scalars=squeeze_scalars,
+        convert_tuple_to_list=convert_tuple_to_list,
+        tensor_encoding=tensor_encoding,
+    )
     if isinstance(data, Mapping):
         return tfds.features.FeaturesDict(
             {
-                name: extract(child, f"{path}/{name}" if path else name)
+                name: extract(child, field_name=f"{path}/{name}" if path else name)
                 for name, child in data.items()
             }
         )
@@ -176,17 +173,19 @@ def generate_config_from_spec(
         }
 
     fields = {key: value for key, value in step_spec.items() if key not in rlds_types.STEP_FLAGS}
-    features = extract(fields)
+    others = {key: value for key, value in episode_spec.items() if key != rlds_types.STEPS}
+    return config_of_features(extract(fields), extract(others), name=name)
+
+
+def config_of_features(
+    step: Mapping[str, Any], episode: Mapping[str, Any], **about: Any
+) -> tfds.rlds.rlds_base.DatasetConfig:
+    """Describes a dataset by the features of its steps, without the flags, and of its episodes."""
+    names = (rlds_types.OBSERVATION, rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
+    core = {f"{name}_info": step.get(name) for name in names}
+    metadata = {name: feature for name, feature in step.items() if name not in names}
     return tfds.rlds.rlds_base.DatasetConfig(
-        name=name,
-        observation_info=features.pop(rlds_types.OBSERVATION, None),
-        action_info=features.pop(rlds_types.ACTION, None),
-        reward_info=features.pop(rlds_types.REWARD, None),
-        discount_info=features.pop(rlds_types.DISCOUNT, None),
-        step_metadata_info=features,
-        episode_metadata_info=extract(
-            {key: value for key, value in episode_spec.items() if key != rlds_types.STEPS}
-        ),
+        **core, **about, step_metadata_info=metadata, episode_metadata_info=dict(episode)
     )
 
 
@@ -215,7 +214,9 @@ def _feature_of_all(data: Any, path: str, extract: Any) -> Any:
             f"{_in_words(path)} is an empty {type(data).__name__}, which does not say what its "
             "elements are; use an array, or an example that is not empty."
         )
-    features = [tfds.features.FeaturesDict({"": extract(child, path)})[""] for child in data]
+    features = [
+        tfds.features.FeaturesDict({"": extract(child, field_name=path)})[""] for child in data
+    ]
     for index, feature in enumerate(features):
         if repr(feature) != repr(features[0]):
             raise ValueError(

@@ -11,6 +11,7 @@ from tensorflow_datasets.rlds.rlds_base import DatasetConfig
 
 from rlds import rlds_types
 from rlds.tfds.columns import fit_steps, fit_value
+from rlds.tfds.config_generator import config_of_features
 from rlds.tfds.examples import TfdsExampleEncoder
 from rlds.tfds.features import TensorStorage, check_readable, lossless_config
 from rlds.tfds.growing import growing_dataset, new_info
@@ -259,16 +260,11 @@ def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
             f"ds_config: {info.name} has no RLDS episodes, but the features {features}"
         )
     episode = dict(features.items())
-    step = dict(episode.pop(rlds_types.STEPS).feature.items())
-    return DatasetConfig(
+    return config_of_features(
+        dict(episode.pop(rlds_types.STEPS).feature.items()),
+        episode,
         name=info.name,
         overall_description=info.description or "",
         homepage=next(iter(info.as_proto.location.urls), ""),  # TFDS makes one up otherwise.
         citation=info.citation or "",
-        observation_info=step.pop(rlds_types.OBSERVATION, None),
-        action_info=step.pop(rlds_types.ACTION, None),
-        reward_info=step.pop(rlds_types.REWARD, None),
-        discount_info=step.pop(rlds_types.DISCOUNT, None),
-        step_metadata_info=step,
-        episode_metadata_info=episode,
     )

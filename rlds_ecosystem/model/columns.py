@@ -222,7 +222,7 @@ def equal_in(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
     return converted if are_equal else otherwise
 
 
-def fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+def fits(shape: tuple[int | None, ...], expected: tuple[int | None, ...]) -> bool:
     """Whether a shape is one that is expected, where None stands for any size.
 
     >>> fits((4, 3), (None, 3)), fits((4,), (None, 3))
