@@ -31,17 +31,12 @@ def records_of(steps):
 
 
 def in_runs(records, length):
-    """The records as chunks of some length give them: decompressed into the memory for them."""
+    """The records as chunks of some length give them."""
 
-    def read(stored):
+    def read():
         for begin in range(0, len(records), length):
             run = records[begin : begin + length]
-            sizes, values = list(map(len, run)), memoryview(b"".join(run))
-            into = stored.remaining()
-            if into is not None and set(sizes) == {stored.record_size}:
-                into[: len(values)] = values
-                values = into[: len(values)]
-            yield JoinedRecords(sizes, values)
+            yield JoinedRecords(list(map(len, run)), b"".join(run))
 
     return StoredRecords(len(records), read)
 
