@@ -125,48 +125,37 @@ def of_one_field(values: Any, field: FieldStatistics, of_field: OfField, caller:
             f"{caller}: the statistics of one field go with an array of its values, but the "
             f"data is a {type(values).__name__}. Pass the Statistics of all fields."
         )
-    _check_shape(np.shape(values), field, "the values", caller)
+    check_shape(np.shape(values), field, "the values", caller)
     return of_field(values, field, "the field")
 
 
-def checked_names(
-    fields: Sequence[str] | None,
-    statistics: Statistics,
-    there: Mapping[str, tuple[FieldType, Any]],
-    caller: str,
-) -> set[str]:
-    """The paths of the fields to normalize, which have to be such as the statistics are of.
-
-    Args:
-      fields: The paths that were asked for; None for all but the reward.
-      statistics: Of the dataset.
-      there: The type and the shape of each field of the data, by its path.
-      caller: The public function, for messages.
-    """
-    names = {name for name in statistics if root_of(name) != rlds_types.REWARD}
-    if fields is not None:
-        fields = [fields] if isinstance(fields, str) else fields
-        for field in fields:
-            if not any(is_in(name, field) for name in statistics):
-                statistics[field]  # raises the error that names what there is
-        names = {name for name in statistics if any(is_in(name, field) for field in fields)}
-    for name in names:
-        if name not in there:
-            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {sorted(there)}.")
-        kind, shape = there[name]
-        if not kind.is_numeric:
-            raise TypeError(f"{caller}: field {name!r} must be numeric, got {kind.what}.")
-        _check_shape(shape, statistics[name], repr(name), caller)
-    return names
+def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
+    """The paths of the fields that there are statistics of."""
+    if fields is None:
+        return {name for name in statistics if root_of(name) != rlds_types.REWARD}
+    fields = [fields] if isinstance(fields, str) else fields
+    for field in fields:
+        if not any(is_in(name, field) for name in statistics):
+            statistics[field]  # raises the error that names what there is
+    return {name for name in statistics if any(is_in(name, field) for field in fields)}
 
 
-def _check_shape(shape: Any, field: FieldStatistics, which: str, caller: str) -> None:
+def check_shape(shape: Any, field: FieldStatistics, which: str, caller: str) -> None:
     expected = field.mean.shape
     if not fits(expected, tuple(shape)[len(tuple(shape)) - len(expected) :]):
         raise ValueError(
             f"{caller}: the shape of {which} is {tuple(shape)}, but the statistics are of shape "
             f"{expected}."
         )
+
+
+def check_field(
+    kind: FieldType, shape: Any, field: FieldStatistics, name: str, caller: str
+) -> None:
+    """Checks that a field of the data is such as the statistics are of."""
+    if not kind.is_numeric:
+        raise TypeError(f"{caller}: field {name!r} must be numeric, got {kind.what}.")
+    check_shape(shape, field, repr(name), caller)
 
 
 def steps_expected(data: Any, caller: str) -> TypeError:
@@ -189,8 +178,13 @@ def _over_fields(
     if not isinstance(data, Mapping):
         raise steps_expected(data, caller)
     columns = {name: np.asarray(leaf) for name, leaf in named_leaves(data)}
-    there = {name: (FieldType.of(column), column.shape) for name, column in columns.items()}
-    names = checked_names(fields, statistics, there, caller)
+    names = names_of(fields, statistics)
+    for name in names:
+        if name not in columns:
+            found = sorted(columns)
+            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {found}.")
+        column = columns[name]
+        check_field(FieldType.of(column), column.shape, statistics[name], name, caller)
     return map_named_leaves(
         lambda name, leaf: of_field(leaf, statistics[name], name) if name in names else leaf, data
     )

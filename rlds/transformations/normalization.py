@@ -10,7 +10,8 @@ import tree
 from rlds.normalization import (
     OfField,
     apply_to_array,
-    checked_names,
+    check_field,
+    names_of,
     normalizer,
     of_one_field,
     steps_expected,
@@ -124,10 +125,13 @@ def _over_fields(
         return of_one_field(data, statistics, of_field, caller)
     if not isinstance(data, Mapping | tf.data.Dataset):
         raise steps_expected(data, caller)
-    spec = _layouts.named_leaves(_episodes.spec_of_step(data, caller))
-    there = {name: (type_of(leaf), getattr(leaf, "shape", None)) for name, leaf in spec}
-    names = checked_names(fields, statistics, there, caller)
+    names = names_of(fields, statistics)
+    spec = dict(_layouts.named_leaves(_episodes.spec_of_step(data, caller)))
     for name in names:
+        if name not in spec:
+            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {sorted(spec)}.")
+        shape = getattr(spec[name], "shape", None)
+        check_field(type_of(spec[name]), shape, statistics[name], name, caller)
         of_field(np.zeros(statistics[name].mean.shape), statistics[name], name)
 
     def of_leaf(path: tuple[Any, ...], leaf: Any) -> Any:
