@@ -372,7 +372,7 @@ def _translation(content: Mapping[str, Any], _: str, __: int, ___: str) -> Featu
 
 def _kind_of(feature: Any) -> tuple[str, str]:
     """The kind of a feature in the proto, and the class of TFDS that such features usually have."""
-    named = _KIND_OF_CLASS.get(feature.class_name.rpartition(".")[2])
+    named = _kind_of_class(feature.class_name)
     if isinstance(feature, Features):
         kind = "translation" if named == "translation" else "featuresDict"
         return kind, "features_dict.FeaturesDict"
@@ -503,30 +503,27 @@ _KINDS = {
 }
 
 
-# What older versions wrote: the class, and its arguments or the proto of its content.
+# Kinds of which the class has another name.
 _KIND_OF_CLASS = {
-    "FeaturesDict": "featuresDict",
-    "Sequence": "sequence",
-    "Dataset": "dataset",
-    "Tensor": "tensor",
     "Scalar": "tensor",
-    "Text": "text",
-    "ClassLabel": "classLabel",
-    "BBoxFeature": "boundingBox",
     "BBox": "boundingBox",
-    "Audio": "audio",
-    "Image": "image",
+    "BBoxFeature": "boundingBox",
     "LabeledImage": "image",
-    "Video": "video",
-    "Translation": "translation",
     "TranslationVariableLanguages": "translation",
 }
 
 
+def _kind_of_class(class_name: str) -> str | None:
+    """The kind of features of a class of TFDS, None if that is not known."""
+    name = class_name.rpartition(".")[2]
+    kind = _KIND_OF_CLASS.get(name, f"{name[:1].lower()}{name[1:]}")
+    return kind if kind in _KINDS else None
+
+
 def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The proto of a feature whose class and arguments are given."""
+    """The proto of a feature whose class and arguments are given, as older versions wrote them."""
     class_name, content = str(tree["type"]), tree.get("content", {})
-    kind = _KIND_OF_CLASS.get(class_name.rpartition(".")[2])
+    kind = _kind_of_class(class_name)
     if kind is None:
         raise UnsupportedFileError(
             f"{path or 'the top'}: unsupported feature {class_name}; tensorflow_datasets may "

@@ -128,24 +128,22 @@ def command(
         owner = format = format or sources.format_of(str(source))
         known_options = sources.formats()[format].options if format in sources.formats() else {}
     layers = None if labels is None else [] if labels == "all" else labels.split(",")
-    source_options = parsed_options(known_options, options["given"], owner)
+    common: dict[str, Any] = {
+        **{"to": to, "format": format, "where": where, "labels": layers},
+        **{name: options[name] for name in ("skip_damaged", "verify")},
+        "options": parsed_options(known_options, options["given"], owner),
+        "progress": wants_progress(),
+    }
     if to not in FILE_FORMATS:
         _check_options(to, {"--version": version, **_given(options)})
         return converting.export(
             str(source),
             str(directory),
-            to=to,
             split=split,
-            where=where,
-            labels=layers,
-            format=format,
-            options=source_options,
             target_options=parsed_options(sources.exports()[to], to_options, to),
             allow_loss=allow_loss,
             plan=plan,
-            skip_damaged=options["skip_damaged"],
-            verify=options["verify"],
-            progress=wants_progress(),
+            **common,
         )
     _check_options(
         to,
@@ -156,28 +154,19 @@ def command(
     if options["name"] is not None:
         _check_name(options["name"])
     called = invocation()
-    names = ("float64", "tensor_encoding", "png_level", "skip_damaged")
-    storage = {name: options[name] for name in names}
+    names = ("name", "num_shards", "float64", "tensor_encoding", "png_level")
+    common |= {name: options[name] for name in names}
     if options["shuffle"] is not None:  # The default of a builder is its own.
-        storage["shuffle"] = options["shuffle"]
+        common["shuffle"] = options["shuffle"]
     return converting.convert(
         source,
         directory,
-        to=to,
         dataset=dataset,
-        name=options["name"],
         version=version,
-        format=format,
-        where=where,
-        labels=layers,
-        options=source_options,
-        num_shards=options["num_shards"],
         beam_runner=options["runner"],
         beam_options=beam_options,
-        verify=options["verify"],
-        progress=wants_progress(),
         quiet_process=called.owns_process and not called.verbose,
-        **storage,
+        **common,
     )
 
 

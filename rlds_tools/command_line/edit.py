@@ -19,6 +19,9 @@ from rlds_tools.command_line.printing import (
 )
 from rlds_tools.results import Result
 
+# Options that are no operations.
+_OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify")
+
 
 @click.command(cls=Command)
 @click.argument("path")
@@ -79,18 +82,12 @@ from rlds_tools.results import Result
 @prints_result
 def command(
     path: str,
-    to: str | None,
     recipe: str | None,
-    plan: bool,
-    keep_old: bool,
     to_format: str | None,
     format: str | None,
     given: Sequence[str],
     to_given: Sequence[str],
-    allow_loss: bool,
-    skip_damaged: bool,
-    verify: bool,
-    **operations: Any,
+    **options: Any,
 ) -> Result:
     """Edit a dataset: select, merge, split, change fields.
 
@@ -108,7 +105,7 @@ def command(
 
     found = [] if recipe is None else editing.read_recipe(recipe)
     try:
-        found += editing.operations_of(operations)
+        found += editing.operations_of(options)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if not found:
@@ -116,19 +113,13 @@ def command(
     if to_format is None:
         invocation().carry(path, format, given)
     target = to_format or format or sources.format_of(path)
-    target_options = parsed_options(sources.exports().get(target, {}), to_given, target)
     return editing.edit(
         path,
         found,
-        plan=plan,
-        to=to,
-        keep_old=keep_old,
         to_format=to_format,
         format=format,
         options=source_options(path, format, given),
-        target_options=target_options,
-        allow_loss=allow_loss,
-        skip_damaged=skip_damaged,
-        verify=verify,
+        target_options=parsed_options(sources.exports().get(target, {}), to_given, target),
         progress=wants_progress(),
+        **{name: options[name] for name in _OF_WRITING},
     )

@@ -66,6 +66,11 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], label: str) -
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 
+def _note(*text: str) -> Markup | None:
+    """A paragraph in small print, if there is something to say."""
+    return tag("p", *text, class_="note") if any(text) else None
+
+
 def _folded(items: Sequence[Markup], most: int, class_: str | None, rest: str) -> Markup:
     """Items of which the first are seen, and the others when one asks for them."""
     first, others = items[:most], items[most:]
@@ -88,29 +93,28 @@ def overview(material: Material) -> Markup:
     numbers = [count(errors, "error")] if errors else []
     numbers += [count(warnings, "warning")] if warnings else []
     words = ", ".join(each.replace(" ", "\u00a0") for each in numbers)
-    cards = [_card("Findings", words if material.findings else "none", "#findings", state)]
     of = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
-    cards.append(_card("Episodes read", f"{len(table):,}{of}"))
-    cards.append(_card("Steps", f"{survey.num_steps:,}"))
-    lengths = table.length
-    cards.append(
+    lengths, terminal = table.length, float(table.is_terminal.mean())
+    cards = [
+        _card("Findings", words if material.findings else "none", "#findings", state),
+        _card("Episodes read", f"{len(table):,}{of}"),
+        _card("Steps", f"{survey.num_steps:,}"),
         _card(
             "Length",
-            f"{number(float(np.median(lengths)))}",
+            number(float(np.median(lengths))),
             note=f"{lengths.min():,} to {lengths.max():,} steps",
-        )
-    )
+        ),
+    ]
     returns, others = material.returns()
     if len(returns):
         note = f"{number(returns.min())} to {number(returns.max())}{others}"
         cards.append(_card("Mean return", number(float(returns.mean())), note=note))
-    terminal = float(table.is_terminal.mean())
     note = "of episodes" if terminal == 1 else "of episodes; the others were truncated"
     cards.append(_card("Terminal", f"{100 * terminal:.0f} %", note=note))
     if material.inspection.num_bytes is not None:
-        files = material.inspection.num_files or 0
+        files = count(material.inspection.num_files or 0, "file")
         size = size_of(material.inspection.num_bytes)
-        cards.append(_card("Size", size, note=f"in {count(files, 'file')}"))
+        cards.append(_card("Size", size, note=f"in {files}"))
     return tag("section", *cards, id="overview", class_="cards", aria_label="Overview")
 
 
@@ -122,7 +126,7 @@ def _card(
         "div",
         tag("p", name, class_="name"),
         tag("p", content, class_="value"),
-        tag("p", note, class_="note") if note else None,
+        _note(note),
         class_=f"card {state}" if state else "card",
     )
 
@@ -137,7 +141,7 @@ def findings(material: Material) -> Markup:
     rows = [
         [
             tag("span", finding.severity, class_=f"badge {finding.severity}"),
-            join(finding.text, _hint(finding)),
+            join(finding.text, _note(finding.hint)),
             _places(material, finding),
         ]
         for finding in material.findings
@@ -149,10 +153,6 @@ def findings(material: Material) -> Markup:
 def _nothing_found(material: Material) -> str:
     read = "The episodes of the sample" if material.is_sample else "All episodes"
     return f"None. {read} follow the rules of RLDS, and show none of the common mistakes."
-
-
-def _hint(finding: Finding) -> Markup | None:
-    return tag("p", finding.hint, class_="note") if finding.hint else None
 
 
 def _places(material: Material, finding: Finding) -> Markup:
@@ -181,9 +181,10 @@ def _linked(material: Material, index: int) -> str:
 def fields(material: Material) -> Markup:
     """All fields of a step and of an episode."""
     inspection, numbers = material.inspection, material.survey.numbers
-    rows = []
-    for field in inspection.step_fields:
-        rows.append([*_of_field(field), *_of_numbers(field.name, numbers.get(field.name))])
+    rows = [
+        [*_of_field(field), *_of_numbers(field.name, numbers.get(field.name))]
+        for field in inspection.step_fields
+    ]
     columns = ["field", "type", "notes", ">range", ">mean ± std", ">zero", ">not finite", "spread"]
     tables = [_table(columns, rows, "Fields of a step")]
     if inspection.episode_fields:
@@ -241,7 +242,7 @@ def distributions(material: Material) -> Markup:
         panels.append(_returns_over_lengths(table))
     legend = "Line: median. Band: 5 % to 95 % quantile."
     grid = tag("div", *panels, class_="grid wide")
-    return section("distributions", "Distributions", tag("p", legend, class_="note"), grid)
+    return section("distributions", "Distributions", _note(legend), grid)
 
 
 def _panel(title: str, *content: str | None, badges: Sequence[str] = ()) -> Markup:
@@ -282,13 +283,11 @@ def dimensions(material: Material) -> Markup:
             chart = charts.histogram(rows[:, element], name, small=True)
             badges = _badges(rows[:, element], field, element, bool(often[element]))
             panels.append(_panel(name, chart, badges=badges))
-    notes = []
-    if total > len(panels):
-        notes = [tag("p", f"Showing the first {len(panels)} of {total:,}.", class_="note")]
-    strides = [field.kept.stride for field in material.survey.numbers.values()]
-    if max(strides, default=1) > 1:
-        text = f"Histograms of one in {max(strides)} steps."
-        notes.append(tag("p", text, class_="note"))
+    stride = max((field.kept.stride for field in material.survey.numbers.values()), default=1)
+    notes = [
+        _note(f"Showing the first {len(panels)} of {total:,}." if total > len(panels) else ""),
+        _note(f"Histograms of one in {stride} steps." if stride > 1 else ""),
+    ]
     if not panels:
         return Markup("")
     grid = _folded(panels, _OPEN_DIMENSIONS, "grid", "dimensions")
@@ -447,7 +446,7 @@ def contact_sheet(material: Material, most: int) -> Markup:
     of = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
     text = f"The first and the last frame of {camera}{of}."
     sheet = tag("div", *tiles, class_="sheet")
-    return section("frames", "First and last frames", tag("p", text, class_="note"), sheet)
+    return section("frames", "First and last frames", _note(text), sheet)
 
 
 def _tile(material: Material, camera: str, index: int) -> Markup | None:
@@ -485,7 +484,7 @@ def states(material: Material) -> Markup:
     )
     chart = charts.density(points, "Density of states in two principal components")
     panel = tag("div", chart, class_="panel")
-    return section("states", "States", tag("p", text, class_="note"), panel)
+    return section("states", "States", _note(text), panel)
 
 
 # --- Tasks.
@@ -502,7 +501,7 @@ def tasks(material: Material) -> Markup:
     ]
     table = _table(["instruction", ">episodes"], rows, "Instructions")
     others = len(instructions) - len(rows)
-    more = tag("p", f"{others:,} other instructions", class_="note") if others else None
+    more = _note(f"{others:,} other instructions" if others else "")
     return section("tasks", "Tasks", table, more)
 
 
@@ -554,8 +553,8 @@ def _ranked(material: Material, title: str, values: np.ndarray, text: str, shown
     for row in order:
         index = int(material.survey.table.index[row])
         items += [" · ", _linked(material, index), f" ({shown(float(values[row]))})"]
-    most = tag("p", tag("b", "Highest in episode "), *items[1:], class_="note")
-    note = tag("p", text, class_="note")
+    most = _note(tag("b", "Highest in episode "), *items[1:])
+    note = _note(text)
     return _panel(title, charts.histogram(values, title), note, most)
 
 
@@ -581,14 +580,9 @@ def statistics(material: Material) -> Markup:
     if not rows:
         return Markup("")
     headings = ["element", ">count", ">mean", ">std", ">min", ">1 %", ">median", ">99 %", ">max"]
-    note = tag(
-        "p",
+    note = _note(
         "Placeholders in last steps are ignored. This page holds the same numbers as JSON, as ",
-        tag("code", "rlds.Statistics"),
-        ", in the element ",
-        tag("code", "rlds-statistics"),
-        ".",
-        class_="note",
+        *(tag("code", "rlds.Statistics"), ", in the element ", tag("code", "rlds-statistics"), "."),
     )
     first = _table(headings, rows[:_OPEN_ROWS], "Statistics")
     rest = rows[_OPEN_ROWS:]
