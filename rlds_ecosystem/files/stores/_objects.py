@@ -10,7 +10,7 @@ from typing import Any
 
 from rlds_ecosystem.files.forking import begin_anew_in_forks
 from rlds_ecosystem.files.stores import _clients as clients
-from rlds_ecosystem.files.stores._clients import BLOCK_SIZE, ObjectInfo, StoreClient
+from rlds_ecosystem.files.stores._clients import BLOCK_SIZE
 
 __all__ = ["NewObject", "ReadObject"]
 
@@ -18,48 +18,6 @@ __all__ = ["NewObject", "ReadObject"]
 _MAX_BLOCKS = 8
 # How much of what was fetched is kept, for all open files together.
 _MAX_CACHED = 1 << 28
-
-
-class ReadObject(io.RawIOBase):
-    """An object, to be read at any place. Each range is fetched once, as far as memory goes."""
-
-    def __init__(self, url: str) -> None:
-        self.name = url
-        self._client = clients.client_of(url)
-        self._found = self._client.stat(url)
-        if self._found.is_dir:
-            raise IsADirectoryError(f"{url} is a folder, expected an object")
-        self._size = self._found.size
-        self._blocks = _Blocks(self._client, url, self._found)
-        self._pos = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._pos, io.SEEK_END: self._size}[whence]
-        if begin + offset < 0:
-            raise ValueError(f"{self.name}: negative position {begin + offset}")
-        self._pos = begin + offset
-        return self._pos
-
-    def tell(self) -> int:
-        return self._pos
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        end = min(self._pos + len(view), self._size)
-        begin = pos = self._pos
-        while pos < end:
-            block, offset = self._blocks.at(pos, end)
-            piece = memoryview(block)[offset : offset + end - pos]
-            view[pos - begin : pos - begin + len(piece)] = piece
-            pos += len(piece)
-        self._pos = max(pos, begin)
-        return self._pos - begin
 
 
 class _Cache:
@@ -94,26 +52,53 @@ _cache = _Cache()
 begin_anew_in_forks(_cache)
 
 
-class _Blocks:
-    """The blocks of an object, fetched as they are requested."""
+class ReadObject(io.RawIOBase):
+    """An object, to be read at any place. Each range is fetched once, as far as memory goes."""
 
-    def __init__(self, client: StoreClient, url: str, found: ObjectInfo) -> None:
+    def __init__(self, url: str) -> None:
+        self.name = url
+        client = clients.client_of(url)
+        found = client.stat(url)
+        if found.is_dir:
+            raise IsADirectoryError(f"{url} is a folder, expected an object")
+        self._size, self._block_size = found.size, client.block_size
         self._fetch = client.fetcher(url)
-        self._url = url
-        self._size = found.size
-        self._block_size = client.block_size
         # Another file may be the same object, later; one that was replaced is another object.
         self._object = (type(client), url, *found.version)
+        self._pos = 0
         self._next = -1  # Where reading goes on, if it goes on.
         self._num_blocks = 1
 
-    def at(self, pos: int, end: int) -> tuple[bytes, int]:
-        """The block that holds a position, and where in it; those up to `end` will be requested."""
-        index = pos // self._block_size
-        block = _cache.get((self._object, index))
-        if block is None:
-            block = self._fetch_from(index, -(-end // self._block_size))
-        return block, pos - index * self._block_size
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._pos, io.SEEK_END: self._size}[whence]
+        if begin + offset < 0:
+            raise ValueError(f"{self.name}: negative position {begin + offset}")
+        self._pos = begin + offset
+        return self._pos
+
+    def tell(self) -> int:
+        return self._pos
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        end = min(self._pos + len(view), self._size)
+        begin = pos = self._pos
+        while pos < end:
+            index, offset = divmod(pos, self._block_size)
+            block = _cache.get((self._object, index))
+            if block is None:
+                block = self._fetch_from(index, -(-end // self._block_size))
+            piece = memoryview(block)[offset : offset + end - pos]
+            view[pos - begin : pos - begin + len(piece)] = piece
+            pos += len(piece)
+        self._pos = max(pos, begin)
+        return self._pos - begin
 
     def _fetch_from(self, index: int, end_index: int) -> bytes:
         goes_on = index == self._next and self._block_size == BLOCK_SIZE
@@ -126,7 +111,7 @@ class _Blocks:
         data = self._fetch(begin, end)
         if len(data) != end - begin:
             raise OSError(
-                f"{self._url}: got {len(data)} of the {end - begin} bytes from {begin} on: the "
+                f"{self.name}: got {len(data)} of the {end - begin} bytes from {begin} on: the "
                 "object was replaced while it was read; open it again"
             )
         self._next = index + count
