@@ -80,6 +80,10 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
             size -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def tell(self) -> int:
+        """Returns how many bytes have been read or skipped."""
+        return self._stream.tell()
+
     def skip(self, size: int) -> None:
         """Passes over the next bytes, or all that are left if they are fewer.
 

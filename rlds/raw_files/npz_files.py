@@ -16,13 +16,14 @@ import numpy as np
 from etils import epath
 
 from rlds.raw_files.archives import check_method
+from rlds.raw_files.byte_streams import ByteStream
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import loads
 from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file, source_errors
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.forking import begin_anew_in_forks
 
-__all__ = ["NpyArray", "NpzFile", "NpzRows", "open_npz", "parse_npy", "read_npy"]
+__all__ = ["NpyArray", "NpzFile", "NpzRows", "open_npz", "parse_npy", "read_header", "read_npy"]
 
 # What reads the headers of arrays of numbers and of text, by the version of the format.
 _HEADERS = {
@@ -93,7 +94,7 @@ class NpzFile:
             check_method(member, file)
             check_declared(member.file_size, min(member.compress_size, size), file=file, field=name)
             with source_errors(file, field=name), self._archive.open(member) as opened:
-                array = _read_header(opened, file, name)
+                array = read_header(opened, file, name)
             if array.dtype.hasobject:
                 what = "pickled objects, which can run any code, are not read; save numbers"
                 raise self.error(f"{what}, or text as np.array(..., dtype=str)", name)
@@ -244,7 +245,7 @@ def read_npy(path: str | os.PathLike[str]) -> Any:
     check_is_file(file)
     with source_errors(file):
         data = file.read_bytes()
-        array = _read_header(io.BytesIO(data), file)
+        array = read_header(io.BytesIO(data), file)
         if not array.dtype.hasobject:
             return parse_npy(data, file)
         found = loads(data[array.begin :])
@@ -261,7 +262,7 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
     Raises:
       SourceError: It is damaged, or has pickled objects, which are not read.
     """
-    array = _read_header(io.BytesIO(data), file)
+    array = read_header(io.BytesIO(data), file)
     left = len(data) - array.begin
     if array.dtype.hasobject or array.num_bytes != left:
         what = f"{left} bytes do not fit {array.dtype} of shape {array.shape}, or hold objects"
@@ -269,25 +270,28 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
     return array.values(np.frombuffer(bytearray(data), np.uint8, offset=array.begin))
 
 
-def _read_header(stream: IO[bytes], file: epath.Path, name: str | None = None) -> NpyArray:
-    """Reads what is before the values of an array.
+def read_header(
+    stream: IO[bytes] | ByteStream, file: str | os.PathLike[str], name: str | None = None
+) -> NpyArray:
+    """Reads the header of an array.
+
+    Args:
+      stream: The `.npy` file, at its beginning.
+      file: The file, or the archive that it is in, for errors.
+      name: The name of the array there.
 
     Raises:
       SourceError: It is damaged, or there are values of another kind than numbers, bools, text and
         objects.
     """
-    try:
-        version = np.lib.format.read_magic(stream)
+    with source_errors(file, field=name):
+        version = np.lib.format.read_magic(stream)  # type: ignore[arg-type]
         if version not in _HEADERS:
             raise ValueError(f".npy version {version}, expected 1.0 or 2.0")
-        shape, fortran, dtype = _HEADERS[version](stream)
-    except (
-        ValueError,
-        MemoryError,
-        RecursionError,
-    ) as error:  # The last two are of Python's parser.
-        what = str(error) if isinstance(error, ValueError) else "the header is damaged"
-        raise SourceError(what, file=file, field=name) from error
+        try:
+            shape, fortran, dtype = _HEADERS[version](stream)  # type: ignore[arg-type]
+        except MemoryError as error:  # Python's parser has no room for it.
+            raise ValueError("the header is damaged") from error
     what = ""
     if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
         what = f"{dtype}, expected numbers, bools or text"

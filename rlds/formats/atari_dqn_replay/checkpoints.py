@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import math
 import os
 import re
@@ -31,7 +30,8 @@ import numpy as np
 from etils import epath
 
 from rlds.raw_files.byte_streams import ByteStream
-from rlds.raw_files.untrusted import check_declared, folders_in, source_errors
+from rlds.raw_files.npz_files import NpyArray, read_header
+from rlds.raw_files.untrusted import check_declared, folders_in
 from rlds.sources.source import SourceError
 
 __all__ = [
@@ -316,37 +316,18 @@ def _errors_at(row: int) -> Iterator[None]:
 # --- Headers -------------------------------------------------------------------------------------
 
 
-def _read_header(stream: ByteStream) -> tuple[tuple[int, ...], np.dtype]:
-    """Returns the shape and the dtype of the array that a stream begins with."""
-    header = _read_header_bytes(stream)
-    with source_errors(stream.name):
-        np.lib.format.read_magic(header)
-        try:
-            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
-        except MemoryError as error:  # Python's parser has no room for it.
-            raise ValueError("the header is damaged") from error
-    if any(type(size) is not int or size < 0 for size in shape):
-        raise SourceError(f"an array of shape {shape}", file=stream.name)
-    if dtype.hasobject or (is_fortran and len(shape) > 1):
-        what = "pickled objects" if dtype.hasobject else "columns (Fortran order)"
+def _read_header(stream: ByteStream) -> NpyArray:
+    """Returns the array of numbers that a stream begins with, by its header."""
+    array = read_header(stream, stream.name)
+    if array.dtype.hasobject or array.by_columns:
+        what = "pickled objects" if array.dtype.hasobject else "columns (Fortran order)"
         raise SourceError(f"an array of {what}, expected rows of numbers", file=stream.name)
-    return tuple(shape), dtype
-
-
-def _read_header_bytes(stream: ByteStream) -> io.BytesIO:
-    """Returns the header of an array of numbers, in the one version that such arrays need."""
-    magic = stream.read(np.lib.format.MAGIC_LEN)
-    if magic != np.lib.format.magic(1, 0):
-        raise SourceError(
-            f"not a .npy file of version 1: it begins with {magic!r}", file=stream.name
-        )
-    length = stream.read(2)
-    return io.BytesIO(magic + length + stream.read(int.from_bytes(length, "little")))
+    return array
 
 
 def _read_description(file: epath.Path, label: str, name: str) -> Array:
     with ByteStream(file, label, compressed=True) as stream:
-        shape, dtype = _read_header(stream)
+        shape, dtype, *_ = _read_header(stream)
     rank, kinds, in_words = ARRAYS[name]
     fits = dtype.kind in kinds and (dtype.itemsize == 1 or not in_words.startswith("uint8"))
     if len(shape) != rank or not fits or 0 in shape[1:]:
@@ -378,7 +359,7 @@ def _check_lengths(arrays: Mapping[str, Array]) -> int:
 def _read_small(file: epath.Path, label: str) -> np.ndarray:
     """Returns an array of a few integers."""
     with ByteStream(file, label, compressed=True) as stream:
-        shape, dtype = _read_header(stream)
+        shape, dtype, *_ = _read_header(stream)
         size = math.prod(shape)
         if dtype.kind not in "iu" or size > _MAX_SMALL:
             raise SourceError(f"{dtype} of shape {shape}, expected a few integers", file=label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import os
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from rlds.formats.bags.messages import LAST_TIME, Channel, Flaws, Message, check_decompressed
-from rlds.raw_files.untrusted import is_damage, words_of
+from rlds.raw_files.untrusted import SourceError, is_damage, source_errors, words_of
 from rlds_ecosystem import import_extra
 
 __all__ = ["MAGIC", "attachment", "messages", "metadata"]
@@ -163,13 +164,10 @@ def _content(record: Any, flaws: Flaws) -> list[Any]:
 
 def _summary(file: _File) -> Any:
     """Returns the summary at the end of a file; None if there is none, as it was cut."""
-    try:
+    with contextlib.suppress(SourceError), source_errors(file.name):
         file.seek(0)
         return import_extra("mcap.reader").make_reader(file).get_summary()
-    except Exception as error:
-        if not is_damage(error):
-            raise
-        return None
+    return None
 
 
 def metadata(path: str) -> list[tuple[str, dict[str, str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -18,8 +19,7 @@ from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import BYTES, NotThereError, Picked, pick
 from rlds.formats.bags.videos import is_keyframe
-from rlds.raw_files.untrusted import is_damage
-from rlds.sources.source import SourceError
+from rlds.raw_files.untrusted import SourceError, is_damage, source_errors
 from rlds_ecosystem.model.nests import conflicts
 
 __all__ = ["Overview", "picked_of", "propose"]
@@ -230,12 +230,9 @@ def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
     if any(word in _kind_of(seen) for word in ("Image", "Video")):
         return [FieldOf(f"{rlds.OBSERVATION}/images/{name}", topic)]
     root = rlds.ACTION if _is_action(topic) else rlds.OBSERVATION
-    try:
+    message = None
+    with contextlib.suppress(SourceError), source_errors(topic):
         message = decoder(seen.channel, {})(seen.data)
-    except Exception as error:
-        if not is_damage(error):
-            raise
-        return []
     if not isinstance(message, Mapping):
         return []
     beside = ("header", "timestamp", "layout")

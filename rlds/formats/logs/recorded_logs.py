@@ -109,11 +109,8 @@ class IdleReaders:
 
     def _take(self, log: Log) -> envlogger.Reader | None:
         with self._lock:
-            for number, (other, reader) in enumerate(self._readers):
-                if other is log:
-                    del self._readers[number]
-                    return reader
-        return None
+            found = [number for number, (other, _) in enumerate(self._readers) if other is log]
+            return self._readers.pop(found[0])[1] if found else None
 
 
 def logs_by_split(logs: Logs) -> dict[str, list[Log]]:

@@ -69,36 +69,11 @@ from rlds_ecosystem.model.fields import Field, MismatchError, in_words, match_co
 from rlds_ecosystem.model.json_values import to_json
 from rlds_ecosystem.model.nests import at, map_named_leaves, nest, root_of
 
-__all__ = ["EnvLoggerSource", "episode_flags"]
+__all__ = ["EnvLoggerSource"]
 
 # Of a log of so many episodes it is kept which kinds of metadata they have.
 _MANY = 10_000
 _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
-
-
-def episode_flags(
-    is_terminal: np.ndarray, *, begins: bool, ends: bool, file: str, begin: int
-) -> dict[str, Any]:
-    """Returns what a `SourceEpisode` says of a recorded episode, by the names of its attributes.
-
-    Args:
-      is_terminal: The column of the episode.
-      begins: Whether its first step is a FIRST step.
-      ends: Whether its last step is a LAST step. If not, the environment was reset before, or
-        recording stopped.
-      file: The name of the log.
-      begin: How many steps the log has before it.
-
-    >>> flags = episode_flags(np.array([False] * 3), begins=True, ends=True, file="log", begin=7)
-    >>> flags["truncated"], flags["complete"], flags["origin"]
-    (True, True, Origin(file='log', begin=7, end=10))
-    """
-    return {
-        "final_observation_known": True,
-        "truncated": not is_terminal[-1],
-        "complete": begins and ends,
-        "origin": Origin(file, begin, begin + len(is_terminal)),
-    }
 
 
 class _VideoDiffersError(SourceError):
@@ -568,15 +543,16 @@ class EnvLoggerSource(Source):
         begins: bool,
         ends: bool,
     ) -> SourceEpisode:
-        is_terminal = steps[rlds.IS_TERMINAL]
+        is_terminal, begin = steps[rlds.IS_TERMINAL], int(log.begins[index])
         return SourceEpisode(
             key=key,
             steps=steps,
+            origin=Origin(log.name, begin, begin + len(is_terminal)),
+            truncated=not is_terminal[-1],
+            # If it does not end, the environment was reset before, or recording stopped.
+            complete=begins and ends,
             metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
             counts={"steps": len(is_terminal)},
-            **episode_flags(
-                is_terminal, begins=begins, ends=ends, file=log.name, begin=int(log.begins[index])
-            ),
         )
 
     def _match_metadata(self, columns: Any, log: Log, index: int) -> dict[str, Any]:

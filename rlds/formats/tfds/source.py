@@ -76,6 +76,9 @@ class FolderSource(Source):
       FileNotFoundError: There is no dataset.
       KeyError: It has no such split.
       SourceError: It has no nested `steps`, or files are missing.
+
+    Attributes:
+      folder: The files.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class FolderSource(Source):
         for split in splits or ():
             if split not in folder:
                 raise KeyError(f"{path} has no split {split!r}, only {sorted(folder)}")
-        self._folder, self._decode_images = folder, decode_images
+        self.folder, self._decode_images = folder, decode_images
         self._splits = [name for name in folder if name in (splits or folder)]
         with source_errors(self.directory):
             self._check()
@@ -116,13 +119,13 @@ class FolderSource(Source):
         for name, value in vars(FolderSource).items():
             if isinstance(value, functools.cached_property):
                 vars(source).pop(name, None)
-        source._folder, source._decode_images = self._folder.with_image_files(), False
+        source.folder, source._decode_images = self.folder.with_image_files(), False
         source._video = "packets"
         return source
 
     def _check(self) -> None:
         try:
-            features = self._folder.features
+            features = self.folder.features
         except tfds_files.UnsupportedFileError:
             pass  # It can be copied nevertheless.
         else:
@@ -142,21 +145,21 @@ class FolderSource(Source):
     @property
     def splits(self) -> Sequence[str]:  # type: ignore[override]
         """The names of the splits that have episodes."""
-        return [name for name in self._splits if len(self._folder[name])]
+        return [name for name in self._splits if len(self.folder[name])]
 
     @functools.cached_property
     @override
     def fields(self) -> Fields:
         """The flags are those that the dataset has."""
         steps = {name: it for name, it in self._steps.items() if name not in rlds.STEP_FLAGS}
-        fields = _fields_of(self._folder.features, image_files=not self._decode_images)
+        fields = _fields_of(self.folder.features, image_files=not self._decode_images)
         own = {name: field for name, field in fields.items() if name not in RESERVED}
         flags = [name for name in rlds.STEP_FLAGS if name in self._steps]
         return Fields(steps, map_named_leaves(self._described, own), flags)
 
     @functools.cached_property
     def _steps(self) -> dict[str, Any]:
-        steps = self._folder.features[rlds.STEPS]
+        steps = self.folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
         fields = _fields_of(steps.feature, image_files=not self._decode_images)
         if self._meaning is not None:
@@ -168,7 +171,7 @@ class FolderSource(Source):
     def _said(self) -> dict[str, Field]:
         """What features cannot say of fields, by path, if the dataset says it."""
         with source_errors(self.directory / "metadata.json", field=FIELDS):
-            said = self._folder.metadata.get(FIELDS, {}).items()
+            said = self.folder.metadata.get(FIELDS, {}).items()
             return {str(path): field_from_json(content) for path, content in said}
 
     def _described(self, path: str, field: Any) -> Any:
@@ -199,27 +202,27 @@ class FolderSource(Source):
     def _meaning(self) -> DatasetMeaning | None:
         """What the fields mean, if the dataset is known: files do not say what elements are."""
         with contextlib.suppress(ValueError):  # Then it is not known; `rlds validate` says why.
-            return find_meaning(self.name, self._folder.metadata)
+            return find_meaning(self.name, self.folder.metadata)
         return None
 
     @functools.cached_property
     @override
     def about(self) -> About:
         """Without what the metadata say of fields."""
-        said = {name: value for name, value in self._folder.metadata.items() if name != FIELDS}
+        said = {name: value for name, value in self.folder.metadata.items() if name != FIELDS}
         return About(**self._facts, metadata=said, name=self.name, version=self.version)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
-        return [file for name in self._splits for file in self._folder[name].paths]
+        return [file for name in self._splits for file in self.folder[name].paths]
 
     def _files(self, split: str) -> Sequence[str]:
         """Returns the names of the files."""
-        return [file.name for file in self._folder[split].paths]
+        return [file.name for file in self.folder[split].paths]
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._folder[split])
+        return len(self.folder[split])
 
     @property
     @override
@@ -228,21 +231,21 @@ class FolderSource(Source):
             video=self._video,
             faults=self._faults,
             origin=self._origin,
-            shards=lambda split: self._folder[split].shard_lengths,
+            shards=lambda split: self.folder[split].shard_lengths,
             image_files=self._with_image_files if self._decode_images else None,
             keeps_keys=True,
-            examples=Examples(self._folder, self._files, self._examples),
+            examples=Examples(self.folder, self._files, self._examples),
         )
 
     def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which files hold more or fewer episodes than they should, or are not listed."""
-        lengths = self._folder[split].shard_lengths, self._folder[split].stored_lengths()
-        for file, said, found in zip(self._folder[split].paths, *lengths):
+        lengths = self.folder[split].shard_lengths, self.folder[split].stored_lengths()
+        for file, said, found in zip(self.folder[split].paths, *lengths):
             if found != said:
                 what = f"the file has {found} episodes, but dataset_info.json declares {said}"
                 yield SourceError(what, file=file)
-        listed = {file.name for file in self._folder[split].paths}
-        like = f"-{split}.{self._folder.file_format}-"
+        listed = {file.name for file in self.folder[split].paths}
+        like = f"-{split}.{self.folder.file_format}-"
         there = sorted(file.name for file in self.directory.iterdir() if like in file.name)
         if others := [name for name in there if name not in listed]:
             what = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
@@ -252,11 +255,11 @@ class FolderSource(Source):
         self, split: str, part: str, after: str | None
     ) -> Iterator[StoredEpisode | DamagedEpisode]:
         """Yields the episodes of a file as they are stored; see `Examples`."""
-        length = self._folder[split].shard_lengths[self._files(split).index(part)]
+        length = self.folder[split].shard_lengths[self._files(split).index(part)]
         first = 0 if after is None else int(after.rpartition(":")[2]) + 1
         number = 0
         try:
-            for example in read_examples(self.directory / part, self._folder.file_format):
+            for example in read_examples(self.directory / part, self.folder.file_format):
                 if number >= first:
                     yield StoredEpisode(
                         f"{part}:{number}", example, min(1, (number + 1) / max(1, length))
@@ -270,7 +273,7 @@ class FolderSource(Source):
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file of an episode, and its index in it."""
-        file, record = self._folder[split].place_of(index)
+        file, record = self.folder[split].place_of(index)
         return f"{file.name}:{record}"
 
     @override
@@ -284,13 +287,13 @@ class FolderSource(Source):
         wanted = None
         if fields is not None:
             wanted = [path for path in self._paths if path in fields or _is_about_episode(path)]
-        found = self._folder[split].example(index, wanted)
+        found = self.folder[split].example(index, wanted)
         if self._said:
             found = map_named_leaves(self._as_texts, found)
         steps = found.pop(rlds.STEPS, {})
         flags = {name: found.pop(name, None) for name in _FLAGS}
         is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))
-        file, record = self._folder[split].place_of(index)
+        file, record = self.folder[split].place_of(index)
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
@@ -302,21 +305,16 @@ class FolderSource(Source):
         )
 
     def _origin(self, split: str, index: int) -> Origin | None:
-        if ORIGIN in self._folder.features:  # Each episode says it, and so does each copy.
+        if ORIGIN in self.folder.features:  # Each episode says it, and so does each copy.
             return None
-        file, record = self._folder[split].place_of(index)
+        file, record = self.folder[split].place_of(index)
         return Origin(file.name, record, record + 1)
 
     @functools.cached_property
     def _paths(self) -> list[str]:
         """The paths of all fields, as `read` has them."""
-        fields = {**_fields_of(self._folder.features), rlds.STEPS: self._steps}
+        fields = {**_fields_of(self.folder.features), rlds.STEPS: self._steps}
         return [path for path, _ in leaves_at(fields, None)]
-
-    @property
-    def folder(self) -> tfds_files.DatasetFolder:
-        """The files."""
-        return self._folder
 
 
 def _is_about_episode(path: str) -> bool:
