@@ -8,7 +8,7 @@ import functools
 import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -163,12 +163,14 @@ class Hdf5EpisodesSource(Source):
       colour: The order of channels in images, "rgb" or "bgr", if it is known.
       has_instruction: Whether the steps have a `language_instruction`.
       keeps_attributes: Whether episodes have `OTHER_ATTRIBUTES`.
+      video: Whether videos are "packets", in fields of the episode, or "frames" of the steps.
     """
 
     table: Hdf5Table
     colour: str = ""
     has_instruction = False
     keeps_attributes = False
+    video: Literal["packets", "frames"] = "packets"
 
     def _file(self, episode: Hdf5Episode) -> Hdf5File:
         """Returns the file of an episode."""
@@ -317,7 +319,7 @@ class Hdf5EpisodesSource(Source):
     @property
     @override
     def can(self) -> Can:
-        return Can(reads_rows=True)
+        return Can(reads_rows=True, video=self.video)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -106,13 +106,6 @@ class Hdf5File:
         with self, source_errors(self.path, episode=episode, field=field):
             yield self._current()
 
-    @property
-    def size(self) -> int:
-        """How many bytes the file has."""
-        return (
-            os.path.getsize(self.path) if is_local(self.path) else as_path(self.path).stat().length
-        )
-
     def inputs(self) -> list[epath.Path]:
         """Returns the file, and those that it leads to."""
         return [as_path(path) for path in (self.path, *sorted(self.other_files))]
@@ -356,7 +349,7 @@ class Hdf5File:
             if not is_local(self.path):  # HDF5 itself knows nothing of gs:// and the like.
                 file = self._opened.enter_context(open_binary(self.path))
             opened = self._opened.enter_context(h5py.File(file, "r", **self._cache))
-            self._size = self.size
+            self._size = int(as_path(self.path).stat().length)
             # Behind a user block, HDF5 1.14 has offsets for values that are nowhere, too.
             self._has_offsets = (
                 is_local(self.path) and hasattr(os, "preadv") and not opened.userblock_size

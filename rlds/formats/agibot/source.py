@@ -37,9 +37,7 @@ from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import root_of
 
-__all__ = ["METADATA_KEY", "AgiBotSource"]
-
-METADATA_KEY = "agibot"
+__all__ = ["AgiBotSource"]
 
 _INFO, _OBSERVATIONS, _PROPRIO = "task_info", "observations", "proprio_stats"
 _FILE, _VIDEOS, _DEPTH = "proprio_stats.h5", {"videos": "images", "tactile": "tactile"}, "depth"
@@ -107,7 +105,7 @@ class AgiBotSource(Hdf5EpisodesSource):
     ) -> None:
         if fill not in _FILLS:
             raise ValueError(f"fill: got {fill!r}, expected one of {_FILLS}")
-        self._video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
+        self.video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
         self._root = stores.as_path(path)
         found = {
             f"{task}/{episode}"
@@ -193,7 +191,7 @@ class AgiBotSource(Hdf5EpisodesSource):
     @property
     @override
     def can(self) -> Can:
-        return dataclasses.replace(super().can, faults=self._faults, video=self._video)
+        return dataclasses.replace(super().can, faults=self._faults)
 
     def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which episodes have no instruction and no annotations."""
@@ -210,8 +208,8 @@ class AgiBotSource(Hdf5EpisodesSource):
             description="Episodes of AgiBot World: a robot with two arms, at many tasks.",
             homepage="https://agibot-world.com",
             license="CC BY-NC-SA 4.0",
-            metadata={METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": self._cameras}},
-            options={"tasks": self._tasks, "fill": self._fill, "video": self._video},
+            metadata={"agibot": {"control_frequency_hz": _RATE, "cameras": self._cameras}},
+            options={"tasks": self._tasks, "fill": self._fill, "video": self.video},
             aliases=self.table.aliases,
         )
 

@@ -39,9 +39,8 @@ from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.files import stores
 
-__all__ = ["INSTRUCTION", "METADATA_KEY", "TABLE", "AlohaSource"]
+__all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
 
-METADATA_KEY = "aloha"
 # Where earlier releases kept the sidecar.
 _OLDER_SIDECAR = "rlds"
 
@@ -155,7 +154,7 @@ class AlohaSource(Hdf5EpisodesSource):
         return About(
             description="Episodes of a robot with two arms, recorded by ACT or ALOHA.",
             homepage="https://github.com/tonyzhaozh/act",
-            metadata={METADATA_KEY: said},
+            metadata={"aloha": said},
             options=options,
             aliases=self.table.aliases,
         )

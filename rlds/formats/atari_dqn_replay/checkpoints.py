@@ -163,52 +163,46 @@ def read_checkpoints(
         }
         rows = _check_lengths(arrays)
         before = checkpoints[-1] if checkpoints else None
-        if not with_count:
-            checkpoints.append(_in_order(number, arrays, rows, before))
-            continue
-        count = _read_add_count(directory, label, number)
-        checkpoints.append(_by_count(number, arrays, rows, count, before))
+        count = _read_add_count(directory, label, number) if with_count else None
+        checkpoints.append(_checkpoint(number, arrays, rows, count, before))
         invalid_range = f"invalid_range_ckpt.{number}.gz"
-        if invalid_range in names and count > rows:
+        if invalid_range in names and count is not None and count > rows:
             used.append(invalid_range)
             _check_invalid_range(directory / invalid_range, f"{label}/{invalid_range}", count, rows)
     return checkpoints, [directory / name for name in used]
 
 
-def _in_order(
-    number: int, arrays: Mapping[str, Array], rows: int, before: Checkpoint | None
+def _checkpoint(
+    number: int,
+    arrays: Mapping[str, Array],
+    rows: int,
+    count: int | None,
+    before: Checkpoint | None,
 ) -> Checkpoint:
-    """A checkpoint of which nothing but its number is known."""
-    is_joined = number == (0 if before is None else before.number + 1)
-    first = 0 if before is None else before.end
-    return Checkpoint(number, arrays, first, ((0, rows),), is_joined)
+    """Returns a checkpoint.
 
-
-def _by_count(
-    number: int, arrays: Mapping[str, Array], rows: int, count: int, before: Checkpoint | None
-) -> Checkpoint:
-    """A checkpoint of which it is known how many rows were ever recorded."""
-    cursor = count % rows
+    Args:
+      number: Its number.
+      arrays: Its arrays.
+      rows: The number of their rows.
+      count: The number of rows that were ever recorded; None if it is not known.
+      before: The checkpoint before it.
+    """
+    known = 0 if before is None else before.end
+    if count is None:
+        is_next = number == (0 if before is None else before.number + 1)
+        return Checkpoint(number, arrays, known, ((0, rows),), is_joined=is_next)
+    if before is not None and count <= known:
+        raise SourceError(
+            f"{count} rows up to this checkpoint, but {known} up to checkpoint {before.number} "
+            "before it. If the add_count files are wrong, pass use_add_count=False",
+            file=arrays["observation"].label.replace("$store$_observation", "add_count"),
+        )
+    cursor, first = count % rows, max(count - rows, 0)
     segments = [(0, count)] if count < rows else [(cursor, rows), (0, cursor)]
-    first = max(count - rows, 0)
-    if before is None:
-        known = 0
-    else:
-        known = before.end
-        if count <= known:
-            raise SourceError(
-                f"{count} rows up to this checkpoint, but {known} up to checkpoint {before.number} "
-                "before it. If the add_count files are wrong, pass use_add_count=False",
-                file=arrays["observation"].label.replace("$store$_observation", "add_count"),
-            )
     left_out = max(known - first, 0)
-    return Checkpoint(
-        number,
-        arrays,
-        first + left_out,
-        tuple(_without_first(segments, left_out)),
-        is_joined=first <= known,
-    )
+    kept = tuple(_without_first(segments, left_out))
+    return Checkpoint(number, arrays, first + left_out, kept, is_joined=first <= known)
 
 
 def _without_first(segments: Iterable[tuple[int, int]], number: int) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.bags.config import BagConfig, Clock, FieldOf
+from rlds.formats.bags.config import BagConfig, Clock
 from rlds.formats.bags.proposal import Overview, picked_of, propose
 from rlds.formats.bags.recordings import BagRecording, Family, find_recordings
 from rlds.formats.bags.steps import (
@@ -196,11 +196,11 @@ class BagSource(Source):
             return Fields(nest(self._stored.sidecar.steps), nest(self._stored.sidecar.episode))
         fields: dict[str, Any] = {rlds.DISCOUNT: DERIVED_DISCOUNT}
         for config in self.config.fields:
-            path = config.field
+            path, shape = config.field, (config.size,) if config.size else ()
             if path not in self._videos:
-                fields[path] = self._field(config)
+                field = self._picked[config.source or path].field
+                fields[path] = dataclasses.replace(field, shape=(*shape, *field.shape))
             if config.topic:
-                shape = (config.size,) if config.size else ()
                 fields[f"{STAMPS}/{path}"] = Field(np.int64, shape, unit="ns")
                 fields[f"{AGES}/{path}"] = Field(np.float64, shape, unit="s")
         fields[TIMESTAMP] = Field(np.int64, unit="ns", doc="The time of the step.")
@@ -210,12 +210,6 @@ class BagSource(Source):
     def _videos(self) -> list[str]:
         """The fields that are packets of video: they are fields of the episode."""
         return [path for path, picked in self._picked.items() if picked.kind == "video"]
-
-    def _field(self, config: FieldOf) -> Field:
-        field = self._picked[config.source or config.field].field
-        if config.size:
-            return dataclasses.replace(field, shape=(config.size, *field.shape))
-        return field
 
     def _episode_fields(self) -> Mapping[str, Any]:
         return {

@@ -51,14 +51,12 @@ def spans_of(
 
     Args:
       index: What was found in it.
-      config: Where episodes begin and end.
+      config: Where episodes begin and end, if a recording is not one.
       records: Its metadata records: their names, and what they say.
 
     Raises:
       KeyError: A record says no times.
     """
-    if config.by == "bag":
-        return [EpisodeSpan()]
     if config.by == "marker":
         edges = [*index.markers, (LAST_TIME, False)]
         # Where some ends are marked, one that is not is missing.

@@ -300,11 +300,10 @@ class _Split:
         return self._directory / f"episode_{number:0{self._width}d}.npz"
 
     def _find_width(self) -> int:
-        first = self.ranges[0][0]
-        for width in (7, 6, 8):
-            if (self._directory / f"episode_{first:0{width}d}.npz").exists():
-                return width
-        return 7
+        """Returns the number of digits in the names of steps."""
+        name, first = "episode_{:0{}d}.npz", self.ranges[0][0]
+        widths = (7, 6, 8)
+        return next((w for w in widths if (self._directory / name.format(first, w)).exists()), 7)
 
     def _text(self, name: str) -> str | None:
         file = self._directory / name

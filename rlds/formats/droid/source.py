@@ -10,7 +10,6 @@ metadata says them: `wrist`, `ext1`, `ext2`.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
@@ -26,13 +25,11 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
-from rlds.sources.source import About, Can, SourceError
+from rlds.sources.source import About, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["METADATA_KEY", "DroidSource"]
-
-METADATA_KEY = "droid"
+__all__ = ["DroidSource"]
 
 _TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "MP4")
 _ROLES = ("wrist", "ext1", "ext2")
@@ -93,7 +90,7 @@ class DroidSource(Hdf5EpisodesSource):
         *,
         video: Literal["packets", "frames"] = "packets",
     ) -> None:
-        self._video = video
+        self.video = video
         root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
         folders = sorted(_walk(root, _LEVELS), key=lambda place: natural_order(os.fspath(place)))
         if not folders:
@@ -138,11 +135,6 @@ class DroidSource(Hdf5EpisodesSource):
     def _other_fields(self) -> Mapping[str, Field]:
         return {"success": Field(np.bool_), "metadata": Field(str, doc="In JSON.")}
 
-    @property
-    @override
-    def can(self) -> Can:
-        return dataclasses.replace(super().can, video=self._video)
-
     @functools.cached_property
     @override
     def about(self) -> About:
@@ -151,8 +143,8 @@ class DroidSource(Hdf5EpisodesSource):
             description="Raw episodes of DROID.",
             homepage="https://droid-dataset.github.io",
             license="CC BY 4.0",
-            metadata={METADATA_KEY: {"control_frequency_hz": _RATE, "cameras": cameras}},
-            options={"video": self._video},
+            metadata={"droid": {"control_frequency_hz": _RATE, "cameras": cameras}},
+            options={"video": self.video},
             aliases=self.table.aliases,
         )
 

@@ -40,13 +40,11 @@ __all__ = [
     "ENTRY",
     "EPISODES",
     "EPISODE_ID",
-    "METADATA_KEY",
     "TABLE",
     "TRAJECTORY",
     "ManiSkillSource",
 ]
 
-METADATA_KEY = "maniskill"
 EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
 # The field of an episode that is its entry of the JSON file.
 ENTRY = "entry"
@@ -211,7 +209,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         return About(
             description="Trajectories of ManiSkill.",
             homepage="https://maniskill.ai",
-            metadata={METADATA_KEY: said},
+            metadata={"maniskill": said},
             aliases=self.table.aliases,
         )
 

@@ -31,9 +31,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from tfds_files.png import encode_png
 
-__all__ = ["METADATA_KEY", "RoboMindSource"]
-
-METADATA_KEY = "robomind"
+__all__ = ["RoboMindSource"]
 
 _SPLITS = ("train", "val")
 _SUCCESS, _FILE = "success_episodes", ("data", "trajectory.hdf5")
@@ -109,7 +107,7 @@ class RoboMindSource(Hdf5EpisodesSource):
         return About(
             description="Episodes of RoboMIND.",
             homepage="https://x-humanoid-robomind.github.io",
-            metadata={METADATA_KEY: {"options": options}},
+            metadata={"robomind": {"options": options}},
             options=options,
             aliases=self.table.aliases,
         )
