@@ -11,13 +11,7 @@ import click
 
 from rlds_creator.command_line.serving import serving_options
 from rlds_ecosystem import import_extra
-from rlds_tools.command_line.printing import invocation
-
-EXAMPLES = """\b
-Examples:
-  rlds create recordings --interpreter robosuite=venvs/robosuite/bin/python
-  rlds create lab --host 0.0.0.0 --allowed-host lab.example.org --behind-proxy
-"""
+from rlds_tools.command_line.printing import Command, invocation, option
 
 
 def _interpreters(
@@ -35,44 +29,35 @@ def _interpreters(
     return found
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("directory", metavar="[DIRECTORY]", default="recordings")
-@click.option(
-    "--database",
-    metavar="URL",
+@option(
+    "--database URL",
+    "Database of studies, people and tags: postgresql://USER:PASSWORD@HOST/NAME, or an SQLite "
+    "file, such as lab.sqlite. Default: creator.sqlite in DIRECTORY.",
     default="",
-    help="Database of studies, people and tags: postgresql://USER:PASSWORD@HOST/NAME, or an "
-    "SQLite file, such as lab.sqlite. Default: creator.sqlite in DIRECTORY.",
 )
-@click.option(
-    "--interpreter",
-    "interpreters",
-    metavar="NAME=PYTHON",
-    multiple=True,
+@option(
+    "--interpreter interpreters NAME=PYTHON...",
+    "Another Python, for environments whose packages conflict with this one's. Studies select it "
+    "by NAME.",
     callback=_interpreters,
-    help="Another Python, for environments whose packages conflict with this one's. "
-    "Studies select it by NAME. Repeatable.",
 )
-@click.option(
-    "--max-players",
+@option(
+    "--max-players N",
+    "Maximum number of people who play at the same time.",
     type=click.IntRange(1),
     default=16,
     show_default=True,
-    metavar="N",
-    help="Maximum number of people who play at the same time.",
 )
-@click.option(
-    "--behind-proxy",
-    is_flag=True,
-    help="Serve behind an HTTPS proxy on this machine.",
-)
-@click.option("--login", is_flag=True, help="Require invitations also on this machine's address.")
-@click.option("--invite", is_flag=True, help="Print an invitation for another owner.")
+@option("--behind-proxy", "Serve behind an HTTPS proxy on this machine.")
+@option("--login", "Require invitations also on this machine's address.")
+@option("--invite", "Print an invitation for another owner.")
 @serving_options(
     port=8000,
     host="On an address that other machines can reach, such as 0.0.0.0, people need an "
     "invitation; the first start prints one for you.",
-    allowed_host="Invitations use the first one. ",
+    allowed_host=" Invitations use the first one.",
     verbose="the log of the server",
 )
 def command(
@@ -96,6 +81,10 @@ def command(
     default. Export episodes as a dataset in the pages, or with `rlds export`. The first start
     creates sample studies. Ctrl-C stops the server, and records running episodes up to their last
     step.
+
+    Examples:
+      rlds create recordings --interpreter robosuite=venvs/robosuite/bin/python
+      rlds create lab --host 0.0.0.0 --allowed-host lab.example.org --behind-proxy
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose

@@ -12,65 +12,44 @@ import click
 
 import rlds_ecosystem
 from rlds_creator.exporting.targets import FORMATS
-from rlds_tools.command_line.printing import prints_result, wants_progress
+from rlds_tools.command_line.printing import Command, option, prints_result, wants_progress
 from rlds_tools.results import Result
 
 if TYPE_CHECKING:
     from rlds_creator.exporting.recordings import Named, RecordedEpisode
 
-EXAMPLES = """\b
-Examples:
-  rlds export recordings -o drive --format tfds --study "Drive home"
-  rlds export recordings -o maze.zip --zip --state completed --state cancelled --end-at done
-"""
-
 _STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("recordings", metavar="RECORDINGS")
-@click.option("-o", "--output", required=True, help="New folder, or ZIP file.")
-@click.option(
+@option("-o --output TEXT", "New folder, or ZIP file.", required=True)
+@option(
     "--format",
+    "Format of the data.",
     type=click.Choice(tuple(FORMATS)),
     default="log",
     show_default=True,
-    help="Format of the data.",
 )
-@click.option(
-    "-T",
-    "--format-option",
-    "options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Option of the format, as of `rlds convert -T`. Repeatable.",
+@option(
+    "-T --format-option options NAME=VALUE...", "Option of the format, as of `rlds convert -T`."
 )
-@click.option("--name", help="Name of the data. Default: the name of the study.")
-@click.option("--study", metavar="NAME", help="Only episodes of this study, by name or id.")
-@click.option(
-    "--environment", metavar="NAME", help="Only episodes of this environment, by name or id."
-)
-@click.option(
-    "--state",
-    "states",
+@option("--name TEXT", "Name of the data. Default: the name of the study.")
+@option("--study NAME", "Only episodes of this study, by name or id.")
+@option("--environment NAME", "Only episodes of this environment, by name or id.")
+@option(
+    "--state states ...",
+    "Only episodes in this state. Default: completed.",
     type=click.Choice(_STATES),
-    multiple=True,
-    help="Only episodes in this state. Repeatable. Default: completed.",
 )
-@click.option(
-    "--end-at",
-    metavar="LABEL",
-    multiple=True,
-    help="Cut episodes at the first step with this tag. Repeatable.",
-)
-@click.option(
+@option("--end-at LABEL...", "Cut episodes at the first step with this tag.")
+@option(
     "--keep-internal",
-    is_flag=True,
-    help="Keep the internal data of the web tool: pictures, inputs and times of steps, "
-    "and notes on episodes.",
+    "Keep the internal data of the web tool: pictures, inputs and times of steps, and notes on "
+    "episodes.",
 )
-@click.option("--practice", is_flag=True, help="Export practice episodes too.")
-@click.option("--zip", "archive", is_flag=True, help="Write a ZIP file.")
+@option("--practice", "Export practice episodes too.")
+@option("--zip archive", "Write a ZIP file.")
 @prints_result
 def command(
     recordings: str,
@@ -94,6 +73,10 @@ def command(
     metadata `tags`.
 
     OUTPUT gets the data and a README.md.
+
+    Examples:
+      rlds export recordings -o drive --format tfds --study "Drive home"
+      rlds export recordings -o maze.zip --zip --state completed --state cancelled --end-at done
     """
     if not os.path.isdir(recordings):
         raise NotADirectoryError(f"{recordings!r} is not a folder.")

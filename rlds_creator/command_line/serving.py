@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from rlds_tools.command_line.printing import option
+
 __all__ = ["serving_options"]
 
 
@@ -16,45 +18,39 @@ def serving_options(*, port: int, host: str, allowed_host: str, verbose: str) ->
     Args:
       port: The port by default; 0 for any free port.
       host: What it means to serve on an address that others reach.
-      allowed_host: What another name is for.
+      allowed_host: What another name is for, after a space; empty if nothing is to be said.
       verbose: What is shown in addition.
     """
     options = (
-        click.option(
-            "--host",
+        option(
+            "--host ADDRESS",
+            f"Address to serve on. {host}",
             default="127.0.0.1",
             show_default=True,
-            metavar="ADDRESS",
-            help=f"Address to serve on. {host}",
         ),
-        click.option(
-            "--port",
+        option(
+            "--port N",
+            "Port to serve on; 0 for any free port.",
             type=click.IntRange(0, 65535),
             default=port,
             show_default=True,
-            metavar="N",
-            help="Port to serve on; 0 for any free port.",
         ),
-        click.option(
-            "--allowed-host",
-            "allowed_hosts",
-            metavar="NAME",
-            multiple=True,
-            help=f"Additional host name of this machine for browsers. {allowed_host}Repeatable.",
+        option(
+            "--allowed-host allowed_hosts NAME...",
+            f"Additional host name of this machine for browsers.{allowed_host}",
         ),
-        click.option(
-            "--open/--no-open",
-            "opens",
+        option(
+            "--open/--no-open opens",
+            "Open the page in a browser. Default: if there is a screen.",
             default=None,
-            help="Open the page in a browser. Default: if there is a screen.",
         ),
-        click.option("-q", "--quiet", is_flag=True, help="Print only the address."),
-        click.option("-v", "--verbose", is_flag=True, help=f"Show {verbose}, and tracebacks."),
+        option("-q --quiet", "Print only the address."),
+        option("-v --verbose", f"Show {verbose}, and tracebacks."),
     )
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
+        for decorate in reversed(options):
+            command = decorate(command)
         return command
 
     return add

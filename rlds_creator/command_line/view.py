@@ -11,13 +11,7 @@ import click
 
 from rlds_creator.command_line.serving import serving_options
 from rlds_ecosystem import import_extra
-from rlds_tools.command_line.printing import invocation, where_option
-
-EXAMPLES = """\b
-Examples:
-  rlds view data/walker2d --by ann
-  rlds view logs/run7 logs/run8 ~/tensorflow_datasets --port 8000 --no-open
-"""
+from rlds_tools.command_line.printing import Command, invocation, option, where_option
 
 
 def _login_name() -> str:
@@ -27,18 +21,17 @@ def _login_name() -> str:
         return ""
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--episode", type=click.IntRange(0), metavar="N", help="Episode to show first.")
+@option("--episode N", "Episode to show first.", type=click.IntRange(0))
 @where_option
-@click.option(
-    "--by",
-    metavar="NAME",
-    help="Annotator of the labels that you add in the page. Default: your login name, "
-    "or, with --host, the name that each person enters.",
+@option(
+    "--by NAME",
+    "Annotator of the labels that you add in the page. Default: your login name, or, with --host, "
+    "the name that each person enters.",
 )
-@click.option("--read-only", is_flag=True, help="Disable labeling in the page.")
-@click.option("--format", help="Format of the data, if it is not recognized.")
+@option("--read-only", "Disable labeling in the page.")
+@option("--format TEXT", "Format of the data, if it is not recognized.")
 @serving_options(
     port=0,
     host="With 0.0.0.0, other people in the network can open the printed link. Its token gives "
@@ -66,6 +59,10 @@ def command(
     step. PATH is a dataset, or a folder of datasets. Data is neither copied nor changed; long
     episodes open at once, as steps are read on demand. Labels of episodes and steps are stored
     next to the data, see `rlds.labels`. Ctrl-C stops the server.
+
+    Examples:
+      rlds view data/walker2d --by ann
+      rlds view logs/run7 logs/run8 ~/tensorflow_datasets --port 8000 --no-open
     """
     called = invocation()
     called.quiet, called.verbose = quiet, verbose
