@@ -357,17 +357,17 @@ class Feed:
         """Makes samples: the part and the epoch of some, in which rows they are, their numbers."""
         made: Columns = {}
         for part, epoch, rows, numbers in chosen:
-            found = self._made(part, numbers, epoch)
+            samples = self._parts[part]
+            found = samples.batch_columns(numbers, epoch)
+            if self.numbers:
+                of_part = np.full(len(numbers), part, np.int64)
+                found |= zip(_NUMBERS, (numbers, *samples.locate(numbers), of_part))
             if len(chosen) == 1:
                 return found
-            _put(made, found, rows, size)
-        return made
-
-    def _made(self, part: int, numbers: np.ndarray, epoch: int) -> Columns:
-        made = self._parts[part].batch_columns(numbers, epoch)
-        if self.numbers:
-            places = self._parts[part].locate(numbers)
-            made |= zip(_NUMBERS, (numbers, *places, np.full(len(numbers), part, np.int64)))
+            for path, column in found.items():
+                if path not in made:
+                    made[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
+                made[path][rows] = column
         return made
 
     def state_dict(self, batch: int) -> dict[str, Any]:
@@ -569,14 +569,6 @@ def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) ->
     if isinstance(shuffle, SegmentShuffle):
         return Segmented(samples.counts(), seed, shuffle.length, shuffle.window, shuffle.lanes)
     return Shuffled(len(samples), seed)
-
-
-def _put(made: Columns, found: Columns, rows: Any, size: int) -> None:
-    """Puts columns of some of the rows where they belong."""
-    for path, column in found.items():
-        if path not in made:
-            made[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
-        made[path][rows] = column
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

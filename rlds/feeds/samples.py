@@ -112,19 +112,16 @@ class Samples(abc.ABC):
 
     Attributes:
       table: What they are made of.
+      weights: How likely each sample is to be drawn; None if a feed has each once in an epoch.
     """
 
     table: StepTable
+    weights: np.ndarray | None = None
 
     def reach(self, path: str) -> tuple[int, int]:
         """Returns of how many steps before and after its own a sample has values of a field."""
         del path
         return 0, 0
-
-    @property
-    def weights(self) -> np.ndarray | None:
-        """How likely each sample is to be drawn; None if a feed has each once in an epoch."""
-        return None
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -746,7 +743,7 @@ class _DerivedSamples(Samples):
     """Samples that are made of others."""
 
     def __init__(self, samples: Samples) -> None:
-        self.table, self._samples = samples.table, samples
+        self.table, self._samples, self.weights = samples.table, samples, samples.weights
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -754,11 +751,6 @@ class _DerivedSamples(Samples):
     @override
     def reach(self, path: str) -> tuple[int, int]:
         return self._samples.reach(path)
-
-    @property
-    @override
-    def weights(self) -> np.ndarray | None:
-        return self._samples.weights
 
     @override
     def counts(self) -> np.ndarray:
@@ -982,16 +974,12 @@ class WeightedSamples(_DerivedSamples):
             made /= np.where(totals > 0, totals, 1)[of_samples]
         if not made.any():
             raise ValueError("all weights are zero: there is no sample to draw")
-        self._weights = made
-
-    @property
-    @override
-    def weights(self) -> np.ndarray | None:
-        return self._weights
+        self.weights = made
 
     @override
     def describe(self) -> str:
-        return f"{self._samples.describe()}.weighted({hash_of(self._weights.tobytes())})"
+        assert self.weights is not None
+        return f"{self._samples.describe()}.weighted({hash_of(self.weights.tobytes())})"
 
 
 def _of_each(
@@ -1014,6 +1002,7 @@ class FilteredSamples(_DerivedSamples):
     def __init__(self, samples: Samples, kept: np.ndarray) -> None:
         super().__init__(samples)
         self._kept = kept
+        self.weights = None if samples.weights is None else samples.weights[kept]
 
     @override
     def describe(self) -> str:
@@ -1021,12 +1010,6 @@ class FilteredSamples(_DerivedSamples):
 
     def __len__(self) -> int:
         return len(self._kept)
-
-    @property
-    @override
-    def weights(self) -> np.ndarray | None:
-        weights = self._samples.weights
-        return None if weights is None else weights[self._kept]
 
     @override
     def counts(self) -> np.ndarray:

@@ -330,6 +330,17 @@ class Table:
         return self.options.cache_bytes
 
     @property
+    def numbers(self) -> np.ndarray:
+        """The number that each episode has among all of `episodes`, int64."""
+        if self._chosen is None:
+            return np.arange(len(self.storage.outlines.num_steps))
+        return self._chosen
+
+    def _stored(self, episodes: np.ndarray) -> np.ndarray:
+        """The numbers that the storage has for episodes."""
+        return episodes if self._chosen is None else self._chosen[episodes]
+
+    @property
     def source(self) -> Any:
         """The source of `episodes`, with those of a part in one split."""
         episodes = self.episodes
@@ -393,21 +404,17 @@ class Table:
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         """Returns rows of any fields, see `Storage.rows`; `check` what you took of them."""
-        if self._chosen is not None:
-            episodes = self._chosen[episodes]
-        return self.storage.rows(episodes, steps, paths)
+        return self.storage.rows(self._stored(episodes), steps, paths)
 
     def read_ahead(
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
         """Begins to fetch steps that are going to be taken: see `Storage.read_ahead`."""
-        if self._chosen is not None:
-            episodes = self._chosen[episodes]
-        self.storage.read_ahead(episodes, firsts, lasts, paths)
+        self.storage.read_ahead(self._stored(episodes), firsts, lasts, paths)
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks what was taken of episodes, whether or not that went well: see `Storage.check`."""
-        self.storage.check(episodes if self._chosen is None else self._chosen[episodes])
+        self.storage.check(self._stored(episodes))
 
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""
@@ -445,7 +452,7 @@ class Table:
         if any(is_in(path, other) or is_in(other, path) for other in self.storage.fields):
             raise ValueError(f"the table already has a field {path!r}")
         lengths = self.storage.outlines.num_steps
-        chosen = np.arange(len(lengths)) if self._chosen is None else self._chosen
+        chosen = self.numbers
         begins = np.full(len(lengths), -1, np.int64)
         begins[chosen] = np.cumsum(lengths[chosen]) - lengths[chosen]
         view = WithColumn(self.source, path, column, begins)
@@ -474,8 +481,8 @@ class Table:
         if found is not None:
             return found
         columns: dict[str, np.ndarray | None] = {}
-        chosen = range(self.num_episodes) if self._chosen is None else self._chosen.tolist()
-        return np.array([_Episode(self, number, columns).metadata[name] for number in chosen])
+        episodes = [_Episode(self, number, columns) for number in self.numbers.tolist()]
+        return np.array([episode.metadata[name] for episode in episodes])
 
     def source_episode(self, number: int) -> SourceEpisode:
         """Reads an episode as `rlds.sources` has it."""
@@ -503,13 +510,8 @@ class Table:
           ValueError: The mask has another length than there are episodes.
         """
         if callable(keep):
-            numbers = (
-                range(self.storage.outlines.num_steps.size)
-                if self._chosen is None
-                else self._chosen
-            )
             columns: dict[str, np.ndarray | None] = {}
-            episodes: Iterable[Any] = (_Episode(self, int(n), columns) for n in numbers)
+            episodes: Iterable[Any] = (_Episode(self, n, columns) for n in self.numbers.tolist())
             keep = np.array([bool(keep(episode)) for episode in episodes], bool)
         kept = np.asarray(keep)
         if kept.dtype == bool:
@@ -518,9 +520,7 @@ class Table:
                     f"keep: got a mask of shape {kept.shape} for {self.num_episodes} episodes"
                 )
             kept = np.flatnonzero(kept)
-        kept = np.arange(self.num_episodes)[as_numbers(kept)]
-        chosen = kept if self._chosen is None else self._chosen[kept]
-        return self._with(_chosen=chosen)
+        return self._with(_chosen=self.numbers[as_numbers(kept)])
 
     def compute_statistics(
         self,

@@ -113,13 +113,13 @@ class _TrajectoryStorage(CachedStorage):
 
     def _counted(self) -> Lengths:
         """Makes all episodes once, to know how long they are."""
-        before, chosen = self._base.outlines, self.table._chosen
+        before, numbers = self._base.outlines, self.table.numbers
         lengths = np.zeros_like(before.num_steps)
         for places, columns in self.table.select(self._given).blocks(self._given):
             end = 0
             for place in places.tolist():
                 begin, end = end, end + int(self.table.outlines.num_steps[place])
-                number = place if chosen is None else int(chosen[place])
+                number = int(numbers[place])
                 made = self._made(number, {p: c[begin:end] for p, c in columns.items()})
                 lengths[number] = len(next(iter(made.values()), ()))
         if not self.fields:
