@@ -403,6 +403,36 @@ class Samples(abc.ABC):
             columns = {p: c.reshape(*steps.shape, *c.shape[1:]) for p, c in columns.items()}
         return columns
 
+    def _gathered(
+        self,
+        chosen: SampleRows,
+        offsets: np.ndarray,
+        ends: np.ndarray,
+        names: Iterable[str],
+        padding: str,
+    ) -> tuple[np.ndarray, Columns]:
+        """Takes fields at distances from steps, with padding beyond the ends of episodes.
+
+        Args:
+          chosen: The samples.
+          offsets: The distances.
+          ends: How many steps of each episode have values.
+          names: The fields.
+          padding: "edge" or "zeros".
+
+        Returns:
+          Which values are no padding, and the fields.
+        """
+        places, ends = chosen.steps[:, np.newaxis] + offsets, ends[:, np.newaxis]
+        is_there = (places >= 0) & (places < ends)
+        paths = [path for name in names for path in _below(self.table.fields, name)]
+        inside = np.clip(places, 0, np.maximum(ends - 1, 0))
+        columns = self._taken(chosen.episodes, inside, paths)
+        if padding == "zeros":
+            for column in columns.values():
+                zero_out(column, ~is_there)
+        return is_there, columns
+
 
 class Steps(Samples):
     """Every step, as it is; see `Table.steps`."""
@@ -576,30 +606,6 @@ class _StepsAround(Steps):
         others = [path for path in fields if not any(is_in(path, name) for name in self._around)]
         return self._taken(episodes, steps, others)
 
-    def _gathered(
-        self, chosen: SampleRows, offsets: np.ndarray, ends: np.ndarray, names: Sequence[str]
-    ) -> tuple[np.ndarray, Columns]:
-        """Takes fields at distances from steps, with padding beyond the ends of episodes.
-
-        Args:
-          chosen: The samples.
-          offsets: The distances.
-          ends: How many steps of each episode have values.
-          names: The fields.
-
-        Returns:
-          Which values are no padding, and the fields.
-        """
-        places, ends = chosen.steps[:, np.newaxis] + offsets, ends[:, np.newaxis]
-        is_there = (places >= 0) & (places < ends)
-        paths = [path for name in names for path in _below(self.table.fields, name)]
-        inside = np.clip(places, 0, np.maximum(ends - 1, 0))
-        columns = self._taken(chosen.episodes, inside, paths)
-        if self._padding == "zeros":
-            for column in columns.values():
-                zero_out(column, ~is_there)
-        return is_there, columns
-
 
 class Windows(_StepsAround):
     """What was observed up to a step, and the actions that follow; see `Table.windows`."""
@@ -650,7 +656,7 @@ class Windows(_StepsAround):
             ("action_pad_mask", future, num_real, self._horizon_fields),
         ):
             if names:
-                is_there, columns = self._gathered(chosen, offsets, ends, names)
+                is_there, columns = self._gathered(chosen, offsets, ends, names, self._padding)
                 result |= {mask: is_there, **columns}
         return result
 
@@ -689,7 +695,7 @@ class Offsets(_StepsAround):
             ends = outlines.num_steps[episodes]
             if root_of(name) in OF_TRANSITIONS:
                 ends = outlines.num_real_steps(episodes)
-            is_there, columns = self._gathered(chosen, offsets, ends, [name])
+            is_there, columns = self._gathered(chosen, offsets, ends, [name], self._padding)
             result |= {**columns, f"{name}_is_pad": ~is_there}
         return result
 
@@ -728,12 +734,9 @@ class Segments(Samples):
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
-        num_steps = self.table.outlines.num_steps[chosen.episodes][:, np.newaxis]
-        places = chosen.steps[:, np.newaxis] + np.arange(self._length)
-        mask = places < num_steps
-        result = self._taken(chosen.episodes, np.minimum(places, num_steps - 1), self.table.fields)
-        for column in result.values():
-            zero_out(column, ~mask)
+        ends = self.table.outlines.num_steps[chosen.episodes]
+        offsets = np.arange(self._length)
+        mask, result = self._gathered(chosen, offsets, ends, self.table.fields, "zeros")
         if not self._drop_remainder:
             result["pad_mask"] = mask
         return result

@@ -47,7 +47,7 @@ from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import numbered
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import fields_there_are, is_in, leaves_at, nest, root_of
+from rlds_ecosystem.model.nests import at, fields_there_are, is_in, leaves_at, nest, root_of
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
@@ -727,7 +727,7 @@ class _Episode:
     def __getitem__(self, name: str) -> Any:
         return self._whole[name]
 
-    @property
+    @functools.cached_property
     def metadata(self) -> _Metadata:
         return _Metadata(self)
 
@@ -743,13 +743,17 @@ class _Metadata(Mapping[str, Any]):
         if name not in episode._columns:
             episode._columns[name] = episode._table.storage.metadata_column(name)
         column = episode._columns[name]
-        return episode._whole.metadata[name] if column is None else column[episode._number]
+        return at(self._read, name) if column is None else column[episode._number]
+
+    @functools.cached_property
+    def _read(self) -> Mapping[str, Any]:
+        return self._episode._table.episodes.peek(self._episode._number).metadata
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._episode._whole.metadata)
+        return iter(self._read)
 
     def __len__(self) -> int:
-        return len(self._episode._whole.metadata)
+        return len(self._read)
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -178,7 +179,12 @@ class ViewStorage(Storage):
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         slow = [path for path in paths if self._needs[path] is None]
         whole = self._whole.rows(episodes, steps, slow) if slow and self._whole else None
-        return _ViewRows(self, episodes, steps, paths, whole)
+        groups, needed = [*self.groups(episodes)], self.needed(paths)
+        rows = []
+        for at, part, split in groups:
+            there = self.at(split, episodes[at], steps[at])
+            rows.append(self.below[part].rows(self._numbers[episodes[at]], there, needed))
+        return _ViewRows(self, episodes, steps, paths, groups, rows, whole)
 
     @override
     def read_ahead(
@@ -246,49 +252,52 @@ def _again(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
     return storage
 
 
+@dataclasses.dataclass
 class _ViewRows(Rows):
-    def __init__(
-        self,
-        storage: ViewStorage,
-        episodes: np.ndarray,
-        steps: np.ndarray,
-        paths: Sequence[str],
-        whole: Rows | None,
-        before: Sequence[Rows] = (),
-    ) -> None:
-        self._storage, self._episodes, self._steps = storage, episodes, steps
-        self._paths, self._whole = paths, whole
-        self._groups, self._rows = [*storage.groups(episodes)], []
-        needed = [] if before else storage.needed(paths)
-        for number, (at, part, split) in enumerate(self._groups):
-            there = storage.at(split, episodes[at], steps[at])
-            if before:
-                self._rows.append(before[number].at(there))
-            else:
-                numbers = storage._numbers[episodes[at]]
-                self._rows.append(storage.below[part].rows(numbers, there, needed))
+    """Rows of a view.
+
+    Attributes:
+      storage: The steps of the view.
+      episodes: The episode of each row.
+      steps: Its step there.
+      paths: What is going to be taken of them.
+      groups: See `ViewStorage.groups`.
+      rows: The rows below of each group.
+      whole: The rows of fields that take whole episodes.
+    """
+
+    storage: ViewStorage
+    episodes: np.ndarray
+    steps: np.ndarray
+    paths: Sequence[str]
+    groups: Sequence[tuple[Any, int, str]]
+    rows: Sequence[Rows]
+    whole: Rows | None
 
     @override
     def at(self, steps: np.ndarray) -> Rows:
-        whole = None if self._whole is None else self._whole.at(steps)
-        args = self._storage, self._episodes, steps, self._paths, whole
-        return _ViewRows(*args, before=self._rows)
+        rows = [
+            rows.at(self.storage.at(split, self.episodes[at], steps[at]))
+            for (at, _, split), rows in zip(self.groups, self.rows)
+        ]
+        whole = None if self.whole is None else self.whole.at(steps)
+        return dataclasses.replace(self, steps=steps, rows=rows, whole=whole)
 
     @override
     def take(self, path: str) -> np.ndarray:
-        storage = self._storage
+        storage = self.storage
         needs = storage._needs[path]
         if needs is None:
-            assert self._whole is not None
-            return self._whole.take(path)
-        made = [self._made(number, path, needs) for number in range(len(self._groups))]
+            assert self.whole is not None
+            return self.whole.take(path)
+        made = [self._made(number, path, needs) for number in range(len(self.groups))]
         if len(made) == 1:
             return made[0]
         field = storage.fields[path]
         shape = row_shape(field)
         dtype = np.dtype(object) if shape is None else field.column_dtype
-        out = arrays.empty((len(self._steps), *(shape or ())), dtype)
-        for (at, _, _), column in zip(self._groups, made):
+        out = arrays.empty((len(self.steps), *(shape or ())), dtype)
+        for (at, _, _), column in zip(self.groups, made):
             out[at] = column
         return out
 
@@ -296,22 +305,22 @@ class _ViewRows(Rows):
     def _of(self) -> list[Of]:
         """What the rows of each group are."""
         made = []
-        for (at, _, split), rows in zip(self._groups, self._rows):
+        for (at, _, split), rows in zip(self.groups, self.rows):
 
             def others(
                 names: Collection[str], steps: np.ndarray, rows: Rows = rows
             ) -> dict[str, Any]:
                 return _taken(rows.at(steps), names)
 
-            episodes = self._storage._index[self._episodes[at]]
-            made.append(Of(split, episodes, self._steps[at], others, beside=self._paths))
+            episodes = self.storage._index[self.episodes[at]]
+            made.append(Of(split, episodes, self.steps[at], others, beside=self.paths))
         return made
 
     def _made(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
-        storage = self._storage
+        storage = self.storage
         if path in storage._plain:
-            return self._rows[number].take(storage._plain[path])
-        values = _taken(self._rows[number], [_STEPS + name for name in needs])
+            return self.rows[number].take(storage._plain[path])
+        values = _taken(self.rows[number], [_STEPS + name for name in needs])
         if storage.view.makes({_STEPS + path}):
             values = storage.view.make(values, self._of[number], {_STEPS + path})
         made: np.ndarray = values[_STEPS + path]

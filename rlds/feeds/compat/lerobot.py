@@ -310,15 +310,21 @@ class LeRobotDatasetMetadata:
     def pixels(self, key: str, images: np.ndarray) -> np.ndarray:
         """Returns pixels as LeRobot scales them: depths in their unit, others from 0 to 1."""
         dtype = np.result_type(images, np.float32)
-        pixels, unit = images.astype(dtype), self._field(key).unit
+        pixels = images.astype(dtype)
         if key not in self.depth_keys:
             return pixels / np.float32(255)
-        wanted = self.depth_output_unit
-        if unit in PER_METRE and wanted in PER_METRE:
-            pixels *= np.float32(PER_METRE[wanted] / PER_METRE[unit])
-        if wanted == "mm" and self.features[key]["dtype"] == "video":
+        if (factor := self._depth_factor(key)) != 1:
+            pixels *= np.float32(factor)
+        if self.depth_output_unit == "mm" and self.features[key]["dtype"] == "video":
             np.rint(pixels, out=pixels)  # As LeRobot has it.
         return pixels
+
+    def _depth_factor(self, key: str) -> float:
+        """The factor of depths in the unit that is wanted; 1 if one of the units is unknown."""
+        unit, wanted = self._field(key).unit, self.depth_output_unit
+        if unit in PER_METRE and wanted in PER_METRE:
+            return PER_METRE[wanted] / PER_METRE[unit]
+        return 1.0
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -464,11 +470,8 @@ class LeRobotDatasetMetadata:
             for name, values in json.loads(file.read_text()).items():
                 found[name] = {k: np.atleast_1d(np.array(v)) for k, v in values.items()}
         for name in self.depth_keys:
-            unit, wanted = self._field(name).unit, self.depth_output_unit
-            if name in found and unit in PER_METRE and wanted in PER_METRE:
-                factor = PER_METRE[wanted] / PER_METRE[unit]
-                for key in found[name].keys() - {"count"}:
-                    found[name][key] = found[name][key] * factor
+            for key in found.get(name, {}).keys() - {"count"}:
+                found[name][key] = found[name][key] * self._depth_factor(name)
         return found
 
     def _computed_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:

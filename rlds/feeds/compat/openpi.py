@@ -40,7 +40,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Source
 from rlds.sources.texts import as_text
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = [
     "DroidActionSpace",
@@ -192,7 +192,7 @@ def _samples(
     part = part_of(table.episodes, True, has_validation=False)
     names = np.array([source_key(table.episodes, n) for n in range(table.num_episodes)], object)
     if _FILE in dict(leaves_at(table.episodes.spec, None)):
-        folders, files = (_metadata(table, path) for path in (_FOLDER, _FILE))
+        folders, files = ([*map(as_text, table.column(path))] for path in (_FOLDER, _FILE))
         part = part[[_SUCCESS in files[number] for number in part.tolist()]]
         names[:] = [f"{folder}--{file}" for folder, file in zip(folders, files)]
     if standardize is not None:
@@ -219,15 +219,6 @@ def _samples(
         for first, end in ranges.get(name, ()):
             kept[begin + first : begin + min(end, count)] = True
     return samples.choose(np.flatnonzero(kept))
-
-
-def _metadata(table: Table, path: str) -> list[str]:
-    """A text that is said of each episode."""
-    column = table.storage.metadata_column(path)
-    if column is None:
-        episodes = map(table.episodes.peek, range(table.num_episodes))
-        column = np.array([at(episode.metadata, path) for episode in episodes], object)
-    return [as_text(text) for text in column]
 
 
 def source_key(episodes: Episodes, number: int) -> str:
