@@ -110,7 +110,10 @@ class Hdf5EpisodesExport(Export):
         values = dict(leaves_at(episode.metadata, None))
         for name in self.metadata.get(ATTRIBUTE_NAMES, ()):
             if name in values:
-                group.attrs[name] = _attribute(values[name], self.sidecar.episode[name])
+                value = values[name]
+                if self.sidecar.episode[name].dtype == str:  # h5py takes lists of texts.
+                    value = as_texts(np.asarray(value, object)).tolist()
+                group.attrs[name] = value
         for path in self.table.episode if self.metadata else ():
             if path in values:
                 group[path] = values[path]
@@ -118,8 +121,3 @@ class Hdf5EpisodesExport(Export):
         for path, attributes in json_in(others, OTHER_ATTRIBUTES).items():
             if not path or path in group:
                 write_attributes(group[path] if path else group, attributes)
-
-
-def _attribute(value: Any, field: Field) -> Any:
-    """A value in a type that h5py takes: lists of texts."""
-    return as_texts(np.asarray(value, object)).tolist() if field.dtype == str else value

@@ -178,7 +178,6 @@ class Hdf5EpisodesSource(Source):
 
     def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
         """Returns the group of an episode in the open file: the file itself, by default."""
-        del episode
         return EpisodeGroup(hdf5, file)
 
     @contextlib.contextmanager
@@ -208,7 +207,6 @@ class Hdf5EpisodesSource(Source):
 
     def _is_complete(self, episode: Hdf5Episode, num_transitions: int) -> bool:
         """Whether all of an episode is there."""
-        del episode, num_transitions
         return True
 
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
@@ -221,12 +219,10 @@ class Hdf5EpisodesSource(Source):
 
     def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         """Returns their values."""
-        del episode
         return {}
 
     def _videos(self, episode: Hdf5Episode) -> Mapping[str, epath.Path]:
         """Returns the files of videos, by the paths of the fields of a step that they show."""
-        del episode
         return {}
 
     # --- What there is.

@@ -148,12 +148,10 @@ class RowsSource(Source):
 
     def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         """Returns the values of `value_fields` in an episode."""
-        del run, paths
         return {}
 
     def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         """Returns the counts of an episode; see `Can.totals`."""
-        del run, rows
         return {}
 
     @functools.cached_property

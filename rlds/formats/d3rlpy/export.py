@@ -130,10 +130,7 @@ class D3rlpyExport(Export):
             if has_last and not is_in(path, rlds.OBSERVATION):
                 last = np.asarray(at(episode.metadata[LAST], path), values.dtype)
                 values = np.concatenate([values[:-1], last[np.newaxis]])
-            yield name, _as_rows(values) if name in (ACTIONS, REWARDS) else values
+            # Actions and rewards are vectors in each step.
+            is_number = values.ndim == 1 and name in (ACTIONS, REWARDS)
+            yield name, values[:, np.newaxis] if is_number else values
         yield TERMINATED, np.bool_(terminated)
-
-
-def _as_rows(column: np.ndarray) -> np.ndarray:
-    """A column of numbers as one of vectors, which d3rlpy has for actions and rewards."""
-    return column.reshape(-1, 1) if column.ndim == 1 else column

@@ -196,12 +196,10 @@ class D3rlpySource(RowsSource):
 
     @override
     def num_episodes(self, split: str) -> int:
-        del split
         return self._count
 
     def key(self, split: str, index: int) -> str:
         """Returns the number of the episode."""
-        del split
         return f"episode_{index}"
 
     def _terminated(self, opened: Any, index: int) -> bool:

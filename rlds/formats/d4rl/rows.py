@@ -18,7 +18,6 @@ from rlds.formats.rows_source import EpisodeRows, RowsSource
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
-from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import Can, require_files
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in
@@ -306,16 +305,12 @@ class Hdf5RowsSource(RowsSource):
             lengths=self._lengths,
             totals=self._totals,
             hold_open=lambda: self._file,  # It is opened once.
-            sidecar=self._sidecar,
+            sidecar=lambda: read_hdf5_sidecar(self._file) if self._is_exported else None,
         )
 
     def _totals(self, split: str) -> dict[str, int]:
-        del split
         terminals = int(np.count_nonzero(self._terminals))
         return {"rows": self._contents.num_rows, "terminals": terminals}
-
-    def _sidecar(self) -> StoredSidecar | None:
-        return read_hdf5_sidecar(self._file) if self._is_exported else None
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

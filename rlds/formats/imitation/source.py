@@ -152,12 +152,10 @@ class ImitationSource(RowsSource):
 
     @override
     def num_episodes(self, split: str) -> int:
-        del split
         return sum(self._sizes)
 
     def key(self, split: str, index: int) -> str:
         """Returns the number of the trajectory."""
-        del split
         return f"trajectory_{index}"
 
     @override

@@ -131,7 +131,8 @@ class MinariExport(Export):
         self._steps, self._others = (dict(leaves_at(fields, None)) for fields in (steps, spec))
         features = _features_of(episodes.source)
         self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
-        self._are_texts = {path for path, it in features.items() if _is_text(it)}
+        # Strings of other features are just bytes.
+        self._are_texts = {p for p, it in features.items() if it.class_name.endswith(".Text")}
         self._texts: dict[str, _Texts] = {}
         self._check_fields()
         self._paths = self._minari_paths()
@@ -291,7 +292,8 @@ class MinariExport(Export):
             "dataset_id": self._dataset_id or path.name,
             **self._given,
         }
-        described["dataset_size"] = _size_in_megabytes(data)
+        size = sum(file.stat().st_size for file in data.rglob("*"))
+        described["dataset_size"] = round(size / 1_000_000, 1)  # Minari counts megabytes.
         (data / "metadata.json").write_text(json.dumps(described))
 
     def _restated(self, sidecar: Sidecar, spaces: Mapping[str, str]) -> Sidecar:
@@ -383,10 +385,6 @@ class MinariExport(Export):
         return {_EXAMPLE_KEY: attributes} if attributes else {}
 
 
-def _size_in_megabytes(data: pathlib.Path) -> float:
-    return round(sum(path.stat().st_size for path in data.rglob("*")) / 1_000_000, 1)
-
-
 def _as_column(
     values: np.ndarray, field: Field, *, is_text: bool = False, keeps_jpeg: bool = True
 ) -> StoredColumn:
@@ -450,11 +448,6 @@ def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
     assert isinstance(steps, tfds_files.Dataset)
     leaves = leaves_at(cast(Mapping[str, Any], steps.feature), None)
     return {path: found for path, found in leaves if isinstance(found, tfds_files.Tensor)}
-
-
-def _is_text(feature: tfds_files.Tensor) -> bool:
-    """Whether strings are text, and not just bytes."""
-    return feature.class_name.rpartition(".")[2] == "Text"
 
 
 class _Texts:

@@ -264,17 +264,14 @@ class MinariSource(Source):
 
     def num_episodes(self, split: str) -> int:
         """Returns how many episodes there are."""
-        del split
         return len(self._indices)
 
     def _totals(self, split: str) -> Mapping[str, int]:
         """Returns what metadata.json says."""
-        del split
         return {name: int(self._metadata[name]) for name in ("total_episodes", "total_steps")}
 
     def key(self, split: str, index: int) -> str:
         """Returns the name that an episode has in HDF5 files: "episode_0", "episode_1", ...."""
-        del split
         return f"episode_{index}"
 
     # --- One episode.

@@ -116,7 +116,7 @@ class NpzSource(Source):
         self._names = {option: _paths_of(option, given) for option, given in names.items() if given}
         called = {name: path for paths in self._names.values() for name, path in paths.items()}
         self._layout = Layout(alignment, called, time_limit)
-        self._files = _find_files(path)
+        self._files = files_at(path, lambda name: name.endswith(_SUFFIX))
         if not self._files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_SUFFIX} files.")
         with source_errors(os.fspath(path)):
@@ -191,12 +191,10 @@ class NpzSource(Source):
 
     @override
     def num_episodes(self, split: str) -> int:
-        del split
         return len(self._files)
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file."""
-        del split
         return str(self._files[index].name)
 
     @override
@@ -289,7 +287,3 @@ def _read_value(episode: EpisodeFile, path: str) -> Any:
     if root == _PLACEHOLDERS and of_transition:
         return episode.read(of_transition)[0]
     return episode.read(path)[()]  # An array of no dimensions is a scalar.
-
-
-def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
-    return files_at(path, lambda name: name.endswith(_SUFFIX))

@@ -34,7 +34,6 @@ from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
@@ -126,7 +125,7 @@ class RobomimicSource(Source):
             "follow_links": follow_links,
         }
         self._terminal = terminal
-        paths = _find_files(path)
+        paths = files_at(path, lambda name: name.endswith(_SUFFIXES))
         if not paths:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files {' or '.join(_SUFFIXES)}")
         with source_errors(os.fspath(path)):
@@ -199,11 +198,8 @@ class RobomimicSource(Source):
             reads_rows=True,
             totals=self._totals,
             hold_open=self._hold_open,
-            sidecar=self._sidecar,
+            sidecar=lambda: read_hdf5_sidecar(self._files[0].hdf5) if self._is_exported else None,
         )
-
-    def _sidecar(self) -> StoredSidecar | None:
-        return read_hdf5_sidecar(self._files[0].hdf5) if self._is_exported else None
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -478,7 +474,3 @@ def _open_files(
     if not files:
         raise cut[0][1]
     return files, cut
-
-
-def _find_files(path: str | os.PathLike[str]) -> list[epath.Path]:
-    return files_at(path, lambda name: name.endswith(_SUFFIXES))

@@ -306,22 +306,15 @@ class Sb3Source(RowsSource):
 
     @override
     def num_episodes(self, split: str) -> int:
-        del split
         return len(self._episodes)
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        del split
         return {"transitions": sum(len(episode.rows) for episode in self._episodes)}
 
     def key(self, split: str, index: int) -> str:
         """Returns the environment and the first row."""
-        del split
         episode = self._episodes[index]
         return f"env_{episode.env}-row_{episode.rows[0]}"
-
-    def _is_final_known(self, episode: _Episode) -> bool:
-        """Without next observations, that of a done was overwritten by the one after the reset."""
-        return self._knows_next or not episode.is_done
 
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:
@@ -333,7 +326,8 @@ class Sb3Source(RowsSource):
             Origin(self._file.name, int(rows[0]), int(rows[0]) + count),
             count,
             episode.is_done and not timeout,
-            "next" if self._is_final_known(episode) else "",
+            # Without next observations, that of a done was overwritten by the one after the reset.
+            "next" if self._knows_next or not episode.is_done else "",
             episode.is_done and not episode.is_cut,
             episode,
         )
