@@ -116,7 +116,7 @@ class _Blocks:
 
     def __init__(self, hdf5: Hdf5File) -> None:
         self._hdf5 = hdf5
-        self._kept: dict[tuple[str, int], np.ndarray] = {}
+        self._block = functools.lru_cache(_NUM_KEPT)(self._read_block)
 
     def stream(self, name: str, begin: int, end: int) -> Any:
         """Reads bytes of a stream of columns."""
@@ -129,15 +129,9 @@ class _Blocks:
         first *= _BLOCK_BYTES
         return np.concatenate(blocks or [np.zeros(0, np.uint8)])[begin - first : end - first]
 
-    def _block(self, path: str, number: int) -> np.ndarray:
-        block = self._kept.get((path, number))
-        if block is None:
-            with self._hdf5.read(field=path) as file:
-                block = _block(self._hdf5, _member(self._hdf5, file, path), path, number)
-            while len(self._kept) >= _NUM_KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[path, number] = block
-        return block
+    def _read_block(self, path: str, number: int) -> np.ndarray:
+        with self._hdf5.read(field=path) as file:
+            return _block(self._hdf5, _member(self._hdf5, file, path), path, number)
 
     def __reduce__(self) -> Any:
         return type(self), (self._hdf5,)

@@ -84,9 +84,9 @@ class D4rlExport(Export):
         if is_array(fields.get(rlds.REWARD)) and fields[rlds.REWARD].shape == ():
             self._arrays[REWARDS] = rlds.REWARD
         # What the file had beside its rows that the episodes came from.
-        self._recorded: Mapping[str, Any] = {}
-        if self._came_from_here:
-            self._recorded = episodes.metadata.get(METADATA_KEY, {})
+        self._is_recorded = self.format in episodes.metadata
+        recorded = episodes.metadata.get(METADATA_KEY, {}) if self._is_recorded else {}
+        self._recorded: Mapping[str, Any] = recorded
         taken = {*self._arrays.values(), *rlds.STEP_FLAGS, rlds.DISCOUNT, rlds.REWARD}
         for path, field in fields.items():
             name = self._name_of(path)
@@ -96,15 +96,11 @@ class D4rlExport(Export):
         places = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
         self._sidecar = Sidecar.of(episodes, places, ())
 
-    @property
-    def _came_from_here(self) -> bool:
-        return self.format in self.episodes.metadata
-
     def _name_of(self, path: str) -> str:
         """Returns what the array of a field is called; nothing if there is none."""
         if path == NEXT_OBSERVATION:
             return NEXT_OBSERVATIONS
-        if self._came_from_here or is_in(path, INFOS):
+        if self._is_recorded or is_in(path, INFOS):
             return path
         return "" if path in (TERMINALS, TIMEOUTS) else f"{INFOS}/{path}"
 
@@ -119,7 +115,7 @@ class D4rlExport(Export):
 
     @override
     def write(self, path: Path) -> None:
-        order = self.order_of_origin() if self._came_from_here else None
+        order = self.order_of_origin() if self._is_recorded else None
         with new_file(path) as (file, check):
             sidecar = hdf5_sidecar_writer(file, self._sidecar)
             ends: list[int] = []
@@ -174,7 +170,7 @@ class D4rlExport(Export):
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
         for name, is_end in ((TERMINALS, is_terminal), (TIMEOUTS, not is_terminal)):
             # In files of D4RL without timeouts, something else says where episodes end.
-            if name not in self._arrays and not self._came_from_here:
+            if name not in self._arrays and not self._is_recorded:
                 yield name, np.arange(number) == (number - 1 if is_end else number)
         if NEXT_OBSERVATIONS not in self._arrays and episode.final_observation_known:
             path = self._arrays[OBSERVATIONS]

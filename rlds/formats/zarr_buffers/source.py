@@ -148,9 +148,10 @@ class ZarrSource(Source):
             if name in RESERVED:
                 raise ValueError(f"per_episode: the name {name!r} is reserved")
         # The rows where episodes begin, and where the last one ends, maybe aborted.
-        num_rows = min(map(len, self._data))
+        self._num_rows = min(map(len, self._data))
         ends = self._ends.tolist()
-        self._bounds = [0, *ends, *([num_rows] if num_rows > max(ends, default=0) else [])]
+        is_aborted = self._num_rows > max(ends, default=0)
+        self._bounds = [0, *ends, *([self._num_rows] if is_aborted else [])]
         # The arrays by the paths of the fields that they become: of steps, and of episodes, of
         # which some have a row for each step, and others one for each episode.
         self._steps, self._constants = {}, {}
@@ -160,23 +161,16 @@ class ZarrSource(Source):
                 self._constants[name] = array
             else:
                 self._steps[path_of(array.name, is_kept=self._is_kept(array))] = array
-        is_complete = self._num_episodes == len(ends)
         self._of_episodes = {
             name: array
             for name, array in arrays.items()
             if name.startswith(META) and name != EPISODE_ENDS
-            if is_complete and array.shape[:1] == (len(ends),)
+            if not is_aborted and array.shape[:1] == (len(ends),)
         }
         self._times = None if self._kept else arrays.get(_TIMES)
-        has_times = self._times in self._steps.values()
+        num_filmed = len(self._bounds) - 1 if self._times in self._steps.values() else 0
         with source_errors(self._files.path):
-            self._videos = BufferVideos(self._files.path, self._num_episodes if has_times else 0)
-
-    # --- What there is.
-
-    @property
-    def _num_episodes(self) -> int:
-        return len(self._bounds) - 1
+            self._videos = BufferVideos(self._files.path, num_filmed)
 
     def _is_kept(self, array: ZarrArray) -> bool:
         """Whether the chunks of an array are the values of its field."""
@@ -264,16 +258,16 @@ class ZarrSource(Source):
 
     @override
     def num_episodes(self, split: str) -> int:
-        return self._num_episodes
+        return len(self._bounds) - 1
 
     def _lengths(self, split: str) -> Lengths:
         return Lengths.of(np.diff(self._bounds), final_observation_known=False)
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        return {"rows": min(map(len, self._data))}
+        return {"rows": self._num_rows}
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        expected = min(map(len, self._data))
+        expected = self._num_rows
         for array in self._data:
             if len(array) != expected:
                 yield array.error(f"{len(array)} rows, but other arrays have {expected}", expected)
@@ -293,9 +287,8 @@ class ZarrSource(Source):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         first, after = self._bounds[index : index + 2]
-        num_rows = min(map(len, self._data))
-        if after > num_rows:
-            what = f"the episode ends at {after}, but the arrays have {num_rows} rows"
+        if after > self._num_rows:
+            what = f"the episode ends at {after}, but the arrays have {self._num_rows} rows"
             raise SourceError(what, file=self._files.path, field=EPISODE_ENDS)
         if first == after and fields is None:
             raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
