@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ that followed. "rsa": the action and the reward that led to it. "dm_env": the re
 with it, and the action that was taken on it."""
 
 _ARRIVED = (rlds.REWARD, rlds.DISCOUNT)
+_MAIN = (rlds.OBSERVATION, rlds.ACTION, *_ARRIVED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +136,18 @@ class RowsSource(Source):
     step_fields: Mapping[str, Field]
     value_fields: Mapping[str, Any] = {}
 
-    @abc.abstractmethod
     def _run(self, split: str, index: int) -> EpisodeRows:
         """Returns the rows of an episode."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _lend_run(self, split: str, index: int) -> Iterator[EpisodeRows]:
+        """Lends the rows of an episode, for formats with a file for each."""
+        yield self._run(split, index)
+
+    def _table_of(self, run: EpisodeRows) -> RowsTable:
+        """Returns the meaning of the rows of an episode."""
+        return self.table
 
     @abc.abstractmethod
     def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
@@ -177,7 +188,10 @@ class RowsSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        run = self._run(split, index)
+        with self._lend_run(split, index) as run:
+            return self._episode(self.key(split, index), run, fields)
+
+    def _episode(self, key: str, run: EpisodeRows, fields: Collection[str] | None) -> SourceEpisode:
         wanted, values = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         leftovers = {p: name for p, name in self.table.leftovers.items() if name in values}
         columns = self._rows(run, {*wanted, *leftovers})
@@ -196,7 +210,7 @@ class RowsSource(Source):
             }
         steps = self._steps(run, columns)
         return SourceEpisode(
-            key=self.key(split, index),
+            key=key,
             steps=nest({path: at(steps, path) for path in wanted}),
             origin=run.origin,
             truncated=not run.terminal,
@@ -211,21 +225,22 @@ class RowsSource(Source):
 
     def _steps(self, run: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Returns the columns of the steps, in the order of RLDS."""
-        table, is_sar = self.table, self.table.order == "sar"
+        table, is_sar = self._table_of(run), self.table.order == "sar"
         transitions = {p: rows for p, rows in columns.items() if table.is_of_transitions(p)}
+        observed = {path: rows for path, rows in columns.items() if path not in transitions}
+        num_transitions = run.num_rows
         if is_sar and run.final == "row":
+            num_transitions -= 1
             transitions = {path: rows[:-1] for path, rows in transitions.items()}
-        num_transitions = run.num_rows - (is_sar and run.final == "row")
-        arrived = nest(transitions)
-        metadata = nest({path: rows for path, rows in columns.items() if path not in transitions})
+        main = nest({p: c for p, c in (observed | transitions).items() if root_of(p) in _MAIN})
         given: dict[str, Any] = {
-            "observation": metadata.pop(rlds.OBSERVATION, np.empty((run.num_steps, 0))),
-            "action": arrived.pop(rlds.ACTION, np.empty((num_transitions, 0))),
-            "reward": arrived.pop(rlds.REWARD, None),
-            "discount": arrived.pop(rlds.DISCOUNT, None),
+            "observation": main.get(rlds.OBSERVATION, np.empty((run.num_steps, 0))),
+            "action": main.get(rlds.ACTION, np.empty((num_transitions, 0))),
+            "reward": main.get(rlds.REWARD),
+            "discount": main.get(rlds.DISCOUNT),
             "terminal": run.terminal,
-            "transition_metadata": arrived,
-            "observation_metadata": metadata,
+            "transition_metadata": {p: c for p, c in transitions.items() if root_of(p) not in main},
+            "observation_metadata": {p: c for p, c in observed.items() if root_of(p) not in main},
         }
         if is_sar:
             return from_sars(**given)

@@ -22,6 +22,7 @@ others fields of the episode; the first file decides for all.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,22 +33,14 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.alignment import append_row, from_rsa, from_sars
+from rlds.alignment import append_row
 from rlds.formats.npz.arrays import EpisodeFile, Layout, open_episode
+from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.input_files import files_at, present
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import (
-    ALL_ROWS,
-    OF_TRANSITIONS,
-    About,
-    Fields,
-    Origin,
-    Source,
-    SourceEpisode,
-    with_discount,
-)
+from rlds.sources.source import OF_TRANSITIONS, About, Origin
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, nest, root_of
 
@@ -58,7 +51,7 @@ _SUFFIX = ".npz"
 _PLACEHOLDERS = "placeholders"
 
 
-class NpzSource(Source):
+class NpzSource(RowsSource):
     """A folder of `.npz` files, one for each episode.
 
     The module says which arrays they have. Episodes come in the natural order of their files
@@ -122,8 +115,7 @@ class NpzSource(Source):
         with source_errors(os.fspath(path)):
             for file in self._files:
                 file.name.encode()  # The key of an episode is text.
-        self._steps: dict[str, Field] = {}
-        self._episode: dict[str, Field] = {}
+        steps, values = dict[str, Field](), dict[str, Field]()
         with open_episode(self._files[0], self._layout) as first:
             there = [*first.paths, *first.flags]
             named = {"per_episode": {name: name for name in self._per_episode}, **self._names}
@@ -136,10 +128,14 @@ class NpzSource(Source):
                 of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
                 if root_of(found) in (rlds.STEP_FLAGS if of_steps else of_episode):
                     raise first.error("this name is reserved: rename the array", found)
-                fields = self._steps if of_steps else self._episode
+                fields = steps if of_steps else values
                 fields[found] = first.field(found, of_steps=of_steps)
             may_be_led = alignment is None and first.starts_with_placeholder()
             may_be_cut = time_limit is None and first.is_done_ambiguous
+        self.step_fields, self.value_fields = steps, values
+        moved = [p for p in steps if root_of(p) in OF_TRANSITIONS] if self._is_led else []
+        leftovers = {path: f"{_PLACEHOLDERS}/{path}" for path in moved}
+        self.table = RowsTable({}, "rsa" if self._is_led else "sar", leftovers=leftovers)
         if may_be_cut:
             warn_of_convention(
                 self._files[0],
@@ -165,14 +161,6 @@ class NpzSource(Source):
             return False
         return first.rows(path) in (first.num_rows, first.num_rows + (not self._is_led))
 
-    @functools.cached_property
-    @override
-    def fields(self) -> Fields:
-        of_transitions = [path for path in self._steps if root_of(path) in OF_TRANSITIONS]
-        unused = {f"{_PLACEHOLDERS}/{path}": self._steps[path] for path in of_transitions}
-        episode = {**self._episode, **(unused if self._is_led else {})}
-        return Fields(nest(with_discount(self._steps)), nest(episode))
-
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
         return present(self._files)
@@ -197,77 +185,58 @@ class NpzSource(Source):
         """Returns the name of the file."""
         return str(self._files[index].name)
 
-    @override
-    def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
-    ) -> SourceEpisode:
-        with self._opened(index) as episode:
-            terminal, complete = episode.ending()
-            return SourceEpisode(
-                key=self.key(split, index),
-                steps=self._read_steps(episode, terminal, self.fields.step_paths(fields)),
-                origin=Origin(episode.file.name, 0, episode.num_rows),
-                final_observation_known=episode.num_steps > episode.num_transitions,
-                truncated=not terminal,
-                complete=complete,
-                metadata=nest(
-                    {path: _read_value(episode, path) for path in self.fields.episode_paths(fields)}
-                ),
-            )
-
     @contextlib.contextmanager
-    def _opened(self, index: int) -> Iterator[EpisodeFile]:
+    @override
+    def _lend_run(self, split: str, index: int) -> Iterator[EpisodeRows]:
         """Opens a file that has what the first one has."""
         with open_episode(self._files[index], self._layout) as episode:
-            first, expected = self._files[0].name, {**self._steps, **self._episode}
+            first, expected = self._files[0].name, {**self.step_fields, **self.value_fields}
             there = set(episode.paths)
             for path in [path for path in expected if path not in there]:
                 raise episode.error(f"no such array, but {first} has it", path)
             for path in episode.paths:
                 if path not in expected:
                     raise episode.error(f"{first} has no such array", path)
-                of_steps = path in self._steps
+                of_steps = path in self.step_fields
                 if of_steps:
                     episode.check_rows(path)
                 field = episode.field(path, of_steps=of_steps)
                 if field != expected[path]:
                     raise episode.error(f"{field}, expected {expected[path]}, as in {first}", path)
-            yield episode
+            terminal, complete = episode.ending()
+            origin = Origin(episode.file.name, 0, episode.num_rows)
+            final: Any = ""
+            if episode.num_steps > episode.num_transitions:
+                final = "extra" if episode.num_steps > episode.num_rows else "row"
+            yield EpisodeRows(origin, episode.num_rows, terminal, final, complete, episode)
 
-    def _read_steps(
-        self, episode: EpisodeFile, terminal: bool, wanted: Collection[str]
-    ) -> Mapping[str, Any]:
-        """Returns the columns of the steps; those that are not wanted have no elements."""
-        columns = {
-            path: episode.read(path) if path in wanted else np.empty((episode.rows(path) or 0, 0))
-            for path in self._steps
-        }
-        others = {path: column for path, column in columns.items() if not _is_main(path)}
-        of_observations = [path for path in others if episode.rows(path) == episode.num_steps]
-        for path, following in episode.following.items():
-            final = episode.read(following)[-1] if path in wanted else ()
+    @override
+    def _table_of(self, run: EpisodeRows) -> RowsTable:
+        episode: EpisodeFile = run.handle
+        others = [path for path in self.step_fields if not _is_main(path)]
+        transitions = [path for path in others if episode.rows(path) != episode.num_steps]
+        return dataclasses.replace(self.table, transitions=transitions)
+
+    @override
+    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        episode: EpisodeFile = run.handle
+        columns = {path: episode.read(path) for path in self.step_fields if path in paths}
+        for path in columns.keys() & episode.following.keys():
+            final = episode.read(episode.following[path])[-1]
             columns[path] = append_row(columns[path], final)
-        main = nest({path: column for path, column in columns.items() if _is_main(path)})
-        transitions: dict[str, Any] = {name: main.get(name) for name in OF_TRANSITIONS}
-        about: dict[str, Any] = {
-            "observation": main[rlds.OBSERVATION],
-            "terminal": terminal,
-            "transition_metadata": {p: c for p, c in others.items() if p not in of_observations},
-            "observation_metadata": {path: others[path] for path in of_observations},
-        }
-        if self._is_led:
-            steps = from_rsa(**about, **transitions, action_led_here=True)
-        elif episode.are_steps:
-            rows = np.empty((episode.num_transitions, 0))
-            steps = from_sars(**about, action=rows, reward=None)
-            steps |= {name: found for name, found in transitions.items() if found is not None}
-        else:
-            steps = from_sars(**about, **transitions)
-        return nest(steps)
+        return columns
+
+    @override
+    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+        # An array of no dimensions is a scalar.
+        return {path: run.handle.read(path)[()] for path in self.value_fields if path in paths}
+
+    @override
+    def _steps(self, run: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        steps = super()._steps(run, columns)
+        if run.handle.are_steps:  # Their last rows stay as they are.
+            steps |= nest({p: rows for p, rows in columns.items() if root_of(p) in OF_TRANSITIONS})
+        return steps
 
 
 def _paths_of(root: str, names: str | Sequence[str]) -> dict[str, str]:
@@ -279,11 +248,3 @@ def _paths_of(root: str, names: str | Sequence[str]) -> dict[str, str]:
 
 def _is_main(path: str) -> bool:
     return root_of(path) in (rlds.OBSERVATION, *OF_TRANSITIONS)
-
-
-def _read_value(episode: EpisodeFile, path: str) -> Any:
-    """Reads a field of an episode."""
-    root, _, of_transition = path.partition("/")
-    if root == _PLACEHOLDERS and of_transition:
-        return episode.read(of_transition)[0]
-    return episode.read(path)[()]  # An array of no dimensions is a scalar.
