@@ -43,14 +43,13 @@ class JoinedSource(View):
         self, parts: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None
     ) -> None:
         super().__init__(*(with_random_access(part.source) for part in parts))
-        self._prefixes, self._about = prefixes or [""] * len(parts), about
-        # Of each run of episodes: the base, its split, the first one there.
-        self._runs = [
-            (number, split, begin, end)
-            for number, part in enumerate(parts)
-            for split, begin, end in part.ranges
-        ]
-        self._ends = np.cumsum([end - begin for _, _, begin, end in self._runs])
+        self._about = about
+        # Of each run of episodes: the base, its split, the end there, the prefix of the keys.
+        self._runs, lengths = [], []
+        for base, part, prefix in zip(self.bases, parts, prefixes or [""] * len(parts)):
+            self._runs += [(base, split, end, prefix) for split, _, end in part.ranges]
+            lengths += [end - begin for _, begin, end in part.ranges]
+        self._ends = np.cumsum(lengths)
 
     @property
     @override
@@ -73,10 +72,9 @@ class JoinedSource(View):
         runs = np.searchsorted(self._ends, episodes, side="right")
         found = []
         for run in np.unique(runs).tolist():
-            number, name, begin, end = self._runs[run]
+            base, name, end, _ = self._runs[run]
             at = np.flatnonzero(runs == run)
-            first = int(self._ends[run]) - (end - begin)
-            found.append(Chosen(at, self.bases[number], name, episodes[at] - first + begin))
+            found.append(Chosen(at, base, name, episodes[at] + (end - self._ends[run])))
         return found
 
     @property
@@ -85,7 +83,7 @@ class JoinedSource(View):
         return True
 
     def _prefix(self, index: int) -> str:
-        return self._prefixes[self._runs[int(np.searchsorted(self._ends, index, side="right"))][0]]
+        return self._runs[int(np.searchsorted(self._ends, index, side="right"))][-1]
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -94,10 +92,11 @@ class JoinedSource(View):
     @override
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
         """Those whose key has a prefix here, and none where it is stored."""
-        keeps = [any(it.can.keeps_keys for it in reading.bases(base)) for base in self.bases]
-        others = [bool(p) and keeps_keys for p, keeps_keys in zip(self._prefixes, keeps)]
-        runs = np.searchsorted(self._ends, episodes, side="right")
-        found: np.ndarray = np.array([others[number] for number, *_ in self._runs], bool)[runs]
+        others = [
+            prefix != "" and any(it.can.keeps_keys for it in reading.bases(base))
+            for base, _, _, prefix in self._runs
+        ]
+        found: np.ndarray = np.array(others)[np.searchsorted(self._ends, episodes, side="right")]
         return found
 
     @override

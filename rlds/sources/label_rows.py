@@ -128,31 +128,22 @@ class Label:
 
     def __post_init__(self) -> None:
         steps, of_layer = (self.begin, self.end), TYPES.get(self.type)
-        is_range = all(type(step) is int for step in steps)
-        is_number = self.value == self.value  # Or NaN, which says nothing.
-        for name, is_right, expected in (
+        are_steps = all(type(step) is int for step in steps)
+        is_range = are_steps and 0 <= (self.begin or 0) < (self.end or 0)
+        fits = is_range or steps == (None, None)
+        is_text = {type(self.id), type(self.key), type(self.at)} == {str}
+        # NaN, which does not equal itself, says nothing.
+        is_of_layer = type(self.value) is of_layer and self.value == self.value
+        _check(
+            self,
             ("layer", _names_layer(self.layer), _LAYER),
             ("type", of_layer, f"one of {', '.join(TYPES)}"),
             ("episode", _DIGEST.fullmatch(self.episode), "32 hexadecimal digits"),
             ("annotator", self.annotator and isinstance(self.annotator, str), "a name"),
-            (
-                "id",
-                {type(self.id), type(self.key), type(self.at)} == {str},
-                "text, like key and at",
-            ),
-            (
-                "end",
-                steps == (None, None) or (is_range and 0 <= (self.begin or 0) < (self.end or 0)),
-                f"a step after begin ({self.begin}), or None for both",
-            ),
-            (
-                "value",
-                self.retracts or (type(self.value) is of_layer and is_number),
-                f"a {self.type}",
-            ),
-        ):
-            if not is_right:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected {expected}")
+            ("id", is_text, "text, like key and at"),
+            ("end", fits, f"a step after begin ({self.begin}), or None for both"),
+            ("value", self.retracts or is_of_layer, f"a {self.type}"),
+        )
 
     @property
     def target(self) -> tuple[Any, ...]:
@@ -188,20 +179,23 @@ class Layer:
 
     def __post_init__(self) -> None:
         lists = (*self.choices, *self.keys)
-        for name, is_right, expected in (
+        may_choose = self.type == "choice" or not self.choices
+        _check(
+            self,
             ("name", _names_layer(self.name), _LAYER),
             ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
-            (
-                "choices",
-                self.type == "choice" or not self.choices,
-                "no choices, unless the type is choice",
-            ),
+            ("choices", may_choose, "no choices, unless the type is choice"),
             ("choices", len({*self.choices}) == len(self.choices), "no choice twice"),
             ("keys", {*map(type, lists)} <= {str} and "" not in self.choices, "texts"),
             ("title", isinstance(self.title, str), "a text"),
-        ):
-            if not is_right:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected {expected}")
+        )
+
+
+def _check(row: Label | Layer, *rules: tuple[str, object, str]) -> None:
+    """Checks attributes, each with whether it is right, and what is expected."""
+    for name, is_right, expected in rules:
+        if not is_right:
+            raise ValueError(f"{name}: got {getattr(row, name)!r}, expected {expected}")
 
 
 def folders_of(source: AnySource) -> tuple[Path, ...]:

@@ -595,6 +595,7 @@ class StoredSidecar:
     """
 
     splits: Mapping[str, range] | None = None
+    _columns: Columns
 
     def __init__(
         self,
@@ -604,7 +605,8 @@ class StoredSidecar:
         files: Sequence[epath.Path] = (),
     ) -> None:
         self.sidecar, self.place, self.files = sidecar, os.fspath(place), files
-        self._known = columns
+        if columns is not None:
+            self._columns = columns
 
     @classmethod
     def from_text(
@@ -658,11 +660,6 @@ class StoredSidecar:
             what = f"it belongs to other data: its digest is {kept.sidecar.digest}"
             raise _lost(file, what, said)
         return kept
-
-    @property
-    def _columns(self) -> Columns:
-        assert self._known is not None, "it is about the dataset as a whole"
-        return self._known
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -777,15 +774,9 @@ class PackedSidecar(StoredSidecar):
         with source_errors(self.place, row=row):
             return self.sidecar.packed_row(bytes(self._packed(row)))
 
-    @property
-    @override
-    def _columns(self) -> Columns:
+    @functools.cached_property
+    def _columns(self) -> Columns:  # type: ignore[override]
         """The keys and the lengths of all episodes."""
-        if self._known is None:
-            self._known = self._read_outlines()
-        return self._known
-
-    def _read_outlines(self) -> Columns:
         fields = {KEY: Field(str)}
         file = None if self._length < _FEW else self._cache
         if file is not None and file.exists():

@@ -268,8 +268,9 @@ class FramesSource(View):
         targets = [images[row] for row in rows[places[is_there]].tolist()]
         clip.reader.read_into(present[is_there].tolist(), targets, self._values[camera])
         images[rows[numbers < 0]] = 0
-        copies = np.setdiff1d(np.arange(len(numbers)), places)
-        images[rows[copies]] = images[rows[places[which.reshape(-1)[copies]]]]
+        if len(present) < len(numbers):
+            copies = np.setdiff1d(np.arange(len(numbers)), places)
+            images[rows[copies]] = images[rows[places[which.reshape(-1)[copies]]]]
 
     @contextlib.contextmanager
     def _opened(
