@@ -30,6 +30,7 @@ from rlds.sources.texts import as_text, is_instruction
 from rlds.sources.view import Of, View, flat, nested, num_steps_of, with_values
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
+from rlds_ecosystem.model.columns import fits
 from rlds_ecosystem.model.fields import Field, as_fields
 from rlds_ecosystem.model.nests import fields_there_are, is_in, root_of
 
@@ -407,9 +408,8 @@ def as_field(value: Any, field: Any, path: str) -> Any:
     is_close = field.column_dtype.kind == "f" and given.dtype.kind in "iuf"
     if is_close and not np.array_equal(np.isfinite(made), np.isfinite(given)):
         raise ValueError(f"{what}, which cannot hold it")
-    fits = made.ndim == len(field.shape) and all(
-        size in (None, found) for size, found in zip(field.shape, made.shape)
-    )
-    if not fits or given.dtype.kind in "USO" or not (is_close or np.array_equal(made, given)):
+    is_number = given.dtype.kind not in "USO"
+    is_equal = is_number and (is_close or np.array_equal(made, given))
+    if not (is_equal and fits(made.shape, field.shape)):
         raise ValueError(what)
     return made[()]

@@ -23,6 +23,7 @@ from rlds.editing.drafts import Draft
 from rlds.editing.stated import Policy
 from rlds.sources import lineage
 from rlds.sources.source import FACTS, SourceEpisode, check_flags
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.names import what_there_is
 
 __all__ = [
@@ -284,7 +285,7 @@ class Split(Operation):
             names = self._by_fraction(draft)
         else:
             names = self._by_condition(draft)
-        draft.split = np.array([*names, None], object)[:-1]
+        draft.split = objects(names)
         draft.names = list(self.parts) or sorted({name for name in names if name})
         if wrong := [name for name in draft.names if not _NAME.fullmatch(name)]:
             raise ValueError(

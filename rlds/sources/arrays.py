@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 import tfds_files
 from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.model.columns import objects
 
 __all__ = [
     "ALIGNMENT",
@@ -173,10 +174,7 @@ def listed(rows: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
     """
     if isinstance(rows, np.ndarray) and rows.dtype == object:
         return rows
-    result = np.empty(len(rows), object)
-    for index, row in enumerate(rows):
-        result[index] = row
-    return result
+    return objects(rows)
 
 
 def joined(column: np.ndarray) -> np.ndarray:

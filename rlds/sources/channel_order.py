@@ -13,6 +13,7 @@ import rlds
 from rlds.sources.encoded_frames import ChangedImages
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.source import Source
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import BGR, Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.png import encode_png
@@ -79,5 +80,4 @@ class RgbSource(ChangedImages):
         images = as_values(column, field)
         if not field.encoding:
             return as_rgb(images, field)
-        files = [encode_png(as_rgb(image, field)) for image in images]
-        return np.array([*files, None], object)[:-1]
+        return objects(encode_png(as_rgb(image, field)) for image in images)

@@ -16,6 +16,7 @@ from rlds.sources.source import AnySource, Can, Fields, Source
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import Of, View
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.png import encode_png
@@ -101,9 +102,7 @@ class EncodedFrames(ChangedImages):
 
     @override
     def _changed(self, column: Any, path: str) -> np.ndarray:
-        files = np.empty(len(column), object)
-        files[:] = [self._file(image) for image in column]
-        return files
+        return objects(map(self._file, column))
 
     def _file(self, image: np.ndarray) -> bytes:
         if self._encoding == "png":

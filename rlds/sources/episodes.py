@@ -32,6 +32,7 @@ from rlds.sources.source import (
 )
 from rlds.sources.view import SelectedSource
 from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
 from rlds_ecosystem.model.nests import leaves_at, put
 from tfds_files.splits import ranges_of
@@ -424,10 +425,7 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
     if _is_as_said(column, field):
         return column
     if _is_of_sizes(column, field):
-        made = np.empty(len(column), object)
-        for row, value in enumerate(column):
-            made[row] = as_values(value[np.newaxis], field, decode_images)[0]
-        return made
+        return objects(as_values(value[np.newaxis], field, decode_images)[0] for value in column)
     values = match_columns(column, field, rows=0 if column is None else len(column), where="")
     is_of_files = isinstance(field, Field) and field.encoding and values.dtype == object
     if not (decode_images and is_of_files):

@@ -150,9 +150,7 @@ class Sidecar:
         whole: Collection[str] = (),
         *,
         arrays: Collection[str] = (),
-        drops_final_row: bool = False,
-        episode_places: Mapping[str, str] | None = None,
-        clips: Collection[str] = (),
+        **layout: Any,
     ) -> Sidecar:
         """Returns the sidecar that episodes need.
 
@@ -161,9 +159,7 @@ class Sidecar:
           places: See the class.
           whole: See the class.
           arrays: The fields of steps whose files of images become arrays.
-          drops_final_row: See the class.
-          episode_places: See the class.
-          clips: See the class.
+          **layout: Other arguments of the class: `drops_final_row`, `episode_places`, `clips`.
 
         Raises:
           ValueError: A field of the episodes cannot be stored.
@@ -177,17 +173,8 @@ class Sidecar:
                 raise ValueError(f"{path}: {field} cannot be exported")
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
-        about, of_episode = cls.of_dataset(episodes).metadata, dict(episode_places or {})
-        return cls(
-            steps,
-            episode,
-            dict(places),
-            tuple(whole),
-            about,
-            drops_final_row,
-            of_episode,
-            clips=tuple(clips),
-        )
+        about = cls.of_dataset(episodes).metadata
+        return cls(steps, episode, dict(places), tuple(whole), about, **layout)
 
     @classmethod
     def of_dataset(cls, episodes: Episodes, but: str = "") -> Sidecar:

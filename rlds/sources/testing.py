@@ -29,6 +29,7 @@ from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import AnySource, Source, SourceEpisode
 from rlds.sources.view import View
 from rlds.validation import validate
+from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import match_columns
 from rlds_ecosystem.model.nests import at, leaves_at, nest, root_of
 
@@ -234,7 +235,7 @@ def _bare(episode: SourceEpisode) -> SourceEpisode:
 def _in_a_row(value: Any) -> Any:
     """Returns a value of an episode as a column of one row."""
     if isinstance(value, str | bytes):
-        return np.array([value, None], object)[:1]
+        return objects([value])
     return np.asarray(value)[np.newaxis]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rlds_ecosystem.model.columns import objects
+
 __all__ = ["as_text", "as_texts", "as_utf8", "is_instruction", "json_in"]
 
 # What fields with an instruction are called.
@@ -29,8 +31,8 @@ def as_text(value: Any) -> str:
 
 def as_texts(values: np.ndarray) -> np.ndarray:
     """Returns an array of strings, of which some are UTF-8, as one of `str`."""
-    texts = [item.decode() if isinstance(item, bytes) else item for item in values.flat]
-    return np.array([*texts, None], object)[:-1].reshape(values.shape)
+    texts = (item.decode() if isinstance(item, bytes) else item for item in values.flat)
+    return objects(texts).reshape(values.shape)
 
 
 def as_utf8(values: Iterable[Any]) -> np.ndarray:
@@ -40,10 +42,8 @@ def as_utf8(values: Iterable[Any]) -> np.ndarray:
     array([b'pick up', b'put down'], dtype=object)
     """
     texts: dict[Any, bytes] = {}  # Those that are the same are kept once.
-    made = [texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in values]
-    column = np.empty(len(made), object)
-    column[:] = made
-    return column
+    made = (texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in values)
+    return objects(made)
 
 
 def json_in(text: Any, field: str) -> dict[str, Any]:

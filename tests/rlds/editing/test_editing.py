@@ -572,8 +572,7 @@ def test_licenses_of_what_is_merged(robot, tmp_path):
 def test_environments_that_differ_are_not_merged(tmp_path):
     for name, environment in (("a", "Hopper-v5"), ("b", "Walker2d-v5")):
         spec = json.dumps({"id": environment, "max_episode_steps": len(name)})
-        options = {"metadata": {"env_spec": spec}, "fields": ["observation/state", "action"]}
-        export(Robot(), "minari", tmp_path / f"{name}-v0", **options)
+        export(Robot(), "minari", tmp_path / f"{name}-v0", metadata={"env_spec": spec})
     with pytest.raises(ValueError, match=r'env_spec/id: "Hopper-v5" in .*a-v0, "Walker2d-v5" in'):
         rlds.edit(tmp_path / "a-v0", Merge([tmp_path / "b-v0"]), to=tmp_path / "c-v0")
 
@@ -581,8 +580,7 @@ def test_environments_that_differ_are_not_merged(tmp_path):
 def test_minari_datasets_keep_their_identifiers(tmp_path, monkeypatch):
     """Minari knows a dataset by where it is below a folder: the draft of it is elsewhere."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    chosen = {"fields": ["observation/state", "action"]}
-    export(Robot(), "minari", tmp_path / "robot" / "pick-v0", **chosen)
+    export(Robot(), "minari", tmp_path / "robot" / "pick-v0")
     (tmp_path / "latest").symlink_to(tmp_path / "robot" / "pick-v0")
     parts = Split({"few": 0.5, "more-v2": None})
     rlds.edit(tmp_path / "robot" / "pick-v0", parts, to=tmp_path / "parts")
