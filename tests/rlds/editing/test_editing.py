@@ -572,9 +572,14 @@ def test_licenses_of_what_is_merged(robot, tmp_path):
 def test_environments_that_differ_are_not_merged(tmp_path):
     for name, environment in (("a", "Hopper-v5"), ("b", "Walker2d-v5")):
         spec = json.dumps({"id": environment, "max_episode_steps": len(name)})
-        export(Robot(), "minari", tmp_path / f"{name}-v0", metadata={"env_spec": spec})
-    with pytest.raises(ValueError, match=r'env_spec/id: "Hopper-v5" in .*a-v0, "Walker2d-v5" in'):
-        rlds.edit(tmp_path / "a-v0", Merge([tmp_path / "b-v0"]), to=tmp_path / "c-v0")
+        hostile_sources.FORMATS["minari_hdf5"].write(tmp_path / name)
+        (file,) = (tmp_path / name).rglob("metadata.json")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "env_spec": spec}))
+    with pytest.raises(
+        ValueError, match=r'env_spec/id: "Hopper-v5" in .*a.toy-v0, "Walker2d-v5" in'
+    ):
+        merge = Merge([tmp_path / "b" / "toy-v0"])
+        rlds.edit(tmp_path / "a" / "toy-v0", merge, to=tmp_path / "c-v0")
 
 
 def test_minari_datasets_keep_their_identifiers(tmp_path, monkeypatch):
