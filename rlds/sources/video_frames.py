@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import importlib.util
 import math
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +29,7 @@ from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
 from rlds.video.packets import VideoInfo
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.caches import LastUsed
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
@@ -41,8 +39,6 @@ __all__ = ["FramesSource", "frames_of", "with_frames"]
 _READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
 # How many frames a decoder keeps, about: with 4:2:0, one takes half of the bytes of RGB.
 _KEPT_FRAMES = 10
-
-_of_parents: list[Any] = []
 
 
 def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Episodes:
@@ -145,10 +141,10 @@ class FramesSource(View):
 
     def _begin(self) -> None:
         # The clips that were read last, and the indexes of more of them.
-        self._clips, self._indexes = _Kept(_READER_BYTES), _Kept(_INDEX_BYTES)
+        self._clips, self._indexes = LastUsed(_READER_BYTES), LastUsed(_INDEX_BYTES)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: v for name, v in vars(self).items() if not isinstance(v, _Kept)}
+        return {name: v for name, v in vars(self).items() if not isinstance(v, LastUsed)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -334,44 +330,3 @@ class _OpenClip:
         if len(steps) and steps.max() >= len(self._frames):
             raise SourceError(f"frames of only {len(self._frames)} steps", file=self.name)
         return np.asarray(self._frames[steps])
-
-
-class _Kept:
-    """What was used last, up to a number of bytes. Several threads may use it."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lock, self._bytes = threading.Lock(), 0
-        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
-        begin_anew_in_forks(self)
-
-    def _begin_anew(self) -> None:
-        # Decoders may wait for threads when they are closed, which a forked process does not have.
-        _of_parents.append(self._kept)
-        self._lock, self._bytes, self._kept = threading.Lock(), 0, collections.OrderedDict()
-
-    def get(self, key: Any) -> Any:
-        """Returns what there is; None if there is nothing."""
-        with self._lock:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-
-    def pop(self, key: Any) -> Any:
-        """Takes it out."""
-        with self._lock:
-            value, size = self._kept.pop(key, (None, 0))
-            self._bytes -= size
-            return value
-
-    def put(self, key: Any, value: Any, size: int) -> list[Any]:
-        """Puts something in; returns what there is no room for."""
-        with self._lock:
-            gone = [self._kept.pop(key, (None, 0))]
-            self._kept[key] = value, size
-            self._bytes += size - gone[0][1]
-            while self._bytes > self._max_bytes and self._kept:
-                gone.append(self._kept.popitem(last=False)[1])
-                self._bytes -= gone[-1][1]
-            return [value for value, _ in gone if value is not None]

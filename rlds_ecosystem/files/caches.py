@@ -1,12 +1,19 @@
-"""Where things are kept that can be made again, if not beside the data."""
+"""Where things are kept that can be made again: in folders, and in memory."""
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
-__all__ = ["cache_folder"]
+from rlds_ecosystem.files.forking import begin_anew_in_forks
+
+__all__ = ["LastUsed", "cache_folder"]
+
+_of_parents: list[Any] = []
 
 
 def cache_folder(kind: str, of: str) -> Path | None:
@@ -27,3 +34,48 @@ def cache_folder(kind: str, of: str) -> Path | None:
     key = hashlib.sha256(os.fsencode(of)).hexdigest()[:32]
     place = Path(os.path.expanduser(cache), kind, key)
     return None if place.parts[0] == "~" else place
+
+
+class LastUsed:
+    """What was used last, up to a number of bytes. Several threads may use it.
+
+    Args:
+      max_bytes: The number of bytes.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock, self._bytes = threading.Lock(), 0
+        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
+        begin_anew_in_forks(self)
+
+    def _begin_anew(self) -> None:
+        # Decoders may wait for threads when they are closed, which a forked process does not have.
+        _of_parents.append(self._kept)
+        self._lock, self._bytes, self._kept = threading.Lock(), 0, collections.OrderedDict()
+
+    def get(self, key: Any) -> Any:
+        """Returns what there is; None if there is nothing."""
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def pop(self, key: Any) -> Any:
+        """Takes it out."""
+        with self._lock:
+            value, size = self._kept.pop(key, (None, 0))
+            self._bytes -= size
+            return value
+
+    def put(self, key: Any, value: Any, size: int) -> list[Any]:
+        """Puts something in; returns what there is no room for."""
+        with self._lock:
+            gone = [self._kept.pop(key, (None, 0))]
+            self._kept[key] = value, size
+            self._bytes += size - gone[0][1]
+            while self._bytes > self._max_bytes and self._kept:
+                gone.append(self._kept.popitem(last=False)[1])
+                self._bytes -= gone[-1][1]
+            return [value for value, _ in gone if value is not None]

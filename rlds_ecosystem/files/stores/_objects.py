@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import tempfile
-import threading
-from collections import OrderedDict
 from typing import Any
 
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.caches import LastUsed
 from rlds_ecosystem.files.stores import _clients as clients
 from rlds_ecosystem.files.stores._clients import BLOCK_SIZE
 
@@ -16,40 +14,8 @@ __all__ = ["NewObject", "ReadObject"]
 
 # Who reads on gets more at a time, up to this many blocks.
 _MAX_BLOCKS = 8
-# How much of what was fetched is kept, for all open files together.
-_MAX_CACHED = 1 << 28
-
-
-class _Cache:
-    """The blocks of objects that were last used, of all files together."""
-
-    def __init__(self) -> None:
-        self._blocks: OrderedDict[tuple[Any, int], bytes] = OrderedDict()
-        self._num_bytes = 0
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        # Another thread may have held the lock when this process was forked.
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[Any, int]) -> bytes | None:
-        """The block; None if it is not kept."""
-        with self._lock:
-            if key in self._blocks:
-                self._blocks.move_to_end(key)
-            return self._blocks.get(key)
-
-    def put(self, key: tuple[Any, int], block: bytes) -> None:
-        """Keeps a block, and drops those that were not used for the longest time."""
-        with self._lock:
-            self._num_bytes += len(block) - len(self._blocks.pop(key, b""))
-            self._blocks[key] = block
-            while self._num_bytes > _MAX_CACHED and len(self._blocks) > 1:
-                self._num_bytes -= len(self._blocks.popitem(last=False)[1])
-
-
-_cache = _Cache()
-begin_anew_in_forks(_cache)
+# The blocks of objects that were last used, of all open files together.
+_blocks = LastUsed(1 << 28)
 
 
 class ReadObject(io.RawIOBase):
@@ -91,7 +57,7 @@ class ReadObject(io.RawIOBase):
         begin = pos = self._pos
         while pos < end:
             index, offset = divmod(pos, self._block_size)
-            block = _cache.get((self._object, index))
+            block = _blocks.get((self._object, index))
             if block is None:
                 block = self._fetch_from(index, -(-end // self._block_size))
             piece = memoryview(block)[offset : offset + end - pos]
@@ -104,7 +70,7 @@ class ReadObject(io.RawIOBase):
         goes_on = index == self._next and self._block_size == BLOCK_SIZE
         self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if goes_on else 1
         count = min(max(end_index - index, self._num_blocks), _MAX_BLOCKS)
-        kept = (i for i in range(1, count) if _cache.get((self._object, index + i)) is not None)
+        kept = (i for i in range(1, count) if _blocks.get((self._object, index + i)) is not None)
         count = next(kept, count)
         begin = index * self._block_size
         end = min(begin + count * self._block_size, self._size)
@@ -117,7 +83,7 @@ class ReadObject(io.RawIOBase):
         self._next = index + count
         blocks = [data[i : i + self._block_size] for i in range(0, len(data), self._block_size)]
         for number, block in enumerate(blocks, index):
-            _cache.put((self._object, number), block)
+            _blocks.put((self._object, number), block, len(block))
         return blocks[0]
 
 
