@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import markdown
 from rlds_tools.inspection import (
@@ -50,7 +51,7 @@ _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 _WITHOUT_VIEWER = ("tfds", "envlogger")
 # What somebody has to say, as nothing else does.
 _FACTS = ("description", "license", "citation")
-_MOST_CHARACTERS = 200
+_MOST_CHARACTERS = 201
 
 
 @dataclasses.dataclass(frozen=True)
@@ -483,9 +484,7 @@ def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) 
     rows = []
     for name, value in named_leaves(metadata):
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if len(content) > _MOST_CHARACTERS:
-            content = f"{content[:_MOST_CHARACTERS]}…"
-        rows.append([markdown.code(name), markdown.plain_text(content)])
+        rows.append([markdown.code(name), markdown.plain_text(shorten(content, _MOST_CHARACTERS))])
     table = markdown.table(["recorded", "value"], rows)
     return f"{made}\n\n{table}" if made else table
 

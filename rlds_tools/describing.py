@@ -20,6 +20,7 @@ from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
+from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.inspection import number_of
 from rlds_tools.reading import indices_of, read_all
@@ -290,7 +291,7 @@ def _group(item: tuple[str, Sequence[tuple[int, float | None]]]) -> Group:
 def _table_of_groups(field: str, groups: Sequence[Group]) -> Table:
     rows = [
         [
-            group.value if len(group.value) <= 60 else f"{group.value[:59]}…",
+            shorten(group.value, 60),
             f"{group.episodes:,}",
             f"{group.steps:,}",
             "" if group.mean_return is None else f"{group.mean_return:,.6g}",

@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
+from rlds_ecosystem.model.texts import replaced
+
 __all__ = ["code", "fenced", "paragraphs", "plain_text", "table", "yaml_text"]
 
 _MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -76,13 +78,11 @@ def yaml_text(text: str) -> str:
     if _PLAIN_YAML.fullmatch(text) and text.lower() not in _NO_TEXT_IN_YAML:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(
-        character if character.isprintable() else _yaml_escape(ord(character))
-        for character in quoted
-    )
+    return replaced(quoted, _yaml_escape)
 
 
-def _yaml_escape(number: int) -> str:
+def _yaml_escape(character: str) -> str:
+    number = ord(character)
     if 0xD800 <= number < 0xE000:  # Half of a character, which no file can hold.
         number = 0xFFFD
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
@@ -94,6 +94,4 @@ def _longest_run(text: str) -> int:
 
 def _visible(text: str, keep: str = "") -> str:
     """A text with spaces for what does not show, and for what no file can hold."""
-    return "".join(
-        character if character.isprintable() or character in keep else " " for character in text
-    )
+    return replaced(text, lambda _: " ", keep)

@@ -197,6 +197,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
     EXTRACT: ClassVar[bool] = False
     # Files are downloaded without checksums where nobody published them.
     url_infos = None
+    _given_source: AnySource | None = None
+    _given_description: str | None = None
 
     def __init__(
         self,
@@ -228,7 +230,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         self._skip_damaged, self._verify = skip_damaged, verify
         self._progress = progress
         self._reports: dict[str, SplitReport] = {}
-        self._source: AnySource | None = None
+        self._source = self._given_source
         self._known_info: tfds.core.DatasetInfo | None = None
         self._held = contextlib.ExitStack()
         self._area: epath.Path | None = None
@@ -311,6 +313,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
     def _described(self, source: AnySource | None) -> dict[str, Any]:
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
+        text = self._given_description
         metadata = {**source.about.metadata, **said_of_fields(source, as_texts=False)}
         if self._reports:
             original = metadata.get(CONVERSION)  # Of a dataset that is copied.
@@ -322,7 +325,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             }
             metadata[lineage.KEY] = self._lineage(source)
         return {
-            "description": source.about.description or _DESCRIPTION,
+            "description": source.about.description or _DESCRIPTION if text is None else text,
             "homepage": source.about.homepage or None,
             "citation": source.about.citation or None,
             "license": source.about.license or None,
@@ -641,20 +644,6 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
             self.BUILDER_CONFIGS = [kwargs["config"]]
         self._given_source, self._given_description = source, description
         super().__init__(name=name, version=version, **kwargs)
-
-    def make_source(self, path: epath.Path) -> AnySource:
-        """Never called: the source is given."""
-        raise AssertionError("the source is given")
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        self._source = self._given_source
-        return super()._info()
-
-    def _described(self, source: AnySource | None) -> dict[str, Any]:
-        described = super()._described(source)
-        if self._given_description is not None:
-            described["description"] = self._given_description
-        return described
 
 
 def check_name(name: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-__all__ = ["printable", "shorten"]
+__all__ = ["printable", "replaced", "shorten"]
 
 # No word that is meant to be read is longer; nor is the path of a file, in practice.
 _MAX_WORD = 1000
@@ -22,11 +23,19 @@ def printable(text: str) -> str:
     1000
     """
     if not text.isprintable():
-        text = "".join(
-            character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
-            for character in text
-        )
+        text = replaced(text, lambda character: ascii(character)[1:-1], keep="\n")
     return _LONG_WORD.sub(lambda match: shorten(match[0], _MAX_WORD), text)
+
+
+def replaced(text: str, replacement: Callable[[str], str], keep: str = "") -> str:
+    """Returns a text with something else for each character that does not show.
+
+    Args:
+      text: The text.
+      replacement: Returns what is there instead of a character.
+      keep: Characters that stay.
+    """
+    return "".join(c if c.isprintable() or c in keep else replacement(c) for c in text)
 
 
 def shorten(text: str, most: int) -> str:

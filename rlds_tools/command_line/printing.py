@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from rlds_ecosystem.model.texts import replaced
 from rlds_tools.results import Result
 
 __all__ = [
@@ -229,7 +230,9 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
         click.get_current_context().color = _wants_color(color)
         result = function(*args, **kwargs)
         if as_json:
-            click.echo(_printable_json(json.dumps(result.to_dict(), indent=2, ensure_ascii=False)))
+            text = json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
+            # Characters that would command a terminal are escaped.
+            click.echo(replaced(text, lambda character: json.dumps(character)[1:-1], keep="\n"))
         elif not quiet:
             click.echo(result.text(functools.partial(_styled, called)))
         return result.exit_code
@@ -239,14 +242,6 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
 
 def _styled(called: Invocation, text: str, kind: str) -> str:
     return click.style(called.complete(text) if kind == "hint" else text, **_STYLES[kind])
-
-
-def _printable_json(text: str) -> str:
-    """JSON in which characters that would command a terminal are escaped."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
-        for character in text
-    )
 
 
 def _wants_color(color: str) -> bool:
