@@ -1,13 +1,14 @@
-"""Errors about unknown names: the name that was probably meant, and the names that exist."""
+"""Names: errors about unknown ones, with the name that was probably meant, and unused ones."""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-__all__ = ["nearest", "what_there_is"]
+__all__ = ["nearest", "unused_name", "what_there_is"]
 
 _MOST = 12
 _CUTOFF = 0.7
@@ -57,6 +58,16 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
         if ranked[0] >= _CUTOFF and (not group or not above or _are_alike(group[-1], above[-1])):
             similar[*above, last] = max(ranked, similar.get((*above, last), ranked))
     return [other for *_, other in sorted(similar.values(), key=lambda it: it[:2], reverse=True)]
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Returns a name, with a number at its end if others have it.
+
+    >>> unused_name("top", ["top", "top_2"])
+    'top_3'
+    """
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(found for found in itertools.chain([name], numbered) if found not in taken)
 
 
 def _parts(name: str) -> list[str]:

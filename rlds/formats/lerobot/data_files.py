@@ -199,14 +199,11 @@ class DataFiles:
         return table
 
     def _check_columns(self, rows: ParquetRows) -> None:
-        missing = self.columns.keys() - {*rows.schema.names}
-        others = {*rows.schema.names} - self.columns.keys()
-        if missing:
+        known, found = self.columns.keys(), {*rows.schema.names}
+        for name in sorted(known ^ found):
             what = "no such column, but other files have it"
-            raise SourceError(what, file=rows.path, field=min(missing))
-        if others:
-            what = "other files have no such column"
-            raise SourceError(what, file=rows.path, field=min(others))
+            what = "other files have no such column" if name in found else what
+            raise SourceError(what, file=rows.path, field=name)
 
 
 def _with_numbers(names: Collection[str]) -> list[str]:

@@ -30,6 +30,7 @@ __all__ = [
     "Version",
     "check_is_below",
     "write_below",
+    "write_json",
 ]
 
 Version: TypeAlias = Literal["v3.0", "v2.1"]
@@ -245,7 +246,7 @@ class DatasetFiles(abc.ABC):
             },
         }
         info |= {name: known[name] for name in known if name not in {*info, *_OF_VERSIONS}}
-        _write_json(self._directory / layout.INFO, info)
+        write_json(self._directory / layout.INFO, info)
         return Before(
             self._num_episodes,
             self._num_rows,
@@ -334,7 +335,7 @@ class _Files30(DatasetFiles):
         self._stack.close()
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(tasks_table(self._texts), self._directory / layout.TASKS)
-        _write_json(self._directory / layout.STATS, _as_json(self._total.features))
+        write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     def _of_version(self) -> dict[str, Any]:
         return {name: self._info[name] for name in _SIZES}
@@ -467,7 +468,8 @@ def _add_line(path: Path, value: Any) -> None:
         file.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
-def _write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> None:
+    """Writes a file in JSON, as LeRobot does."""
     text = json.dumps(value, indent=4, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
 
@@ -481,19 +483,9 @@ def _as_json(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
 
 def _columns_of(episodes: Sequence[Mapping[str, Statistics]]) -> dict[str, Any]:
     """The columns of the table of episodes (3.0) that hold their statistics."""
-    arrow = import_extra("pyarrow")
     kinds = dict.fromkeys((name, kind) for each in episodes for name in each for kind in each[name])
     columns: dict[str, Any] = {}
     for name, kind in kinds:
-        values: list[Any] = [each.get(name, {}).get(kind) for each in episodes]
-        shapes = {value.shape if value is not None and value.size else None for value in values}
-        if None in shapes or len(shapes) > 1:
-            column: Any = [value if value is None else value.tolist() for value in values]
-        else:
-            stacked = np.stack(values)
-            arrow_type = arrow.from_numpy_dtype(stacked.dtype)
-            for _ in stacked.shape[1:]:
-                arrow_type = arrow.list_(arrow_type)
-            column = column_array(stacked, arrow_type)
-        columns[f"stats/{name}/{kind}"] = column
+        values = [each.get(name, {}).get(kind) for each in episodes]
+        columns[f"stats/{name}/{kind}"] = [v if v is None else v.tolist() for v in values]
     return columns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -12,6 +11,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
+from rlds.formats.lerobot.dataset_files import write_json
 from rlds.formats.lerobot.kept_features import kept_features
 from rlds.formats.lerobot.layout import METADATA_KEY, step_paths
 from rlds.formats.lerobot.lerobot_rows import LeRobotRows, order_of
@@ -163,8 +163,7 @@ class LeRobotExport(Export):
         self._made.write(path, self)
         if self._has_modality and not (path / MODALITY).exists():
             features = read_info(epath.Path(path)).features.values()
-            text = json.dumps(modality_of(features), indent=4, ensure_ascii=False) + "\n"
-            (path / MODALITY).write_text(text, encoding="utf-8")
+            write_json(path / MODALITY, modality_of(features))
 
 
 def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:

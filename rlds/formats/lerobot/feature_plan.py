@@ -12,6 +12,7 @@ import rlds
 from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, IMAGE_NAMES, TABLE, depth_info
 from rlds.sources.texts import is_instruction
 from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.names import unused_name
 
 __all__ = [
     "DONE",
@@ -139,8 +140,4 @@ def free_name(name: str, taken: Iterable[str]) -> str:
     taken = {*taken, *_RESERVED}
     if name in taken or not name.strip("."):
         name = f"{rlds.STEPS}.{name}"
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}_{number}"
-    return found
+    return unused_name(name, taken)

@@ -74,23 +74,15 @@ class KeptFeatures:
         """
         new = {old: name for name, old in self.before.items()}
         fields = [f.with_name(new[f.name]) for f in before if f.name in new]
-        added = data_schema(self._new)
-        fields += added
-        said = json.loads((before.metadata or {}).get(b"huggingface", b"null"))
-        if said is None:
-            names = {field.name for field in fields}
-            plain = {name: found for name, found in features.items() if name in names}
-            said = json.loads(data_schema(plain).metadata[b"huggingface"])
-        else:
-            known = said["info"]["features"]
-            said["info"]["features"] = {
-                **{new[name]: found for name, found in known.items() if name in new},
-                **json.loads(added.metadata[b"huggingface"])["info"]["features"],
-            }
+        fields += data_schema(self._new)
+        metadata = before.metadata or {}
+        said = json.loads(metadata.get(b"huggingface", b'{"info": {"features": {}}}'))
+        known = {new[n]: found for n, found in said["info"]["features"].items() if n in new}
+        unknown = {f.name: features[f.name] for f in fields if f.name in features.keys() - known}
+        added = json.loads(data_schema(unknown).metadata[b"huggingface"])["info"]["features"]
+        said["info"]["features"] = known | added
         text = json.dumps(_as_sequences(said)).encode()
-        return import_extra("pyarrow").schema(
-            fields, {**(before.metadata or {}), b"huggingface": text}
-        )
+        return import_extra("pyarrow").schema(fields, {**metadata, b"huggingface": text})
 
 
 def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | None:

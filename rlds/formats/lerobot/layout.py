@@ -269,11 +269,6 @@ class Info:
         }
 
     @property
-    def features_as_said(self) -> Mapping[str, Mapping[str, Any]]:
-        """All that is said of the features, by name."""
-        return {name: feature.raw for name, feature in self.features.items()}
-
-    @property
     def videos(self) -> list[str]:
         """The names of the video features."""
         return [name for name, feature in self.features.items() if feature.is_video]

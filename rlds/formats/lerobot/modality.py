@@ -15,6 +15,7 @@ from rlds.formats.lerobot.language import OF_SUBTASKS, SUBTASK_INDEX
 from rlds.formats.lerobot.layout import TABLE, LeRobotFeature
 from rlds.formats.lerobot.small_files import read_bytes
 from rlds.sources.text_tables import TASKS
+from rlds_ecosystem.model.names import unused_name
 
 __all__ = ["MODALITY", "modality_of", "read_modality", "renamed", "tables_of"]
 
@@ -48,14 +49,16 @@ def modality_of(features: Iterable[LeRobotFeature]) -> dict[str, Any]:
     for feature in features:
         name = feature.name
         if feature.is_video:
-            _put(made["video"], name.rpartition(".")[2], {_ORIGINAL: name})
+            key = unused_name(name.rpartition(".")[2], made["video"])
+            made["video"][key] = {_ORIGINAL: name}
             continue
         kind = rlds.ACTION if name.split(".")[0] == rlds.ACTION else "state"
         is_of_robot = kind == rlds.ACTION or name.startswith(f"{rlds.OBSERVATION}.")
         if is_of_robot and len(feature.shape) == 1 and feature.dtype.startswith(("float", "int")):
             where = {} if name in _DEFAULTS.values() else {_ORIGINAL: name}
             for part, begin, end in _parts(feature):
-                _put(made[kind], part, {**where, "start": begin, "end": end})
+                key = unused_name(part, made[kind])
+                made[kind][key] = {**where, "start": begin, "end": end}
     return {**made, _ANNOTATION: {_TEXT: {_ORIGINAL: "task_index"}}}
 
 
@@ -138,12 +141,3 @@ def _part(name: str) -> str:
     part = next((part for part, known in _PARTS.items() if known & {*words}), _ARM)
     side = next((word for word in words if word in _SIDES), "")
     return f"{side}_{part}" if side else part
-
-
-def _put(parts: dict[str, Any], name: str, value: Any) -> None:
-    """Adds a part, under a name that no other has."""
-    found, number = name, 1
-    while found in parts:
-        number += 1
-        found = f"{name}_{number}"
-    parts[found] = value

@@ -114,10 +114,8 @@ class ParquetRows:
     def _seek(self, row: int) -> None:
         """Goes to the row group with a row."""
         group = int(np.searchsorted(self._begins, row, "right")) - 1
-        group = min(max(group, 0), self._metadata.num_row_groups - 1)
-        self._batch, self._place = None, int(self._begins[group]) if group >= 0 else 0
-        if group < 0:
-            return
+        group = min(group, self._metadata.num_row_groups - 1)
+        self._batch, self._place = None, int(self._begins[group])
         self._batches = self._batches_from(group)
 
     def _batches_from(self, group: int) -> Iterator[Any]:

@@ -406,7 +406,9 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir()
-            after = rows.write_one(draft, episode, self._before, marks)
+            with rows.files(draft, before=self._before) as written:
+                written.add(rows.new_episode(episode, marks))
+                after = written.finish(rows.described())
             self._check_features(after.info)
             files = [file.relative_to(draft) for file in sorted(draft.rglob("*")) if file.is_file()]
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]

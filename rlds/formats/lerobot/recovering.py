@@ -279,7 +279,7 @@ class _Remains:
             with self._noting(name):
                 files[name] = self._parquet(name)
         whole = [rows.schema for rows in files.values() if rows is not None]
-        schema = whole[0] if whole else data_schema(info.features_as_said)
+        schema = whole[0] if whole else data_schema(info.raw["features"])
         return schema, {
             name: rows or self._finished(name, schema, info) for name, rows in files.items()
         }
@@ -618,7 +618,7 @@ class _Remains:
         """The columns of numbers of tasks, beside `task_index`."""
         assert self._info is not None
         text = read_modality(epath.Path(self._root))
-        tables = tables_of(text, self._columns.values(), self._info.features_as_said)
+        tables = tables_of(text, self._columns.values(), self._info.raw["features"])
         names = {n for n, it in tables.items() if it == TASKS} - self._task_column
         return [column for name, column in self._columns.items() if name in names]
 

@@ -16,8 +16,6 @@ import rlds
 from rlds.formats.lerobot.cameras import Cameras, clip_statistics
 from rlds.formats.lerobot.dataset_files import (
     DATASET_FILES,
-    Before,
-    DatasetFiles,
     NewEpisode,
     Version,
 )
@@ -85,6 +83,7 @@ class RldsRows:
 
     Attributes:
       sidecar: What the columns have no place for.
+      files: Opens the files of a dataset, see `DatasetFiles`.
 
     Raises:
       ValueError: An option does not fit.
@@ -161,7 +160,9 @@ class RldsRows:
         self._schema = data_schema(features)
         self._made = {self._cameras.names[path] for path in self._encoded}
         self._features = features
-        self._files = functools.partial(
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
+        self.files = functools.partial(
             DATASET_FILES[version],
             info={**info, "features": features},
             schema=self._schema,
@@ -187,21 +188,17 @@ class RldsRows:
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
-        with (
-            SidecarWriter.in_folder(path, self.sidecar) as sidecar,
-            self._files(path) as files,
-        ):
+        sidecar_writer = SidecarWriter.in_folder(path, self.sidecar)
+        with sidecar_writer as sidecar, self.files(path) as files:
             for episode in export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     rows, beside = self._stored
                     files.add(rows)
                     sidecar.add_row(beside)
                 else:
-                    self._write_episode(files, episode, {})
+                    files.add(self.new_episode(episode, {}))
                     sidecar.add(episode)
-            files.finish(self._described())
+            files.finish(self.described())
         (path / DIGEST).write_text(json.dumps({SAID: self.sidecar.digest}))
 
     def _copies(self, place: Place) -> bool:
@@ -221,7 +218,7 @@ class RldsRows:
         elif self.sidecar.places.get(self._task) != TASK:  # It may have been another field.
             wanted = [self._task, f"{rlds.STEPS}/{self._task}"]
             tasks = self._tasks_of(reading.read(source, *at, wanted), num_rows)
-        features, shapes = base.info.features_as_said, self._described()
+        features, shapes = base.info.raw["features"], self.described()
         is_same = all([*features[name]["shape"]] == [*shapes[name]["shape"]] for name in shapes)
         if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or not is_same:
             return False  # If something is wrong, writing it says so.
@@ -252,32 +249,18 @@ class RldsRows:
         )
         return (base, source.kept) if is_alike else None
 
-    def write_one(
-        self, path: Path, episode: SourceEpisode, before: Before, others: Mapping[str, Any]
-    ) -> Before:
-        """Writes what an episode adds to a dataset, without what no column has a place for.
-
-        Args:
-          path: A folder, which is empty.
-          episode: The episode.
-          before: What the dataset has.
-          others: Further columns of the table of episodes.
-
-        Returns:
-          What it has with the episode.
-        """
-        self._shapes = {}
-        with self._files(path, before=before) as files:
-            self._write_episode(files, episode, others)
-            return files.finish(self._described())
-
-    def _described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
+        """Returns what is known of features once the first episodes are written."""
         shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
         return {**shapes, **self._cameras.described}
 
-    def _write_episode(
-        self, files: DatasetFiles, episode: SourceEpisode, others: Mapping[str, Any]
-    ) -> None:
+    def new_episode(self, episode: SourceEpisode, others: Mapping[str, Any]) -> NewEpisode:
+        """Returns the rows of an episode.
+
+        Args:
+          episode: The episode.
+          others: Further columns of the table of episodes.
+        """
         num_rows = episode.num_steps - episode.final_observation_known
         where = f"episode {episode.key}"
         if self._version == "v2.1":
@@ -306,7 +289,7 @@ class RldsRows:
         clips = self._cameras.clips(episode, num_rows)
         statistics |= clip_statistics(clips, self._cameras.depths, self._made)
         tasks = self._tasks_of(episode, num_rows)
-        files.add(NewEpisode(arrays, tasks, statistics, clips, others))
+        return NewEpisode(arrays, tasks, statistics, clips, others)
 
     def _image_statistics(
         self, column: PlannedFeature, values: np.ndarray, where: str

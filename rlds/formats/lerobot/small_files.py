@@ -45,11 +45,8 @@ def read_info(root: epath.Path) -> Info:
     file = root / layout.INFO
     with source_errors(file):
         raw = json.loads(read_bytes(file))
-    is_v3 = None
-    if (root / layout.EPISODES_JSONL).exists():
-        is_v3 = False
-    elif (root / layout.EPISODES_FOLDER).exists():
-        is_v3 = True
+    is_old = (root / layout.EPISODES_JSONL).exists()
+    is_v3 = not is_old if is_old or (root / layout.EPISODES_FOLDER).exists() else None
     return Info.from_json(raw, file, is_v3=is_v3)
 
 
@@ -136,14 +133,8 @@ def leftovers(root: epath.Path) -> list[str]:
 
 
 def _is_table(name: str) -> bool:
-    tables = (
-        layout.INFO,
-        layout.TASKS,
-        layout.TASKS_JSONL,
-        layout.EPISODES_JSONL,
-        layout.EPISODES_STATS,
-    )
-    return name in tables or name.startswith(layout.OLDER_SIDECAR)
+    tables = (layout.TASKS, layout.TASKS_JSONL, layout.EPISODES_JSONL, layout.EPISODES_STATS)
+    return name in (layout.INFO, *tables) or name.startswith(layout.OLDER_SIDECAR)
 
 
 def read_bytes(file: epath.Path) -> bytes:

@@ -21,8 +21,7 @@ __all__ = ["finish_parquet"]
 
 _MAGIC = b"PAR1"
 # Types of Thrift's compact protocol.
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET = range(1, 11)
-_STRUCT = 12
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 8, 9, 12
 
 # A struct of Thrift: types and values, by the numbers of fields. A list: the type, and the values.
 _Struct = dict[int, tuple[int, Any]]
@@ -233,13 +232,13 @@ def _read_value(file: BinaryIO, kind: int) -> Any:
         return file.read(1)[0]
     if kind in (_I16, _I32, _I64):
         return _read_integer(file)
-    if kind in (_DOUBLE, _BINARY):
-        size = 8 if kind == _DOUBLE else _read_varint(file)
+    if kind == _BINARY:
+        size = _read_varint(file)
         value = file.read(size)
         if len(value) < size:
             raise IndexError
         return value
-    if kind in (_LIST, _SET):
+    if kind == _LIST:
         size, of = divmod(file.read(1)[0], 16)
         size = _read_varint(file) if size == 15 else size
         return of, [_read_value(file, of) for _ in range(size)]
@@ -282,8 +281,6 @@ def _value(kind: int, value: Any) -> bytes:
         return bytes([value])
     if kind in (_I16, _I32, _I64):
         return _varint(value << 1 ^ value >> 63)
-    if kind == _DOUBLE:
-        return bytes(value)
     if kind == _BINARY:
         return _varint(len(value)) + bytes(value)
     if kind == _STRUCT:

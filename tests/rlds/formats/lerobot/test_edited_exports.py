@@ -56,7 +56,7 @@ def test_episodes_that_stay_are_copied(tmp_path, monkeypatch, kind):
     export(source(tmp_path), "lerobot", path, **options)
     target = {"task": options["task"]} if "task" in options else {}
     with monkeypatch.context() as patched:  # None is written anew.
-        patched.delattr(RldsRows, "_write_episode")
+        patched.delattr(RldsRows, "new_episode")
         for name, operations in (
             ("edited", [Delete(episodes=[1]), Describe("license", "MIT")]),
             ("again", [Delete(episodes=[0])]),
