@@ -23,7 +23,7 @@ from etils import epath
 
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
-from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, values_of
+from rlds.formats.lerobot.columns import column_of, image_field, values_of
 from rlds.formats.lerobot.dataset_files import DATASET_FILES, Frames, NewEpisode, Version
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
@@ -245,20 +245,24 @@ class _Remains:
                     row |= {f"stats/{feature}/{kind}": value for kind, value in kinds.items()}
             return found
         for file in self._files(layout.EPISODES_FOLDER):
+            if (rows := self._parquet(file)) is None:
+                continue
             with self._noting(file):
-                names = self._parquet(file).schema.names
-                rows = self._parquet(file, [n for n in names if not n.startswith("stats/")])
+                rows.columns = [n for n in rows.schema.names if not n.startswith("stats/")]
                 for place, row in enumerate(rows.read(0, rows.num_rows).to_pylist()):
                     found[_number(row, "episode_index")] = row
                     self._places[row["episode_index"]] = rows.path, place
         return found
 
-    def _parquet(self, name: str, columns: Sequence[str] | None = None) -> ParquetRows:
-        with open(self._root / name, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4))
-            if file.read() != b"PAR1":
-                raise SourceError("no footer: its recorder was killed", file=name)
-        return ParquetRows(self._root / name, columns)
+    def _parquet(self, name: str) -> ParquetRows | None:
+        """The rows of a file; None, and a fault, if it cannot be read."""
+        with self._noting(name):
+            with open(self._root / name, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 4))
+                if file.read() != b"PAR1":
+                    raise SourceError("no footer: its recorder was killed", file=name)
+            return ParquetRows(self._root / name)
+        return None
 
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         file = self._root / name
@@ -273,11 +277,7 @@ class _Remains:
 
     def _data_files(self, info: Info) -> tuple[Any, dict[str, ParquetRows]]:
         """The files with rows, with a footer each, and their schema."""
-        files: dict[str, ParquetRows | None] = {}
-        for name in self._files("data"):
-            files[name] = None
-            with self._noting(name):
-                files[name] = self._parquet(name)
+        files = {name: self._parquet(name) for name in self._files("data")}
         whole = [rows.schema for rows in files.values() if rows is not None]
         schema = whole[0] if whole else data_schema(info.raw["features"])
         return schema, {
@@ -330,27 +330,22 @@ class _Remains:
 
     def _read_tasks(self, info: Info) -> None:
         """The texts of the tasks; of those that the tables of tasks do not say, what others do."""
-        rows: list[Any] = []
         name = layout.TASKS if info.is_v3 else layout.TASKS_JSONL
-        if info.is_v3:
+        rows: list[Any] = [] if info.is_v3 else list(self._lines(name))
+        if info.is_v3 and (table := self._parquet(name)) is not None:
             with self._noting(name):
-                table = self._parquet(name)
                 rows = table.read(0, table.num_rows).to_pylist()
-            if not rows and (self._root / name).exists():
-                table = self._finished(name, tasks_table([""]).schema, info)
-                rows = table.read(0, table.num_rows).to_pylist()
-        else:
-            rows = list(self._lines(name))
+        if info.is_v3 and not rows and (self._root / name).exists():
+            table = self._finished(name, tasks_table([""]).schema, info)
+            rows = table.read(0, table.num_rows).to_pylist()
         self._tasks = {_number(row, "task_index"): str(task_text(row)) for row in rows}
         for episode in self.episodes:
             for number in sorted({*episode.tasks} - {*self._tasks}):
                 texts = episode.row.get("tasks") or []
-                text = texts[0] if len(texts) == 1 else f"task {number}"
-                if len(texts) != 1:
-                    self._lost.append(
-                        f"{name}: the text of task {number} is lost; {text!r} replaces it"
-                    )
-                self._tasks[number] = text
+                if len(texts) == 1:
+                    self._tasks[number] = texts[0]
+                else:
+                    self._replace_text(name, number)
 
     # --- Frames
 
@@ -610,31 +605,24 @@ class _Remains:
             statistics = _statistics(values, images, clips, info, like)
         columns = dict(zip(table.schema.names, table.columns))
         others = layout.others_of(episode.row)
-        numbers = self._numbers(table)
+        numbers = {name: values[name] for name in self._number_columns}
+        for name, of_tasks in numbers.items():
+            for number in unknown_numbers(of_tasks, self._tasks):
+                self._replace_text(name, number)
         return NewEpisode(columns, tasks, statistics, frames, others, numbers, self._tasks, values)
 
+    def _replace_text(self, place: str, number: int) -> None:
+        """Gives a task a text in place of one that is lost."""
+        text = self._tasks[number] = f"task {number}"
+        self._lost.append(f"{place}: the text of task {number} is lost; {text!r} replaces it")
+
     @functools.cached_property
-    def _number_columns(self) -> list[DataColumn]:
+    def _number_columns(self) -> set[str]:
         """The columns of numbers of tasks, beside `task_index`."""
         assert self._info is not None
         text = read_modality(epath.Path(self._root))
         tables = tables_of(text, self._columns.values(), self._info.raw["features"])
-        names = {n for n, it in tables.items() if it == TASKS} - self._task_column
-        return [column for name, column in self._columns.items() if name in names]
-
-    def _numbers(self, table: Any) -> dict[str, np.ndarray]:
-        """The numbers of tasks, by column; numbers without a text get one."""
-        found = {}
-        for column in self._number_columns:
-            name = column.name
-            damage = functools.partial(SourceError, file=name)
-            found[name] = values_of(column, table[name], damage)
-            for number in unknown_numbers(found[name], self._tasks):
-                text = self._tasks[number] = f"task {number}"
-                self._lost.append(
-                    f"{name}: the text of task {number} is lost; {text!r} replaces it"
-                )
-        return found
+        return {name for name, it in tables.items() if it == TASKS} - self._task_column
 
 
 def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:

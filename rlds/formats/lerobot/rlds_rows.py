@@ -271,8 +271,7 @@ class RldsRows:
         for column in self._columns:
             values = rows[column.path]
             if column.is_image:
-                names = [f"frame-{row:06d}" for row in range(num_rows)]
-                arrays[column.name] = _images(values, names)
+                arrays[column.name] = _images(values)
                 found = self._image_statistics(column, values, where)
             else:
                 arrays[column.name] = values
@@ -363,11 +362,11 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _images(values: np.ndarray, names: Sequence[str]) -> Any:
+def _images(values: np.ndarray) -> Any:
     """A column of images, as files."""
     files = [value if isinstance(value, bytes) else encode_png(value) for value in values]
     suffixes = [".jpg" if data.startswith(b"\xff\xd8") else ".png" for data in files]
-    return image_array(files, [f"{name}{suffix}" for name, suffix in zip(names, suffixes)])
+    return image_array(files, [f"frame-{n:06d}{suffix}" for n, suffix in enumerate(suffixes)])
 
 
 def _flags(episode: SourceEpisode, num_rows: int) -> dict[str, np.ndarray]:
