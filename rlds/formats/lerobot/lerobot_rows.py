@@ -16,7 +16,7 @@ from etils import epath
 import rlds
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
-from rlds.formats.lerobot.columns import column_of
+from rlds.formats.lerobot.columns import DataColumn, column_of
 from rlds.formats.lerobot.dataset_files import (
     DATASET_FILES,
     NewEpisode,
@@ -47,7 +47,7 @@ from rlds.formats.lerobot.language import (
 )
 from rlds.formats.lerobot.layout import Info
 from rlds.formats.lerobot.modality import MODALITY, renamed, tables_of
-from rlds.formats.lerobot.small_files import decoded_schema, read_subtasks, task_text
+from rlds.formats.lerobot.small_files import decoded_schema, read_subtasks
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
 from rlds.formats.lerobot.tables import image_array, tasks_table
 from rlds.raw_files.tiff_images import encode_tiff
@@ -116,9 +116,9 @@ class LeRobotRows:
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
-            tasks = sorted(said["tasks"], key=lambda row: row["task_index"])
-            self._tasks = {row["task_index"]: str(task_text(row)) for row in tasks}
-            fps = self._info.fps
+            self._tasks = dict(sorted(table_in(episodes.metadata, TASKS).items()))
+            known, fps = self._info.features, self._info.fps
+            self._columns = {f.name: column_of(f, known.get(f.name)) for f in self._schema}
             self._episode_schema = schemas["episodes"] and decoded_schema(schemas["episodes"])
         self._like: dict[str, Statistics] = {}  # Those of an episode that came with some.
         self._is_edited = episodes.has_random_access and not all(
@@ -283,9 +283,7 @@ class LeRobotRows:
     ) -> NewEpisode:
         steps = dict(leaves_at(episode.steps, None))
         about = dict(leaves_at(episode.metadata, None))
-        tasks = [""] * episode.num_steps
-        if self._task_path in steps:
-            tasks = [as_text(value) for value in steps[self._task_path]]
+        tasks = as_texts(steps.get(self._task_path, np.full(episode.num_steps, "", object)))
         clips = self._clips(episode)
         if not is_stored:
             self._count_anew(steps)
@@ -293,7 +291,7 @@ class LeRobotRows:
             steps[self.paths[PERSISTENT]] = self._with_texts(steps)
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         said: dict[str, Any] = json.loads(as_text(about[ROW]))
-        arrays = {field.name: self._array(field, steps) for field in self._schema}
+        arrays = {name: self._array(column, steps) for name, column in self._columns.items()}
         statistics = self._stored_statistics(statistics_in(said))
         if not is_stored or not statistics:
             statistics = self._statistics(steps, clips, like=statistics or self._like)
@@ -304,17 +302,16 @@ class LeRobotRows:
             # The numbers may be others now.
             statistics[name] = of_column_like(steps[self.paths[name]], statistics[name])
         numbers = {name: np.asarray(steps[self.paths[name]]) for name in self._task_columns}
-        begin = f"{EXTRA_FILES}/"
-        extras = {path: bytes(data) for path, data in about.items() if path.startswith(begin)}
+        extras = leaves_at(episode.metadata.get(EXTRA_FILES, {}), None)
         return NewEpisode(
             arrays,
-            tasks,
+            tasks.tolist(),
             statistics,
             clips,
             layout.others_of(said),
             numbers,
             known_tasks,
-            extras={path.removeprefix(begin): data for path, data in extras.items() if data},
+            extras={name: bytes(data) for name, data in extras if data},
         )
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
@@ -345,10 +342,9 @@ class LeRobotRows:
         said = with_texts(stored, texts, times)
         return np.full(len(times), json.dumps(said, ensure_ascii=False), object)
 
-    def _array(self, field: Any, steps: Mapping[str, np.ndarray]) -> Any:
+    def _array(self, column: DataColumn, steps: Mapping[str, np.ndarray]) -> Any:
         """A column, as `NewEpisode` has it."""
-        path = self.paths[field.name]
-        kind = column_of(field, self._info.features.get(field.name)).kind
+        path, kind = self.paths[column.name], column.kind
         if kind == "image":
             names = map(as_text, steps[f"{IMAGE_FILE}/{path}"])
             files = [_image_file(image) for image in steps[path]]
@@ -377,17 +373,15 @@ class LeRobotRows:
         """
         wanted = {name: clip for name, clip in clips.items() if name in like}
         found = clip_statistics(wanted, self._info.depths)
-        for field in self._schema:
-            name, path = field.name, self.paths[field.name]
-            column, is_image = steps[path], False
-            if name in like:
-                is_image = column_of(field, self._info.features.get(name)).kind == "image"
-            if is_image:
-                said = self._spec[f"{rlds.STEPS}/{path}"]
-                images = [pixels(column[row], said) for row in sampled_frames(len(column))]
+        for name, column in self._columns.items():
+            path = self.paths[name]
+            values = steps[path]
+            if column.kind == "image" and name in like:
+                field = self._spec[f"{rlds.STEPS}/{path}"]
+                images = (pixels(values[row], field) for row in sampled_frames(len(values)))
                 found[name] = of_images(images)
-            elif column.dtype != object and (name in like or not like):
-                found[name] = of_column_like(column, like.get(name))
+            elif values.dtype != object and (name in like or not like):
+                found[name] = of_column_like(values, like.get(name))
         return shaped_like(found, like)
 
 
