@@ -291,10 +291,9 @@ class _Files30(DatasetFiles):
             name: _VideoFiles(*place, name, info, joins=name not in self._own_files)
             for name in self._cameras
         }
-        for tables in (self._data, self._episodes):
-            self._stack.callback(tables.close)
-        for videos in self._videos.values():
-            self._stack.callback(videos.close)
+        of_videos = [videos.close for videos in self._videos.values()]
+        for close in (self._data.close, self._episodes.close, *of_videos):
+            self._stack.callback(close)
         # Of the table of episodes, not yet written.
         self._rows: list[dict[str, Any]] = []
         self._statistics: list[Mapping[str, Statistics]] = []

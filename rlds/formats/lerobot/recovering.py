@@ -22,9 +22,9 @@ import numpy as np
 from etils import epath
 
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.cameras import clip_statistics
+from rlds.formats.lerobot.cameras import clip_statistics, described
 from rlds.formats.lerobot.columns import column_of, image_field, values_of
-from rlds.formats.lerobot.dataset_files import DATASET_FILES, Frames, NewEpisode, Version
+from rlds.formats.lerobot.dataset_files import DATASET_FILES, PATHS, Frames, NewEpisode, Version
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
     of_column_like,
@@ -37,7 +37,6 @@ from rlds.formats.lerobot.layout import Info, episode_key
 from rlds.formats.lerobot.modality import read_modality, tables_of
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
 from rlds.formats.lerobot.recorder import add_recordings, recordings_in, undone_files
-from rlds.formats.lerobot.salvaged_info import salvaged_info
 from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes, task_text, walk
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import data_schema, tasks_table
@@ -228,7 +227,7 @@ class _Remains:
             self._root.glob("data/chunk-*/episode_*.parquet")
         )
         if raw is None:
-            raw = salvaged_info(self._root, is_v3=is_v3)
+            raw = _salvaged_info(self._root, is_v3=is_v3)
             self._lost.append(f"{layout.INFO}: the robot, the names of elements, and further facts")
         return Info.from_json(raw, file, is_v3=is_v3)
 
@@ -682,3 +681,53 @@ def _statistics(
             tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in chosen
         )
     return shaped_like(found, like)
+
+
+def _salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
+    """The entries that a damaged `info.json` needs for rows and frames to be read.
+
+    They are those that the data and the videos state, too.
+
+    Args:
+      root: The folder of the dataset.
+      is_v3: Whether the files are those of version 3.0.
+
+    Raises:
+      SourceError: No file says what the columns are.
+    """
+    rows = None
+    for data in walk(epath.Path(root / "data"), ".parquet"):
+        with contextlib.suppress(SourceError):
+            rows = ParquetRows(data)
+            break
+    if rows is None:
+        raise SourceError(
+            "damaged, and no data file has a footer that lists its columns. Copy the info.json of "
+            "a dataset with the same features here, and recover again",
+            file=root / layout.INFO,
+        )
+    with source_errors(rows.path):
+        said = json.loads(rows.schema.metadata[b"huggingface"])["info"]["features"]
+        last = rows.read(rows.num_rows - 1, rows.num_rows).to_pylist()[0]
+        features = {name: _feature_of(said.get(name), last[name]) for name in rows.schema.names}
+        rate = round(last["frame_index"] / last["timestamp"], 3)
+    for file in walk(epath.Path(root / "videos"), ".mp4"):
+        name = Path(file).relative_to(root / "videos").parts[0 if is_v3 else 1]
+        if name not in features:
+            with contextlib.suppress(SourceError):
+                features[name] = described(VideoFile(file).info)
+    version: Version = "v3.0" if is_v3 else "v2.1"
+    paths = dict(zip(("data_path", "video_path"), PATHS[version]))
+    return {"codebase_version": version, "fps": rate, **paths, "features": features}
+
+
+def _feature_of(said: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
+    """The entry of a column, by what LeRobot's library says of it in the schema, and a value."""
+    if said is None:
+        return {"dtype": "language", "shape": [1], "names": None}
+    if said["_type"] == "Image":
+        shape = [*image_field(value["bytes"]).shape]
+        return {"dtype": "image", "shape": shape, "names": layout.IMAGE_NAMES}
+    shape = said.get("shape", [said.get("length", 1)])
+    dtype = said.get("feature", said)["dtype"]
+    return {"dtype": dtype, "shape": list(shape), "names": None}
