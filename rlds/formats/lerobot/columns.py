@@ -21,13 +21,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 
-__all__ = [
-    "DataColumn",
-    "column_of",
-    "contradiction",
-    "image_field",
-    "values_of",
-]
+__all__ = ["DataColumn", "column_of", "contradiction", "image_field", "values_of"]
 
 # Makes an error of what is wrong with a column, and in which row of it.
 Damage: TypeAlias = Callable[..., SourceError]

@@ -14,11 +14,7 @@ import numpy as np
 
 import rlds
 from rlds.formats.lerobot.cameras import Cameras, clip_statistics
-from rlds.formats.lerobot.dataset_files import (
-    DATASET_FILES,
-    NewEpisode,
-    Version,
-)
+from rlds.formats.lerobot.dataset_files import DATASET_FILES, NewEpisode, Version
 from rlds.formats.lerobot.feature_plan import (
     DONE,
     TRUNCATED,
@@ -27,12 +23,7 @@ from rlds.formats.lerobot.feature_plan import (
     instruction_of,
     why_not,
 )
-from rlds.formats.lerobot.feature_statistics import (
-    Statistics,
-    of_column,
-    of_images,
-    sampled_frames,
-)
+from rlds.formats.lerobot.feature_statistics import Statistics, of_column, of_images, sampled_frames
 from rlds.formats.lerobot.language import (
     EVENTS,
     FEATURE,
