@@ -191,15 +191,14 @@ class Total:
             found = [self._merged[name]] if name in self._merged else []
             found += [episode[name] for episode, _ in episodes if name in episode]
             self._merged[name] = _merged(found)
-        self._add_quantiles(episodes)
+        self.add_quantiles(episodes)
 
-    def add_quantiles(
-        self, episode: Mapping[str, Statistics], rows: Mapping[str, np.ndarray]
-    ) -> None:
-        """Adds what only quantiles need; see `add`."""
-        self._add_quantiles([(episode, rows)])
+    def add_quantiles(self, episodes: Iterable[_Episode]) -> None:
+        """Adds what only quantiles need.
 
-    def _add_quantiles(self, episodes: Sequence[_Episode]) -> None:
+        Args:
+          episodes: The arguments of `add` for each episode.
+        """
         values: dict[str, list[np.ndarray]] = {}
         for episode, rows in episodes:
             for name, found in episode.items():

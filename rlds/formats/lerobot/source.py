@@ -529,7 +529,8 @@ class LeRobotSource(Source):
             row = self._table.row(place)
             with source_errors(self._root / row.file, episode=row.key):
                 table, columns = self._data.stored(row, self._columns)
-                frames = {name: self._span(row, name) for name in self._info.videos}
+                times = functools.partial(self._timestamps, row)
+                frames = {n: self._videos.span(row, n, times) for n in self._info.videos}
                 tasks = [""] * row.length
                 if _TASK_INDEX in columns:
                     span = range(row.length)
@@ -572,9 +573,6 @@ class LeRobotSource(Source):
             for frames in found.frames.values():
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
-
-    def _span(self, row: EpisodeRow, name: str) -> Span:
-        return self._videos.span(row, name, lambda: self._timestamps(row))
 
     def _about(self, place: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
         """The wanted fields of an episode by path."""

@@ -176,17 +176,13 @@ def _arrow_type(feature: Mapping[str, Any]) -> Any:
     if feature["dtype"] == "language":
         return language.arrow_type()
     *outer, size = feature["shape"]
-    found = _value_type(feature["dtype"])
+    is_text = feature["dtype"] == "string"
+    found = arrow.string() if is_text else arrow.from_numpy_dtype(feature["dtype"])
     if not outer:
         return found if size == 1 else arrow.list_(found, size)
     for _ in feature["shape"]:
         found = arrow.list_(found)
     return found
-
-
-def _value_type(dtype: str) -> Any:
-    arrow = import_extra("pyarrow")
-    return arrow.string() if dtype == "string" else arrow.from_numpy_dtype(dtype)
 
 
 def _feature_of_datasets(feature: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_all_episodes():
     again = Total(total.features)
     assert not QUANTILES.keys() & again.features["state"].keys()  # Nobody has read the rows.
     for part in parts:
-        again.add_quantiles({"state": of_column(part)}, {"state": part})
+        again.add_quantiles([({"state": of_column(part)}, {"state": part})])
     np.testing.assert_array_equal(again.features["state"]["q90"], found["q90"])
 
 
