@@ -24,12 +24,12 @@ from rlds.feeds._core import Buffers
 from rlds.feeds._pure import UnreadableError
 from rlds.feeds.storage import (
     CachedStorage,
+    FileRows,
     Lengths,
     Progress,
     ReadOptions,
     Rows,
     Storage,
-    decode_rows,
     hash_of,
     reopened,
 )
@@ -403,10 +403,10 @@ class MappedStorage(Storage):
         ]
         return sum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
 
-    def error(self, what: str, path: str, episode: int, step: int) -> SourceError:
+    def error(self, what: str, path: str, episode: int) -> SourceError:
         """Returns an error that says where it happened."""
         file = self.files.name_of(int(self.shards[episode]))
-        return SourceError(f"step {step}: {what}", file=file, episode=episode, field=path)
+        return SourceError(what, file=file, episode=episode, field=path)
 
     def _joined(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
         """Returns an array of the indexes, for the episodes of all shards."""
@@ -474,7 +474,7 @@ class MappedStorage(Storage):
         )
 
 
-class _MappedRows(Rows):
+class _MappedRows(FileRows):
     def __init__(
         self,
         storage: MappedStorage,
@@ -482,7 +482,7 @@ class _MappedRows(Rows):
         steps: np.ndarray,
         others: Sequence[str],
     ) -> None:
-        self._storage, self._episodes, self._steps = storage, episodes, steps
+        super().__init__(storage, episodes, steps)
         self._shards = storage.shards[episodes]
         # Nothing of the others is read before it is known which of the episodes need it.
         self._other_paths = others
@@ -497,7 +497,7 @@ class _MappedRows(Rows):
             return self._all_others[0].at(self._steps).take(path)
         if isinstance(place, _Strings):
             if self._storage.fields[path].encoding:
-                return self._decoded(path, place)
+                return self._decoded(path, functools.partial(self._strings, place))
             return self.texts(place)
         if place.is_there is None:
             return self.copied(place)
@@ -536,18 +536,6 @@ class _MappedRows(Rows):
         strings = self._strings(place, np.arange(len(self._steps)))
         texts[:] = [string.tobytes() for string in strings]
         return texts
-
-    def _decoded(self, path: str, place: _Strings) -> np.ndarray:
-        def error(row: int, what: str) -> SourceError:
-            return self._storage.error(what, path, int(self._episodes[row]), int(self._steps[row]))
-
-        return decode_rows(
-            self._storage.decoders[path],
-            self._storage.fields[path],
-            (self._episodes, self._steps),
-            lambda rows: self._strings(place, rows),
-            error,
-        )
 
     def _strings(self, place: _Strings, rows: np.ndarray) -> list[np.ndarray]:
         """Returns text, or files of images."""

@@ -112,7 +112,11 @@ def materialise(
         raise ValueError(f"images must be 'stored', 'png' or 'raw', got {images!r}")
     if image_size is not None and images != "raw":
         raise ValueError(f"image_size needs images='raw', got images={images!r}")
-    copy = _copy_of(first, None if fields is None else [*fields], images == "png")
+    wanted = None if fields is None else [*dict.fromkeys([*fields, *first.source.fields.flags])]
+    if (stored := first.source.can.examples) is not None:
+        copy = _copy_of_folder(first.source, stored, wanted)
+    else:
+        copy = _copy_of_source(first, wanted, images == "png")
     if images == "raw":
         copy = _raw(copy, image_size, jpeg)
     if not stores.is_local(directory):
@@ -177,16 +181,6 @@ class _Copy(NamedTuple):
     name: str
     features: Features
     examples: Callable[[Episodes], Iterator[tuple[str, str, dict[str, Any]]]]
-
-
-def _copy_of(episodes: Episodes, fields: list[str] | None, images_as_png: bool) -> _Copy:
-    source = episodes.source
-    wanted = fields
-    if fields is not None:
-        wanted = list(dict.fromkeys([*fields, *source.fields.flags]))
-    if source.can.examples is not None:
-        return _copy_of_folder(source, source.can.examples, wanted)
-    return _copy_of_source(episodes, wanted, images_as_png)
 
 
 def _raw(copy: _Copy, size: tuple[int, int] | None, jpeg: Literal["accurate", "tf"]) -> _Copy:

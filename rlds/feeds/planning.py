@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import warnings
@@ -13,7 +12,7 @@ import numpy as np
 
 from rlds.feeds.order import SegmentShuffle
 from rlds.feeds.samples import Samples
-from rlds.feeds.storage import row_shape
+from rlds.feeds.storage import row_bytes
 from rlds.feeds.table import in_words
 
 __all__ = ["Plan", "explain", "planned_shuffle", "samples_ahead"]
@@ -26,6 +25,7 @@ _SEGMENT_BYTES = 256 << 10
 _LEAST_SEGMENTS = 64
 _LEAST_SEGMENTS_OF_LANE, _MOST_LANES = 4, 64
 _ENCODED_SHARE = 0.1
+_UNKNOWN_BYTES = 64
 # Of another machine, more is read at once, and so much before it is needed.
 _REMOTE_SEGMENT_BYTES, _AHEAD_BYTES = 1 << 20, 64 << 20
 # Without segments, hardly any two of the samples of a while are near each other.
@@ -147,8 +147,7 @@ def _slow_bytes(samples: Samples) -> float:
 def bytes_in_memory(samples: Samples, path: str) -> float:
     """Returns how many bytes a value of a field takes, about: files of images are compressed."""
     field = samples.table.storage.fields[path]
-    shape = row_shape(field)
-    size = math.prod(shape) * field.column_dtype.itemsize if shape is not None else 64
+    size = row_bytes(field, _UNKNOWN_BYTES)
     return size * _ENCODED_SHARE if field.encoding else size
 
 

@@ -39,14 +39,15 @@ from rlds_ecosystem.model.nests import leaves_at
 __all__ = [
     "CachedStorage",
     "EpisodeCache",
+    "FileRows",
     "Lengths",
     "Progress",
     "ReadOptions",
     "Rows",
     "Storage",
-    "decode_rows",
     "hash_of",
     "reopened",
+    "row_bytes",
     "row_shape",
 ]
 
@@ -187,43 +188,54 @@ def row_shape(field: Field) -> tuple[int, ...] | None:
     return tuple(int(size or 0) for size in field.shape)
 
 
-def decode_rows(
-    decoder: ImageDecoder,
-    field: Field,
-    places: tuple[np.ndarray, np.ndarray],
-    files_of: Callable[[np.ndarray], Any],
-    error: Callable[[int, str], SourceError],
-) -> np.ndarray:
-    """Decodes the images of rows.
+def row_bytes(field: Field, otherwise: int) -> int:
+    """How many bytes a row takes in memory; another number if rows differ."""
+    shape = row_shape(field)
+    return otherwise if shape is None else math.prod(shape) * field.column_dtype.itemsize
 
-    Windows that overlap have some in common. Each of these is decoded once, if they are many.
+
+class FileRows(Rows):
+    """Rows of episodes that are read from files.
 
     Args:
-      decoder: Knows what they are.
-      field: The field; if sizes may differ, the result is an array of arrays.
-      places: The episode of each row, and its step.
-      files_of: Returns the files of some of the rows.
-      error: Makes an error of the number of a row, and of what is wrong with it.
+      storage: Where they are; it has `decoders`, and makes an `error` of a step.
+      episodes: The episode of each row.
+      steps: Its step there.
     """
-    episodes, steps = places
-    longest = int(steps.max(initial=0)) + 1
-    _, rows, which = np.unique(episodes * longest + steps, return_index=True, return_inverse=True)
-    is_each_once = len(rows) > _FEW_REPEATED * len(steps)
-    if is_each_once:
-        rows = np.arange(len(steps))
-    try:
-        images = decoder.decode(files_of(rows))
-    except ImageError as damage:
-        raise error(int(rows[damage.row]), damage.what) from damage
-    if None in field.shape:
-        images = arrays.listed(images)
-        if not is_each_once:  # What is in a batch may be changed.
-            images = arrays.listed([images[number].copy() for number in which.tolist()])
-        return images
-    if is_each_once:
-        return images
-    out = arrays.empty((len(which), *images.shape[1:]), images.dtype)
-    return images.take(which, axis=0, out=out, mode="clip")
+
+    def __init__(self, storage: Any, episodes: np.ndarray, steps: np.ndarray) -> None:
+        self._storage, self._episodes, self._steps = storage, episodes, steps
+
+    def _decoded(self, path: str, files_of: Callable[[np.ndarray], Any]) -> np.ndarray:
+        """Decodes the images of rows.
+
+        Windows that overlap have some in common. Each of these is decoded once, if they are many.
+
+        Args:
+          path: The field; if sizes may differ, the result is an array of arrays.
+          files_of: Returns the files of some of the rows.
+        """
+        field, steps = self._storage.fields[path], self._steps
+        places = self._episodes * (int(steps.max(initial=0)) + 1) + steps
+        _, rows, which = np.unique(places, return_index=True, return_inverse=True)
+        is_each_once = len(rows) > _FEW_REPEATED * len(steps)
+        if is_each_once:
+            rows = np.arange(len(steps))
+        try:
+            images = self._storage.decoders[path].decode(files_of(rows))
+        except ImageError as damage:
+            row = int(rows[damage.row])
+            episode, step = int(self._episodes[row]), int(steps[row])
+            raise self._storage.error(f"step {step}: {damage.what}", path, episode) from damage
+        if None in field.shape:
+            images = arrays.listed(images)
+            if not is_each_once:  # What is in a batch may be changed.
+                images = arrays.listed([images[number].copy() for number in which.tolist()])
+            return images
+        if is_each_once:
+            return images
+        out = arrays.empty((len(which), *images.shape[1:]), images.dtype)
+        return images.take(which, axis=0, out=out, mode="clip")
 
 
 def reopened(
@@ -439,11 +451,11 @@ def _outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
     return Lengths(num_steps, num_transitions, is_known.astype(bool))
 
 
-class _CachedRows(Rows):
+class _CachedRows(FileRows):
     def __init__(
         self, storage: CachedStorage, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]
     ) -> None:
-        self._storage, self._steps = storage, steps
+        super().__init__(storage, episodes, steps)
         numbers, inverse = np.unique(episodes, return_inverse=True)
         self._numbers, self._which = numbers, inverse.astype(np.int32)
         self._columns = storage.cache.columns(numbers.tolist(), paths)
@@ -453,7 +465,7 @@ class _CachedRows(Rows):
         columns = [self._column(index, path) for index in range(len(self._columns))]
         decoder = self._storage.decoders.get(path)
         if decoder is not None and any(column.dtype == object for column in columns):
-            return self._images(path, columns, decoder)
+            return self._decoded(path, lambda rows: self._objects(columns, rows))
         shape = row_shape(field)
         if shape is None:
             return self._objects(columns, np.arange(len(self._steps)))
@@ -461,7 +473,8 @@ class _CachedRows(Rows):
         for index, column in enumerate(columns):
             if column.dtype != dtype or column.shape[1:] != shape:
                 what = f"values of {column.dtype} of shape {column.shape[1:]}, expected {field}"
-                raise self._error(what, path, index, 0)
+                number = int(self._numbers[index])
+                raise self._storage.error(f"step 0: {what}", path, number)
         width = math.prod(shape) * dtype.itemsize
         out = arrays.empty((len(self._steps), *shape), dtype)
         if width and len(out):
@@ -489,15 +502,3 @@ class _CachedRows(Rows):
             is_array = isinstance(value, np.ndarray | tfds_files.RaggedColumn)
             out[row] = np.array(value) if is_array else value
         return out
-
-    def _images(self, path: str, columns: Sequence[Any], decoder: ImageDecoder) -> np.ndarray:
-        return decode_rows(
-            decoder,
-            self._storage.fields[path],
-            (self._which.astype(np.int64), self._steps),
-            lambda rows: self._objects(columns, rows),
-            lambda row, what: self._error(what, path, int(self._which[row]), self._steps[row]),
-        )
-
-    def _error(self, what: str, path: str, index: int, step: int) -> SourceError:
-        return self._storage.error(f"step {step}: {what}", path, int(self._numbers[index]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import glob
-import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from rlds.feeds.storage import (
     Rows,
     Storage,
     hash_of,
+    row_bytes,
     row_shape,
 )
 from rlds.feeds.views import ViewStorage, WithColumn, check_alike, joined_metadata
@@ -569,11 +569,9 @@ class Table:
         A block has about 4 MB, and at least one episode.
         """
         lengths = self.outlines.num_steps
-        size_of_step = 1
-        for field in (self.storage.fields[path] for path in paths):
-            shape = row_shape(field)  # Unknown sizes may be large.
-            size = _BLOCK_BYTES if shape is None else math.prod(shape) * field.column_dtype.itemsize
-            size_of_step += size
+        fields = [self.storage.fields[path] for path in paths]
+        # Unknown sizes may be large.
+        size_of_step = 1 + sum(row_bytes(field, _BLOCK_BYTES) for field in fields)
         blocks = (np.cumsum(lengths) - 1) // max(_BLOCK_BYTES // size_of_step, 1)
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for chosen in np.split(np.arange(len(lengths)), cuts) if len(lengths) else ():

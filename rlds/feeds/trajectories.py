@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
@@ -17,7 +16,7 @@ from rlds.feeds.storage import (
     Storage,
     _CachedRows,
     hash_of,
-    row_shape,
+    row_bytes,
 )
 from rlds.feeds.table import Table
 from rlds.sources.source import SourceError, files_of
@@ -33,6 +32,7 @@ Trajectory: TypeAlias = dict[str, Any]
 # What stands for an image that a function moves, and does not look at: its field and its step.
 _MARK = b"\0rlds image "
 _IMAGE_RANK = 2
+_UNKNOWN_BYTES = 64
 _METADATA = "traj_metadata"
 
 
@@ -222,8 +222,7 @@ class _TrajectoryStorage(CachedStorage):
         if path in self._made_of:
             return self._base.is_random(self._made_of[path])
         made = [field for path, field in self.fields.items() if path not in self._made_of]
-        shapes = [(row_shape(field), field.column_dtype.itemsize) for field in made]
-        width = sum(64 if shape is None else math.prod(shape) * size for shape, size in shapes)
+        width = sum(row_bytes(field, _UNKNOWN_BYTES) for field in made)
         return width * int(self.outlines.num_steps.sum()) <= self.cache.max_bytes
 
     @override
@@ -251,8 +250,7 @@ class _TrajectoryRows(_CachedRows):
         begins = np.cumsum([0, *map(len, columns)])
         steps = np.concatenate([*columns, np.zeros(0, np.int64)])
         steps = steps[begins[self._which] + self._steps]
-        base = self._storage._base
-        return base.rows(self._numbers[self._which], steps, [source]).take(source)
+        return self._storage._base.rows(self._episodes, steps, [source]).take(source)
 
 
 def _plain(value: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlds import rlds_types
+from tfds_files.features import Features, Image, Leaf, Sequence, Tensor, leaves_of, parse_features
 
 __all__ = ["PROFILES", "Demand", "check_place", "read_features", "unmet_demands"]
 
@@ -20,7 +21,6 @@ PROFILES = ("octo",)
 # What dlimp adds to the fields of a step.
 _TAKEN = ("traj_metadata", "_len", "_traj_index", "_frame_index")
 _NOT_DECODED = {"zlib": "compressed (zlib)", "bytes": "stored as bytes"}
-_TEXT_TYPES = ("string", "object", "str")
 _WRITE_ANEW = (
     "rewrite the dataset: rlds.tfds.EpisodeWriter(new_directory, builder.info, "
     "float64='float32', tensor_encoding='none'), with the episodes of rlds.tfds.load"
@@ -94,16 +94,17 @@ it with tensor_encoding='none'
     language_instruction - no text in the steps: Octo can do without (language_key=None), OpenVLA \
 cannot; store it
     """
-    step = _step(features)
-    leaves = {leaf.path: leaf for leaf in _leaves(step, "")}
+    step = _step_of(features)
+    leaves = {leaf.name: leaf for leaf in leaves_of(step)}
     for leaf in leaves.values():
         yield from _unreadable(leaf)
     for name in _TAKEN:
         if name in step:
             yield Demand("dlimp uses this name itself: rename the field", name)
     observation = step.get(rlds_types.OBSERVATION)
-    if observation is None or _children(observation) is None:
-        found = "missing" if observation is None else str(leaves[rlds_types.OBSERVATION])
+    if not isinstance(observation, Features):
+        only = leaves.get(rlds_types.OBSERVATION)
+        found = "missing" if only is None else _in_words(only)
         yield Demand(
             f"{found}: the loaders look for images and states in a dict", rlds_types.OBSERVATION
         )
@@ -111,40 +112,35 @@ cannot; store it
     yield from _check_language(leaves)
 
 
-class _Leaf(NamedTuple):
-    """A feature without others in it."""
-
-    path: str
-    kind: str
-    dtype: str
-    shape: tuple[int | None, ...]
-    encoding: str
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is a string."""
-        return self.kind == "text" or (self.kind == "tensor" and self.dtype in _TEXT_TYPES)
-
-    def __str__(self) -> str:
-        return "text" if self.is_text else f"{self.dtype or self.kind} of shape {self.shape}"
+def _is_text(leaf: Leaf) -> bool:
+    return isinstance(leaf.feature, Tensor) and leaf.feature.is_text and not leaf.lengths
 
 
-def _unreadable(leaf: _Leaf) -> Iterator[Demand]:
-    if leaf.kind == "tensor" and leaf.encoding in _NOT_DECODED:
-        options = ["float64='float32'"] if leaf.dtype == "float64" else []
-        options += ["tensor_encoding='none'"] if leaf.encoding == "zlib" else []
+def _in_words(leaf: Leaf) -> str:
+    feature = leaf.feature
+    text = isinstance(feature, Tensor) and feature.is_text
+    what = "text" if text else f"{feature.dtype} of shape {feature.shape}"
+    return f"a sequence of {what}" if leaf.lengths else what
+
+
+def _unreadable(leaf: Leaf) -> Iterator[Demand]:
+    feature, dtype = leaf.feature, str(leaf.feature.dtype)
+    if isinstance(feature, Tensor) and feature.encoding in _NOT_DECODED:
+        options = ["float64='float32'"] if dtype == "float64" else []
+        options += ["tensor_encoding='none'"] if feature.encoding == "zlib" else []
         what_to_do, hint = f"write it with {', '.join(options)}", _WRITE_ANEW
         if not options:  # Complex numbers and the like.
             what_to_do, hint = "store it as float32 or as integers, or leave it out", ""
-        how = _NOT_DECODED[leaf.encoding]
-        what = f"{leaf}, {how}, which the loaders do not decode: {what_to_do}"
-        yield Demand(what, leaf.path, hint)
-    elif leaf.kind == "image" and leaf.dtype == "float32":
+        how = _NOT_DECODED[feature.encoding]
+        what = f"{_in_words(leaf)}, {how}, which the loaders do not decode: {what_to_do}"
+        yield Demand(what, leaf.name, hint)
+    elif isinstance(feature, Image) and dtype == "float32":
         what = "an image whose bits TFDS stores as colours, which the loaders take for colours"
-        yield Demand(f"{leaf}, {what}: store a tfds.features.Tensor, or uint16", leaf.path)
+        what_to_do = "store a tfds.features.Tensor, or uint16"
+        yield Demand(f"{_in_words(leaf)}, {what}: {what_to_do}", leaf.name)
 
 
-def _check_action(leaves: Mapping[str, _Leaf]) -> Iterator[Demand]:
+def _check_action(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
     need = "the loaders need one vector of numbers in each step"
     action = leaves.get(rlds_types.ACTION)
     parts = [path for path in leaves if path.startswith(f"{rlds_types.ACTION}/")]
@@ -153,14 +149,15 @@ def _check_action(leaves: Mapping[str, _Leaf]) -> Iterator[Demand]:
         yield Demand(what, rlds_types.ACTION)
     elif action is None:
         yield Demand(f"missing: {need}", rlds_types.ACTION)
-    elif (
-        action.kind != "tensor" or action.is_text or len(action.shape) != 1 or None in action.shape
-    ):
-        yield Demand(f"{action}: {need}", rlds_types.ACTION)
+    else:
+        feature = action.feature
+        is_vector = len(feature.shape) == 1 and None not in feature.shape and not action.lengths
+        if not is_vector or _is_text(action):
+            yield Demand(f"{_in_words(action)}: {need}", rlds_types.ACTION)
 
 
-def _check_language(leaves: Mapping[str, _Leaf]) -> Iterator[Demand]:
-    texts = [path for path, leaf in leaves.items() if leaf.is_text and not leaf.shape]
+def _check_language(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
+    texts = [path for path, leaf in leaves.items() if _is_text(leaf) and not leaf.feature.shape]
     if any("/" not in path for path in texts):
         return
     what = "no text in the steps: Octo can do without (language_key=None), OpenVLA cannot; store it"
@@ -170,37 +167,11 @@ def _check_language(leaves: Mapping[str, _Leaf]) -> Iterator[Demand]:
     yield Demand(what, "language_instruction")
 
 
-def _step(features: Any) -> Mapping[str, Any]:
-    """The features of a step by name, in the form of JSON."""
-    if hasattr(features, "to_json"):
-        features = features.to_json()
-    if isinstance(features, Mapping) and "content" in features:  # As `to_json` has it.
-        features = {"featuresDict": features["content"]}
-    try:
-        steps = features["featuresDict"]["features"][rlds_types.STEPS]
-        step: Mapping[str, Any] = steps["sequence"]["feature"]["featuresDict"]["features"]
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"these are not features of episodes with steps: {features!r:.200}"
-        ) from error
+def _step_of(features: Any) -> Features:
+    """The features of a step."""
+    tree = features.to_json() if hasattr(features, "to_json") else features
+    steps = parse_features(tree).get(rlds_types.STEPS)
+    step = steps.feature if isinstance(steps, Sequence) else None
+    if not isinstance(step, Features):
+        raise ValueError(f"these are not features of episodes with steps: {tree!r:.200}")
     return step
-
-
-def _children(feature: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if "featuresDict" not in feature:
-        return None
-    children: Mapping[str, Any] = feature["featuresDict"].get("features", {})
-    return children
-
-
-def _leaves(features: Mapping[str, Any], path: str) -> Iterator[_Leaf]:
-    for name, feature in sorted(features.items()):
-        here = f"{path}/{name}" if path else name
-        children = _children(feature)
-        if children is not None:
-            yield from _leaves(children, here)
-            continue
-        kind, content = next((k, v) for k, v in feature.items() if isinstance(v, Mapping))
-        sizes = [int(size) for size in content.get("shape", {}).get("dimensions", ())]
-        shape = tuple(None if size < 0 else size for size in sizes)
-        yield _Leaf(here, kind, content.get("dtype", ""), shape, content.get("encoding", "none"))
