@@ -35,9 +35,7 @@ class StepValidator:
 
     def __init__(self, env: dm_env.Environment) -> None:
         self._observation_spec = env.observation_spec()
-        self._action_spec = env.action_spec()
-        self._reward_spec = env.reward_spec()
-        self._discount_spec = env.discount_spec()
+        self._specs = env.reward_spec(), env.discount_spec(), env.action_spec()
 
     def differences(self, timestep: dm_env.TimeStep, action: Any) -> list[str]:
         """Returns the values of a step that have another dtype or shape than their spec."""
@@ -73,9 +71,8 @@ class StepValidator:
     def _values(self, timestep: dm_env.TimeStep, action: Any) -> Iterator[tuple[Any, Any, str]]:
         yield self._observation_spec, timestep.observation, "timestep.observation"
         if not timestep.first():
-            yield self._reward_spec, timestep.reward, "timestep.reward"
-            yield self._discount_spec, timestep.discount, "timestep.discount"
-            yield self._action_spec, action, "action"
+            values = timestep.reward, timestep.discount, action
+            yield from zip(self._specs, values, ("timestep.reward", "timestep.discount", "action"))
 
 
 def _leaves(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:

@@ -167,8 +167,7 @@ class RiegeliBackendReader(BackendReader):
         shard = self._shards[number]
         position = int(shard.step_offsets[j])
         try:
-            [record] = self._read(shard, layout.STEPS_FILE, position, 1, RandomAccessFile.read_run)
-            return self._decoder.decode(record)
+            return self._decoder.decode(self._record(shard, layout.STEPS_FILE, position))
         except DamagedDataError as e:
             path = shard.directory / layout.STEPS_FILE
             raise DamagedDataError(
@@ -243,8 +242,7 @@ class RiegeliBackendReader(BackendReader):
         begin = int(shard.episode_starts[k])
         positions = shard.step_offsets[begin : begin + self._get_nth_episode_info(i).num_steps]
         if (position := int(shard.metadata_offsets[k])) != layout.NO_METADATA:
-            name = layout.EPISODE_METADATA_FILE
-            [metadata] = self._read(shard, name, position, 1, RandomAccessFile.read_run)
+            metadata = self._record(shard, layout.EPISODE_METADATA_FILE, position)
         file = os.fspath(shard.directory / layout.STEPS_FILE)
         return EpisodePositions(file, begin, positions, metadata)
 
@@ -300,8 +298,7 @@ class RiegeliBackendReader(BackendReader):
         position = int(shard.metadata_offsets[k])
         if include_metadata and position != layout.NO_METADATA:
             try:
-                name = layout.EPISODE_METADATA_FILE
-                [record] = self._read(shard, name, position, 1, RandomAccessFile.read_run)
+                record = self._record(shard, layout.EPISODE_METADATA_FILE, position)
                 info.metadata = parse(Data, record)
             except DamagedDataError as e:
                 path = shard.directory / layout.EPISODE_METADATA_FILE
@@ -309,6 +306,9 @@ class RiegeliBackendReader(BackendReader):
                     f"the metadata of episode {i} is damaged, at position {position} of {path}: {e}"
                 ) from e
         return info
+
+    def _record(self, shard: Shard, name: str, position: int) -> bytes:
+        return self._read(shard, name, position, 1, RandomAccessFile.read_run)[0]
 
     def _read(
         self,

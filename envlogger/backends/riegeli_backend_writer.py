@@ -175,11 +175,13 @@ class RiegeliBackendWriter(QueueingBackendWriter):
 
     def _set_episode_metadata(self, data: Any) -> None:
         metadata = codec.encode_to_bytes(data, name="episode_metadata")
-        job = ShardTask(lambda shards: shards.set_episode_metadata(metadata), len(metadata))
+        job = ShardTask(lambda shards: shards.current.set_episode_metadata(metadata), len(metadata))
         self._in_turn(self._background.put, job)
 
     def _discard_episode(self) -> None:
-        self._in_turn(self._background.put, ShardTask(lambda shards: shards.discard_episode()))
+        self._in_turn(
+            self._background.put, ShardTask(lambda shards: shards.current.discard_episode())
+        )
         self._is_after_last = False
 
     def _in_turn(self, method: Callable[..., None], *jobs: ShardTask) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import dm_env
-import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
-from envlogger.converters.rlds_episode import to_rlds_episode
+from envlogger.converters.rlds_episode import is_zero, to_rlds_episode
 from envlogger.step_data import StepData
 from rlds.tfds.growing import recover
 
@@ -57,15 +56,11 @@ def to_rlds_step(prev_step: StepData, step: StepData | None) -> Step:
     ]
     row = 1 if step is None else 0
     rlds_step: Step = tree.map_structure(lambda column: column[row], to_rlds_episode(pair))
-    is_terminal = timestep.last() and _is_zero(timestep.discount)
+    is_terminal = timestep.last() and is_zero(timestep.discount)
     rlds_step["is_first"] = timestep.first()
     rlds_step["is_last"] = timestep.last()
     rlds_step["is_terminal"] = is_terminal
     return rlds_step
-
-
-def _is_zero(discount: Any) -> bool:
-    return all(bool(np.all(np.asarray(leaf) == 0.0)) for leaf in tree.flatten(discount))
 
 
 def maybe_recover_last_shard(builder: tfds.core.DatasetBuilder) -> tfds.core.DatasetBuilder:

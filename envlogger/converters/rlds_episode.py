@@ -22,6 +22,7 @@ import numpy as np
 from envlogger.step_data import StepData
 from rlds_ecosystem.model.columns import (
     leaves,
+    map_columns,
     shifted,
     stack_partial,
     stack_values,
@@ -29,7 +30,7 @@ from rlds_ecosystem.model.columns import (
     with_placeholder,
 )
 
-__all__ = ["to_rlds_episode", "to_rlds_episodes"]
+__all__ = ["is_zero", "to_rlds_episode", "to_rlds_episodes"]
 
 # NumPy takes long to compare with members of an enumeration.
 _FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
@@ -112,9 +113,9 @@ def to_rlds_episode(
                 f"pass {field}_spec."
             )
         else:
-            columns[field] = _zeros(spec)
+            columns[field] = map_columns(_zeros, spec)
 
-    is_terminal = timesteps[-1].last() and _is_zero(timesteps[-1].discount)
+    is_terminal = timesteps[-1].last() and is_zero(timesteps[-1].discount)
     return _with_custom_data(
         {**columns, **step_flags([len(steps)], [is_terminal])},
         _stack_custom_data([step.custom_data for step in steps]),
@@ -155,7 +156,7 @@ def to_rlds_episodes(
     discounts = list(leaves(columns["discount"]))
     lasts = [end - 1 for end in itertools.accumulate(lengths)]
     is_terminal = [
-        types[last] == _LAST and _is_zero([column[last] for column in discounts]) for last in lasts
+        types[last] == _LAST and is_zero([column[last] for column in discounts]) for last in lasts
     ]
     flags = step_flags(lengths, is_terminal)
     if ((types == _FIRST) > flags["is_first"]).any():
@@ -212,13 +213,8 @@ def _check_step_types(steps: Sequence[StepData]) -> None:
             )
 
 
-def _zeros(spec: Any) -> Any:
-    """Returns one step of zeros for a nest of specs."""
-    if isinstance(spec, Mapping):
-        return {key: _zeros(child) for key, child in spec.items()}
-    if isinstance(spec, (list, tuple)):
-        children = [_zeros(child) for child in spec]
-        return tuple(children) if isinstance(spec, tuple) else children
+def _zeros(spec: Any) -> np.ndarray:
+    """Returns one step of zeros for a spec."""
     shape = (1, *spec.shape)
     if spec.dtype.kind in "OUS":
         is_bytes = spec.dtype.kind == "S" or getattr(spec, "string_type", str) is bytes
@@ -226,7 +222,7 @@ def _zeros(spec: Any) -> Any:
     return np.zeros(shape, spec.dtype)
 
 
-def _is_zero(discount: Any) -> bool:
+def is_zero(discount: Any) -> bool:
     """Whether a discount, possibly nested (one per agent), is zero throughout."""
     found = list(leaves(discount))
     return bool(found) and all(np.all(np.asarray(leaf) == 0.0) for leaf in found)

@@ -16,6 +16,8 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
+from rlds_ecosystem.model.columns import map_columns
+
 __all__ = ["decode", "decode_environment_specs", "encode", "encode_environment_specs"]
 
 _ENVIRONMENT_SPEC_NAMES = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
@@ -63,21 +65,15 @@ def encode(spec: Any) -> Any:
     Raises:
       TypeError: `spec` is something else, or an array spec of a structured dtype.
     """
-    if isinstance(spec, specs.Array):
-        return _encode_array(spec)
-    if isinstance(spec, list):
-        return [encode(item) for item in spec]
-    if isinstance(spec, tuple):
-        return tuple(encode(item) for item in spec)
-    if isinstance(spec, dict):
-        return {key: encode(item) for key, item in spec.items()}
-    raise TypeError(
-        f"expected a dm_env.specs.Array, or a list, tuple or dict of these, got "
-        f"{type(spec).__name__}: {spec!r}"
-    )
+    return map_columns(_encode_array, spec)
 
 
-def _encode_array(spec: specs.Array) -> dict[str, Any]:
+def _encode_array(spec: Any) -> dict[str, Any]:
+    if not isinstance(spec, specs.Array):
+        raise TypeError(
+            f"expected a dm_env.specs.Array, or a list, tuple or dict of these, got "
+            f"{type(spec).__name__}: {spec!r}"
+        )
     if spec.dtype.fields is not None or spec.dtype.subdtype is not None:
         raise TypeError(
             f"structured dtypes are not supported, use a dict of specs instead of {spec!r}"

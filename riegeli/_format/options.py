@@ -73,12 +73,6 @@ def _integer(low: int, high: int, default: int | None) -> Callable[[str, str], i
     return parse
 
 
-def _window_log(key: str, value: str) -> int | None:
-    if value == "auto":
-        return None
-    return _integer(10, 31, None)(key, value)
-
-
 def _fraction(key: str, value: str) -> float:
     try:
         # `float` takes more than that: digits of other scripts, and underscores between them.
@@ -99,8 +93,9 @@ def _size(key: str, value: str) -> int:
     raise _invalid(key, value, "a size of at least 1 byte, like 65536, 64K or 1.5M")
 
 
-def _chunk_size(key: str, value: str) -> int | None:
-    return None if value == "auto" else _size(key, value)
+def _or_auto(parse: Callable[[str, str], int]) -> Callable[[str, str], int | None]:
+    """Takes "auto", too, for None."""
+    return lambda key, value: None if value == "auto" else parse(key, value)
 
 
 def _padding(key: str, value: str) -> int:
@@ -127,9 +122,9 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "brotli": _integer(0, 11, 6),
     "zstd": _integer(-131072, 22, 3),
     "snappy": _integer(1, 2, 1),
-    "window_log": _window_log,
+    "window_log": _or_auto(_integer(10, 31, None)),
     "brotli_encoder": _one_of("rbrotli_or_cbrotli", "cbrotli", "rbrotli"),
-    "chunk_size": _chunk_size,
+    "chunk_size": _or_auto(_size),
     "bucket_fraction": _fraction,
     "padding": _padding,
     "initial_padding": _padding,

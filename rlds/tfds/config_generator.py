@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from rlds import rlds_types
+from rlds.tfds.features import AS_NUMBERS
 from rlds.transformations import _layouts
 
 __all__ = ["extract_feature_from_data", "generate_config_from_spec"]
@@ -16,8 +17,7 @@ __all__ = ["extract_feature_from_data", "generate_config_from_spec"]
 _IMAGE_NAMES = ("image", "img", "rgb", "pixel", "camera")
 _IMAGE_ENCODINGS = ("png", "jpeg")
 # What TFDS stores as numbers, and what it can only store as raw bytes.
-_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-_NUMBERS += ["float16", "float32", "float64"]
+_NUMBERS = [*AS_NUMBERS, "float64"]
 _RAW_ONLY = ["bfloat16", "complex64", "complex128"]
 
 

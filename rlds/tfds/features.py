@@ -33,8 +33,8 @@ __all__ = [
     "lossless_config",
 ]
 
-_AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-_AS_NUMBERS += ["float16", "float32"]
+AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+AS_NUMBERS += ["float16", "float32"]
 _AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
 # TensorFlow decodes raw bytes to every dtype that is needed but this one.
 _NOT_FROM_BYTES = "uint32"
@@ -146,7 +146,7 @@ def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
     encoding = asked = _encoding(feature)
     if given == np.float64 and storage.rounds:
         dtype, asked = np.dtype(np.float32), tfds.features.Encoding.NONE
-    if storage.tensor_encoding is not None and info.shape and dtype.name in _AS_NUMBERS + _AS_BYTES:
+    if storage.tensor_encoding is not None and info.shape and dtype.name in AS_NUMBERS + _AS_BYTES:
         asked = tfds.features.Encoding(storage.tensor_encoding)
     if storage.layout == "direct" and None not in info.shape:
         asked = tfds.features.Encoding(direct_encoding(info.shape, dtype))
@@ -261,9 +261,9 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> An
     Raises:
       ValueError: If there is none.
     """
-    if dtype.name in [*_AS_NUMBERS, "object"] and 0 not in shape:
+    if dtype.name in [*AS_NUMBERS, "object"] and 0 not in shape:
         return tfds.features.Encoding.NONE
-    if dtype.name in _AS_NUMBERS + _AS_BYTES and dtype.name != _NOT_FROM_BYTES:
+    if dtype.name in AS_NUMBERS + _AS_BYTES and dtype.name != _NOT_FROM_BYTES:
         return tfds.features.Encoding.BYTES
     dtype_name = "string" if dtype.name == "object" else dtype.name
     raise ValueError(f"{path}: TFDS cannot hold arrays of dtype {dtype_name} and shape {shape}.")
@@ -271,7 +271,7 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> An
 
 def _is_lossless(stored: Any) -> bool:
     """Whether TFDS stores a value without loss as what the `TensorInfo` says."""
-    return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*_AS_NUMBERS, "object"]
+    return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*AS_NUMBERS, "object"]
 
 
 def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:

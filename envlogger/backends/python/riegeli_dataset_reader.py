@@ -11,7 +11,6 @@ from envlogger.backends.directories import directory_to_read
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader, _locate
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.random_access_file import RandomAccessFile
 from envlogger.backends.riegeli_files.shard_reader import read_metadata
 from envlogger.errors import UsageError
 from envlogger.proto.storage_pb2 import Data
@@ -79,8 +78,7 @@ class RiegeliDatasetReader:
             return None
         number, i = _locate(backend._step_ends, index)
         shard = backend._shards[number]
-        position = int(shard.step_offsets[i])
-        return backend._read(shard, layout.STEPS_FILE, position, 1, RandomAccessFile.read_run)[0]
+        return backend._record(shard, layout.STEPS_FILE, int(shard.step_offsets[i]))
 
     def step(self, index: int, message: Any = Data) -> Any:
         """A step as a message; None if there is no step of this index.

@@ -104,7 +104,7 @@ class RiegeliDatasetWriter:
     def set_episode_metadata(self, data: Data) -> None:
         """Sets the metadata of the running episode; does nothing if there is none."""
         if self._episode_counter:
-            self._open_shards().set_episode_metadata(data.SerializeToString())
+            self._open_shards().current.set_episode_metadata(data.SerializeToString())
 
     def flush(self) -> None:
         """Brings all steps to the disk, and makes all episodes but the running one visible.

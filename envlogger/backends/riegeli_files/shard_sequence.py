@@ -109,7 +109,7 @@ class ShardSequence:
             self._shard.was_flushed and not self._is_local
         ):
             self._rotate(self._shard)
-        self._current.begin_episode(step)
+        self.current.begin_episode(step)
 
     def _rotate(self, old: ShardWriter) -> None:
         try:
@@ -127,15 +127,7 @@ class ShardSequence:
 
     def add_steps(self, steps: Sequence[bytes]) -> None:
         """Appends steps to the running episode."""
-        self._current.add_steps(steps)
-
-    def set_episode_metadata(self, metadata: bytes) -> None:
-        """Sets the metadata of the running episode."""
-        self._current.set_episode_metadata(metadata)
-
-    def discard_episode(self) -> None:
-        """Forgets the running episode."""
-        self._current.discard_episode()
+        self.current.add_steps(steps)
 
     def flush(self) -> None:
         """Brings all steps to the files, and makes all episodes but the running one visible."""
@@ -176,7 +168,8 @@ class ShardSequence:
         return ends and self.trouble is not None
 
     @property
-    def _current(self) -> ShardWriter:
+    def current(self) -> ShardWriter:
+        """The shard of the running episode."""
         assert self._shard is not None  # The first recorded step begins an episode, hence a shard.
         return self._shard
 
