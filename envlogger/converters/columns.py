@@ -69,14 +69,6 @@ class StoredRecords:
         self._memory = np.empty((0, 0), np.uint8)
         self._bytes = memoryview(b"")
 
-    @classmethod
-    def of(cls, records: StoredRecords | Sequence[bytes]) -> StoredRecords:
-        """Takes records that may be in memory."""
-        if isinstance(records, StoredRecords):
-            return records
-        joined = JoinedRecords(list(map(len, records)), b"".join(records))
-        return cls(len(records), lambda: [joined] if records else [])
-
     def __len__(self) -> int:
         return self._num_records
 
@@ -133,11 +125,11 @@ class StoredRecords:
         return JoinedRecords([size] * (end - begin), values)
 
 
-def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDecoder) -> StepData:
+def recorded_columns(records: StoredRecords, decoder: StepDecoder) -> StepData:
     """Decodes steps to columns in the order in which they were recorded.
 
     Args:
-      records: Serialized steps, at least one, of one or several episodes.
+      records: Steps, at least one, of one or several episodes.
       decoder: Knows templates, and learns more.
 
     Returns:
@@ -157,13 +149,14 @@ def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDeco
     >>> encode = StepEncoder().encode
     >>> start = StepData(dm_env.restart(observation=10), action=None)
     >>> step = StepData(dm_env.transition(reward=1.5, observation=11), action=5)
-    >>> columns = recorded_columns([encode(start), encode(step)], StepDecoder())
+    >>> encoded = [encode(start), encode(step)]
+    >>> joined = JoinedRecords(list(map(len, encoded)), b"".join(encoded))
+    >>> columns = recorded_columns(StoredRecords(2, lambda: [joined]), StepDecoder())
     >>> columns.timestep.observation, columns.timestep.reward, columns.action
     (array([10, 11]), array([0. , 1.5]), array([0, 5]))
     """
     if not records:
         raise ValueError("There must be at least one step, got none.")
-    records = StoredRecords.of(records)
     try:
         columns = _merged_fields(records, decoder)
     except (_DifferError, NoMatchError, ValueError, TypeError):
@@ -175,7 +168,7 @@ def recorded_columns(records: StoredRecords | Sequence[bytes], decoder: StepDeco
 
 
 def rlds_columns(
-    records: StoredRecords | Sequence[bytes],
+    records: StoredRecords,
     decoder: StepDecoder,
     *,
     action_spec: Any = None,
@@ -185,7 +178,7 @@ def rlds_columns(
     """Decodes the steps of an episode to an RLDS episode.
 
     Args:
-      records: The serialized steps of one episode, at least one.
+      records: The steps of one episode, at least one.
       decoder: Knows templates, and learns more.
       action_spec: See `to_rlds_episode`.
       reward_spec: Likewise.
@@ -199,7 +192,6 @@ def rlds_columns(
       ValueError: As `to_rlds_episode` does.
       TypeError: Likewise.
     """
-    records = StoredRecords.of(records)
     try:
         if len(records) < 2:
             raise _DifferError  # It takes specs, or there is an error to be raised.
@@ -436,7 +428,7 @@ def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, An
     missing: dict[str, list[tuple[slice | np.ndarray, Any, int]]] = {field: [] for field in _FIELDS}
     for steps, part in _parts_of(records, decoder):
         fields = as_fields(part)
-        rows = _rows(steps)
+        rows = slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
         for field, column in fields.items():
             is_none = field in _OF_TRANSITIONS and _is_none(column)
             if is_none and (fields["step_type"] == _FIRST).all():
@@ -445,7 +437,7 @@ def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, An
                 merged[field].put(rows, column, len(steps))
         del part, fields, column
     for field, parts in missing.items():
-        if not merged[field].has_values:
+        if merged[field].root is None:
             for missing_part in parts:
                 merged[field].put(*missing_part)
     return {field: columns.columns() for field, columns in merged.items()}
@@ -474,19 +466,18 @@ class _Leaf:
 
 
 class _Merged:
-    """Columns of all steps, into which those of some are put; where there are none, zeros."""
+    """Columns of all steps, into which those of some are put; where there are none, zeros.
+
+    Attributes:
+      root: The arrays, nested as the columns; None as long as there are none.
+    """
 
     def __init__(self, num_steps: int, records: StoredRecords | None = None) -> None:
         self._num_steps = num_steps
         self._records = records
         self._num_there = 0
         self._rows_there: list[slice | np.ndarray] = []
-        self._root: Any = None
-
-    @property
-    def has_values(self) -> bool:
-        """Whether there is anything in them."""
-        return self._root is not None
+        self.root: Any = None
 
     def put(self, rows: slice | np.ndarray, columns: Any, num_rows: int) -> None:
         """Puts in the columns of steps that have none yet; the first ones say how all must be.
@@ -494,11 +485,11 @@ class _Merged:
         Raises:
           _DifferError: They differ in dtype, shape or structure.
         """
-        if self._root is None:
-            self._root = map_columns(self._leaf, columns)
+        if self.root is None:
+            self.root = map_columns(self._leaf, columns)
         self._num_there += num_rows
         self._rows_there.append(rows)
-        _put(self._root, rows, columns)
+        _put(self.root, rows, columns)
 
     def _leaf(self, column: np.ndarray) -> _Leaf:
         head = column[:1]
@@ -523,12 +514,7 @@ class _Merged:
                 leaf.array[is_missing] = leaf.zero
             return leaf.array
 
-        return map_columns(array_of, self._root)
-
-
-def _rows(steps: np.ndarray) -> slice | np.ndarray:
-    """An index of the steps; a slice, which is faster, if they follow each other."""
-    return slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
+        return map_columns(array_of, self.root)
 
 
 def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:

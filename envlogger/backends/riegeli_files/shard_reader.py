@@ -216,25 +216,29 @@ def _load_shard(directory: epath.Path) -> Shard | None:
 
 def _size(path: str) -> int | None:
     """The size of a file; None if there is none."""
-    try:
-        return (
-            os.stat(path).st_size if stores.is_local(path) else stores.as_path(path).stat().length
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as e:
-        raise StorageError(f"cannot read {path}: {e}") from e
+    with _file_errors(path):
+        is_local = stores.is_local(path)
+        return os.path.getsize(path) if is_local else stores.as_path(path).stat().length
+    return None
 
 
 def _read_file(path: str) -> bytes | None:
     """What is in a file; None if there is none."""
-    try:
+    with _file_errors(path):
         if not stores.is_local(path):
             return bytes(stores.as_path(path).read_bytes())
         with open(path, "rb", buffering=0) as file:
             return file.read()
+    return None
+
+
+@contextlib.contextmanager
+def _file_errors(path: str) -> Iterator[None]:
+    """Passes over a missing file; other errors say which one cannot be read."""
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        pass
     except OSError as e:
         raise StorageError(f"cannot read {path}: {e}") from e
 

@@ -30,7 +30,7 @@ def records_of(steps):
     return list(map(StepEncoder().encode, steps))
 
 
-def in_runs(records, length):
+def in_runs(records, length=1000):
     """The records as chunks of some length give them."""
 
     def read():
@@ -176,7 +176,7 @@ def test_placeholders_stand_in_the_first_step_of_each_episode(by_slices):
         step(FIRST, 4),
         step(MID, 5, action="é", reward=3.0, discount={"a": np.ones(2)}),
     ]
-    timestep, action, custom_data = recorded_columns(records_of(steps), StepDecoder())
+    timestep, action, custom_data = recorded_columns(in_runs(records_of(steps)), StepDecoder())
     assert timestep.step_type.tolist() == [0, 1, 2, 0, 1]
     assert timestep.observation.tolist() == [1, 2, 3, 4, 5]
     assert timestep.reward.tolist() == [0.0, 1.0, 2.0, 0.0, 3.0]
@@ -187,7 +187,7 @@ def test_placeholders_stand_in_the_first_step_of_each_episode(by_slices):
 
 def test_what_was_recorded_with_a_first_step_is_kept(by_slices):
     steps = [step(FIRST, 1, 7, 0.5, 1.0), step(FIRST, 1), step(LAST, 2, 8, 1.5, 0.0)]
-    timestep, action, _ = recorded_columns(records_of(steps), StepDecoder())
+    timestep, action, _ = recorded_columns(in_runs(records_of(steps)), StepDecoder())
     assert action.tolist() == [7, 0, 8]
     assert timestep.reward.tolist() == [0.5, 0.0, 1.5]
 
@@ -200,7 +200,7 @@ def test_a_single_step_takes_specs():
         "discount_spec": specs.Array((), float),
     }
     assert_same(
-        rlds_columns(records, StepDecoder(), **given_specs),
+        rlds_columns(in_runs(records), StepDecoder(), **given_specs),
         to_rlds_episode(decoded(records), **given_specs),
     )
 
@@ -223,14 +223,14 @@ def test_steps_that_make_no_episode_are_refused_in_the_same_words(steps, words):
     with pytest.raises(ValueError, match=words) as expected:
         to_rlds_episode(decoded(records))
     with pytest.raises(ValueError, match=words) as caught:
-        rlds_columns(records, StepDecoder())
+        rlds_columns(in_runs(records), StepDecoder())
     assert str(caught.value) == str(expected.value)
 
 
 def test_errors_name_the_step_as_recorded():
     steps = [step(FIRST, 1), step(MID, 1, 0), step(FIRST, 1), step(MID, 1, 0), step(MID, 1, "a")]
     with pytest.raises(ValueError, match=r"^action: step 4 holds str of .*, step 1 holds int64"):
-        recorded_columns(records_of(steps), StepDecoder())
+        recorded_columns(in_runs(records_of(steps)), StepDecoder())
 
 
 @pytest.mark.parametrize("function", [recorded_columns, rlds_columns])
@@ -248,7 +248,7 @@ def test_damage_is_treated_as_step_by_step(steps, data):
     damaged = bytearray(records[number])
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     decoder = StepDecoder()
-    outcome(rlds_columns, records, decoder)
+    outcome(rlds_columns, in_runs(records), decoder)
     records[number] = bytes(damaged)
     try:
         steps = decoded(records)
