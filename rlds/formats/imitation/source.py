@@ -176,12 +176,10 @@ class ImitationSource(RowsSource):
         columns, index = {}, run.handle
         for name, path in FIELDS.items():
             if path in paths:
-                columns[path] = self._column(name, index)
-                self._check(name, columns[path], *self._place(index))
+                columns[path] = column = self._column(name, index)
+                shape, field = column.shape[1:], self.step_fields[path]
+                if (column.dtype, shape) != (field.column_dtype, field.shape):
+                    number, row = self._place(index)
+                    what = f"{column.dtype} of shape {shape}, but the first one has {field}"
+                    raise SourceError(what, file=self._files[number], row=row, field=name)
         return columns
-
-    def _check(self, name: str, column: np.ndarray, number: int, row: int) -> None:
-        field = self.step_fields[FIELDS[name]]
-        if (column.dtype, column.shape[1:]) != (field.column_dtype, field.shape):
-            what = f"{column.dtype} of shape {column.shape[1:]}, but the first one has {field}"
-            raise SourceError(what, file=self._files[number], row=row, field=name)

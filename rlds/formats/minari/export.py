@@ -136,7 +136,7 @@ class MinariExport(Export):
         self._texts: dict[str, _Texts] = {}
         self._check_fields()
         self._paths = self._minari_paths()
-        self._keeps_jpeg = self._can_keep_jpeg()
+        self._jpegs = self._kept_jpegs()
         self._spaces = _spaces_of(self._spaces_in_json())
         # What comes back from Minari is taken from there; it has no row for final actions.
         places = {path: field_path(there) for path, there in self._paths.items()}
@@ -202,17 +202,18 @@ class MinariExport(Export):
             raise ValueError(f"two step fields become {doubled[0]!r}; rename one (rlds edit)")
         return paths
 
-    def _can_keep_jpeg(self) -> bool:
-        """Whether all that Minari takes for images is JPEG with colours, which it decodes alike."""
-        images = [
-            field
+    def _kept_jpegs(self) -> set[str]:
+        """All that Minari takes for images, if all is JPEG with colours, which it decodes alike."""
+        images = {
+            path: field
             for path, field in self._steps.items()
             if root_of(path) in self._GROUPS and is_like_images(field)
-        ]
-        return bool(images) and all(
+        }
+        are_kept = all(
             field.encoding == "jpeg" and (self._recorded or field.shape[2:] == (3,))
-            for field in images
+            for field in images.values()
         )
+        return {*images} if are_kept else set()
 
     def _spaces_in_json(self) -> dict[str, str]:
         """Returns the spaces of observations and actions: those that they had, or new ones."""
@@ -322,7 +323,7 @@ class MinariExport(Export):
 
     def _described(self, spaces: Mapping[str, str]) -> dict[str, Any]:
         """Returns metadata.json, when all episodes are written."""
-        described = {"jpeg_encoding": self._keeps_jpeg, "minari_version": _MINARI_VERSION}
+        described = {"jpeg_encoding": bool(self._jpegs), "minari_version": _MINARI_VERSION}
         if self._recorded:
             # Without images, it means nothing what they would be.
             has_images = any(leaf.is_image for leaf in self._spaces.leaves.values())
@@ -344,13 +345,12 @@ class MinariExport(Export):
         for path, minari_path in self._paths.items():
             if minari_path in absent:
                 continue
-            in_space = root_of(path) in self._GROUPS
             try:
                 column = _as_column(
                     at(steps, path),
                     self._steps[path],
                     is_text=path in self._texts or path in self._are_texts,
-                    keeps_jpeg=self._keeps_jpeg and in_space and is_like_images(self._steps[path]),
+                    keeps_jpeg=path in self._jpegs,
                 )
             except ValueError as error:
                 raise ValueError(f"episode {number}, steps/{path}: {error}") from error
@@ -386,7 +386,7 @@ class MinariExport(Export):
 
 
 def _as_column(
-    values: np.ndarray, field: Field, *, is_text: bool = False, keeps_jpeg: bool = True
+    values: np.ndarray, field: Field, *, is_text: bool, keeps_jpeg: bool
 ) -> StoredColumn:
     """Returns a column of an episode as one of Minari.
 
@@ -399,7 +399,7 @@ def _as_column(
     Raises:
       ValueError: An image is not what the field says; a text is not in UTF-8.
     """
-    if values.dtype.kind == "O" and field.encoding == "jpeg" and keeps_jpeg:
+    if values.dtype.kind == "O" and keeps_jpeg:
         for row, image in enumerate(values):
             shape = jpeg_shape(image)
             if shape != field.shape[: len(shape)]:

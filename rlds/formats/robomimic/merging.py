@@ -84,17 +84,11 @@ def merge(
     arrays: dict[str, Merged] = {}
     attributes: dict[str, Merged] = {}
     for demo in sound(demos):
-        for path, stored in demo.arrays.items():
-            _merged_at(arrays, path, stored).add(stored, has_steps(demo, path))
-        for path, stored in demo.attributes.items():
-            _merged_at(attributes, path, stored).add(stored, False)
+        for merged, found in ((arrays, demo.arrays), (attributes, demo.attributes)):
+            for path, stored in found.items():
+                at_path = merged.setdefault(path, Merged(stored.kind, stored.dtype, stored.shape))
+                at_path.add(stored, merged is arrays and has_steps(demo, path))
     return arrays, attributes
-
-
-def _merged_at(merged: dict[str, Merged], path: str, array: StoredArray) -> Merged:
-    if path not in merged:
-        merged[path] = Merged(array.kind, array.dtype, array.shape)
-    return merged[path]
 
 
 def _why_unlike(
