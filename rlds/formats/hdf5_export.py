@@ -57,7 +57,13 @@ class Hdf5EpisodesExport(Export):
         }
         found = episodes.metadata.get(self.format)
         self.metadata: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-        self._set_places(self.find_places())
+        self.places = self.find_places()
+        self.pngs = pngs_of(self.steps, self.places)
+        # Where the source that reads it has the fields.
+        read = {path: self.table.field_path(place) for path, place in self.places.items()}
+        finals = self.table.with_final
+        with_final = [path for path, place in self.places.items() if root_of(place) in finals]
+        self.sidecar = Sidecar.of(episodes, read, with_final, arrays=self.pngs)
 
     def find_places(self) -> dict[str, str]:
         """Returns the fields of steps that the format holds, with the paths of their arrays."""
@@ -79,14 +85,6 @@ class Hdf5EpisodesExport(Export):
             return False
         is_fixed = not field.is_text and not {None, 0} & {*field.shape}
         return is_fixed and (self.holds_files or encoding_of(field) in ("", "png"))
-
-    def _set_places(self, places: Mapping[str, str]) -> None:
-        self.places = places
-        self.pngs = pngs_of(self.steps, places)
-        with_final = [p for p, place in places.items() if root_of(place) in self.table.with_final]
-        # Where the source that reads it has the fields.
-        read = {path: self.table.field_path(place) for path, place in places.items()}
-        self.sidecar = Sidecar.of(self.episodes, read, with_final, arrays=self.pngs)
 
     @override
     def placements(self) -> Sequence[Placement]:

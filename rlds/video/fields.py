@@ -43,15 +43,13 @@ def clip_fields(
       unit: The unit of the depths that the pixels are, or stand for.
       codes: The quantisation of depths, if the pixels are codes.
     """
-    return {
+    fields = {
         CLIP: Field(bytes, unit=unit, doc="A video file that plays alone.", codes=codes),
         FIRST: Field(np.int64, doc="How many of its frames come before that of step 0."),
-        **(
-            {FRAMES: Field(np.int64, (None,), doc="Which of its frames each step has.")}
-            if has_frames
-            else {}
-        ),
     }
+    if has_frames:
+        fields[FRAMES] = Field(np.int64, (None,), doc="Which of its frames each step has.")
+    return fields
 
 
 def video_fields(cameras: Iterable[str]) -> dict[str, Field]:

@@ -52,7 +52,6 @@ from rlds.raw_files.untrusted import SourceChangedError, check_is_file, source_e
 from rlds.sources.sidecar import SAID, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
-    DERIVED_DISCOUNT,
     About,
     Can,
     Fields,
@@ -60,6 +59,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    with_discount,
 )
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import equal_in, with_placeholder
@@ -233,19 +233,11 @@ class MinariSource(Source):
     @functools.cached_property
     @override
     def fields(self) -> Fields:
-        fields = {
-            path: dataclasses.replace(field, shape=()) if path in SCALARS else field
+        steps = {
+            field_path(path): dataclasses.replace(field, shape=()) if path in SCALARS else field
             for path, field in self._columns.items()
         }
-        nested = nest(fields)
-        steps = {
-            **{field: nested[name] for name, field in _FIELDS.items()},
-            rlds.DISCOUNT: DERIVED_DISCOUNT,
-            TERMINATIONS: np.bool_,
-            TRUNCATIONS: np.bool_,
-            **({INFOS: nested[INFOS]} if INFOS in nested else {}),
-        }
-        return Fields(steps, episode_fields(self._attributes))
+        return Fields(nest(with_discount(steps)), episode_fields(self._attributes))
 
     @functools.cached_property
     @override
