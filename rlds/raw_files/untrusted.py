@@ -84,18 +84,16 @@ class SourceError(ValueError):
         self, *, episode: int | str | None, row: int | None = None, field: str | None = None
     ) -> None:
         """Adds what it does not say yet of where it is."""
-        SourceError.__init__(
-            self,
-            self.what,
-            file=self.file,
-            episode=episode if self.episode is None else self.episode,
-            row=row if self.row is None else self.row,
-            field=field if self.field is None else self.field,
-        )
+        where: dict[str, Any] = {"episode": episode, "row": row, "field": field}
+        known = {name: value for name, value in self._arguments().items() if value is not None}
+        SourceError.__init__(self, **{**where, **known})
+
+    def _arguments(self) -> dict[str, Any]:
+        names = ("what", "file", "episode", "row", "field")
+        return {name: getattr(self, name) for name in names}
 
     def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
-        where: dict[str, Any] = vars(self).copy()
-        return functools.partial(type(self), where.pop("what"), **where), ()
+        return functools.partial(type(self), **self._arguments()), ()
 
 
 class SourceChangedError(SourceError):

@@ -130,8 +130,9 @@ def make_index(recording: BagRecording, config: BagConfig, picked: Mapping[str, 
         fields = by_topic.get(topic, ())
         if not fields and topic not in (config.clock.topic, marks):
             continue
+        is_raw = all(field.path == BYTES and field.stamp != "header" for _, field in fields)
         decoded = None
-        if topic in (config.clock.topic, marks) or any(_is_decoded(field) for _, field in fields):
+        if topic in (config.clock.topic, marks) or not is_raw:
             decoded = decoder_of(message.channel)(message.data)
         if topic == config.clock.topic:
             clock.add(logged, _stamp(message, decoded, config.clock), None)
@@ -143,10 +144,6 @@ def make_index(recording: BagRecording, config: BagConfig, picked: Mapping[str, 
             found.add(logged, stamp, message.data if field.path == BYTES else decoded)
     tracks = {path: found.track() for path, found in rows.items()}
     return Index(clock.track(), tracks, sorted(markers), flaws, first, last)
-
-
-def _is_decoded(field: FieldOf) -> bool:
-    return field.path != BYTES or field.stamp == "header"
 
 
 def _stamp(message: Message, decoded: Any, config: FieldOf | Clock) -> int:

@@ -121,7 +121,8 @@ def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
         return Picked(Field(bytes), config, bytes, "bytes")
     is_json = channel.encoding == "json"
     if isinstance(config.path, tuple):
-        return _numbers(config, lambda message: _parts(message, config), message)
+        paths, dtype = config.path, config.dtype
+        return _numbers(config, lambda m: _joined([at_path(m, p) for p in paths], dtype), message)
     path = config.path
     found = at_path(message, path)
     if found is None:
@@ -148,11 +149,6 @@ def _texts(found: Any, shape: tuple[int]) -> np.ndarray:
 
 
 # --- Numbers
-
-
-def _parts(message: Any, config: FieldOf) -> np.ndarray:
-    """Returns the numbers at several paths, one after the other."""
-    return _joined([at_path(message, path) for path in config.path], config.dtype)
 
 
 def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked:

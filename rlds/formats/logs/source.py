@@ -127,6 +127,9 @@ class EnvLoggerSource(Source):
       SourceError: A log holds no episodes; logs differ in their specs; metadata has no place in
         JSON, or that of an episode is not like that of the first; says where.
       ValueError: A name of a split is not valid.
+
+    Attributes:
+      specs: The specs of the fields of a step, with their dicts and tuples.
     """
 
     may_grow = True
@@ -152,7 +155,7 @@ class EnvLoggerSource(Source):
         self._video = VideoFields({})
         examples: dict[Any, _Recorded] = {}
         samples: list[Mapping[str, Any]] = []
-        self._specs: dict[str, Any] = {}
+        self.specs: dict[str, Any] = {}
         try:
             recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
         except _VideoDiffersError:  # Frames are what all of them have.
@@ -161,8 +164,8 @@ class EnvLoggerSource(Source):
             self._idle, examples, samples = IdleReaders(), {}, []
             recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
         for sample in samples:
-            self._specs = {k: widened_spec(spec, sample.get(k)) for k, spec in self._specs.items()}
-        self._step_fields = self._find_step_fields(self._specs)
+            self.specs = {k: widened_spec(spec, sample.get(k)) for k, spec in self.specs.items()}
+        self._step_fields = self._find_step_fields(self.specs)
         flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
         self._expected_steps = {**self._expected(self._step_fields), **flags}
         columns = [specs_from_columns(example.columns) for example in examples.values()]
@@ -211,13 +214,13 @@ class EnvLoggerSource(Source):
                 what = "its video differs from that of the first log; convert it alone"
                 raise _VideoDiffersError(what, file=log.path)
             log.joins = not video
-            specs = _recorded_specs(reader)
+            specs = {name: getattr(reader, f"{name}_spec")() for name in _FIELDS_WITH_SPEC}
             for path in video.cameras:
                 specs = without(specs, (rlds.OBSERVATION, *path))
             if log is self._all_logs()[0]:
-                self._specs = _step_specs(reader, specs, log.path)
+                self.specs = _step_specs(reader, specs, log.path)
             self._check_specs(specs, log)
-            samples += _first_steps(reader, lengths, self._specs)
+            samples += _first_steps(reader, lengths, self.specs)
             kept = _KeptKinds(log, self._defaults) if type(self) is EnvLoggerSource else None
             known = None if kept is None else kept.read()
             kinds: dict[Any, int] = {}
@@ -269,7 +272,7 @@ class EnvLoggerSource(Source):
             if spec is None or self._is_given(name):
                 continue
             fields = fields_from_spec(spec, name)
-            first = fields_from_spec(self._specs[name], name)
+            first = fields_from_spec(self.specs[name], name)
             if fields != first:
                 raise SourceError(
                     f"the spec describes {in_words(fields)}, that of {self._all_logs()[0].path} "
@@ -344,7 +347,7 @@ class EnvLoggerSource(Source):
         with self._idle.borrow(log) as reader, _errors_of(log, number):
             episode = reader.episodes[number]
             begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
-            wants_video = bool(self._video) and (fields is None or any(map(_is_video, fields)))
+            wants_video = bool(self._video) and (fields is None or VIDEO in map(root_of, fields))
             packets: dict[tuple[str, ...], Any] = {}
             if not wants_video and set(self.fields.step_paths(fields)) <= set(rlds.STEP_FLAGS):
                 steps = self._read_flags(episode)
@@ -387,11 +390,6 @@ class EnvLoggerSource(Source):
                 f"{_path_of(path)}/{SINCE_KEY}": rows - keys,
             }
         return columns
-
-    @property
-    def specs(self) -> Mapping[str, Any]:
-        """The specs of the fields of a step, with their dicts and tuples."""
-        return self._specs
 
     @property
     def is_as_recorded(self) -> bool:
@@ -452,7 +450,7 @@ class EnvLoggerSource(Source):
 
     def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
         """Reads the last step alone, which decides about the flags."""
-        is_terminal = _step_columns([episode[-1]], self._specs)[rlds.IS_TERMINAL]
+        is_terminal = _step_columns([episode[-1]], self.specs)[rlds.IS_TERMINAL]
         return step_flags([len(episode)], is_terminal)
 
     def _place(self, split: str, index: int) -> tuple[Log, int]:
@@ -514,7 +512,7 @@ class EnvLoggerSource(Source):
         """Reads the steps of an episode, and the packets of their frames apart."""
         num_steps = int(log.begins[index + 1] - log.begins[index])
         if num_steps == 1:  # Its missing action, reward and discount may have no spec.
-            steps = _step_columns(list(reader.episodes[index]), self._specs)
+            steps = _step_columns(list(reader.episodes[index]), self.specs)
         else:
             steps = reader.columns(index, rlds=True)
         packets = {path: value_at(steps[rlds.OBSERVATION], path) for path in self._video.cameras}
@@ -625,10 +623,6 @@ def _path_of(path: Sequence[str]) -> str:
     return "/".join((rlds.OBSERVATION, *path))
 
 
-def _is_video(path: str) -> bool:
-    return root_of(path) == VIDEO
-
-
 def _files_in(reader: envlogger.Reader) -> RiegeliBackendReader:
     assert isinstance(
         reader.backend, RiegeliBackendReader
@@ -703,16 +697,6 @@ def _kind_of(columns: Any) -> Any:
     return dtype_and_shape(columns)
 
 
-def _recorded_specs(reader: envlogger.Reader) -> dict[str, Any]:
-    """Returns the specs of the environment, None where the log has none."""
-    return {
-        "observation": reader.observation_spec(),
-        "action": reader.action_spec(),
-        "reward": reader.reward_spec(),
-        "discount": reader.discount_spec(),
-    }
-
-
 def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
     """Returns specs for all fields of a step: the recorded ones, the rest from recorded values."""
     known = {field: spec for field, spec in recorded.items() if spec is not None}
@@ -751,9 +735,5 @@ def _first_steps(
 
 
 def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, Any]:
-    return to_rlds_episode(
-        steps,
-        action_spec=specs.get("action"),
-        reward_spec=specs.get("reward"),
-        discount_spec=specs.get("discount"),
-    )
+    known = {f"{name}_spec": specs.get(name) for name in _FIELDS_WITH_SPEC[1:]}
+    return to_rlds_episode(steps, **known)

@@ -30,10 +30,10 @@ from rlds.formats.hdf5_source import ATTRIBUTE_NAMES, Hdf5Episode, Hdf5EpisodesS
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.hdf5_values import read_attributes
+from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.sidecar import SAID, StoredSidecar
-from rlds.sources.source import About, Can, SourceError, require_files
-from rlds_ecosystem.files import stores
+from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.model.fields import Field
 
 __all__ = [
@@ -100,12 +100,12 @@ class ManiSkillSource(Hdf5EpisodesSource):
     keeps_attributes = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        file = _find_file(path)
-        if file is None:
+        files = files_at(path, lambda name: name.endswith((".h5", ".hdf5")))
+        if len(files) != 1:
             raise FileNotFoundError(
                 f"{os.fspath(path)!r} has no .h5 file, or several: pass the path of one"
             )
-        (self._path,) = require_files(file)
+        self._path = files[0]
         self._hdf5 = Hdf5File(self._path)
         self._json: dict[str, Any] = {}
         self._entries: dict[int, Any] = {}
@@ -245,12 +245,3 @@ def _number_of(entry: Any) -> int | None:
     """Which episode an entry of the JSON file is about; None if it does not say so."""
     number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
     return number if type(number) is int else None
-
-
-def _find_file(path: str | os.PathLike[str]) -> Any:
-    """Returns the HDF5 file; None if there is none, or several."""
-    place = stores.as_path(path)
-    if not place.is_dir():
-        return place if place.suffix in (".h5", ".hdf5") else None
-    found = [entry.name for entry in stores.list_directory(place) if entry.name.endswith(".h5")]
-    return place / found[0] if len(found) == 1 else None
