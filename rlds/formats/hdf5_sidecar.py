@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
+from rlds.raw_files.hdf5_values import SIDECAR_GROUP
 from rlds.sources.sidecar import (
     SIDECAR_BYTES,
     SIDECAR_ENDS,
@@ -33,7 +34,6 @@ __all__ = [
     "write_numbers",
 ]
 
-SIDECAR_GROUP = "rlds"
 # The groups of the streams of columns.
 _COLUMNS = f"{SIDECAR_GROUP}/columns"
 # The attributes with the digest of a sidecar, and with a block of bytes. HDF5 has place for 64 KiB,

@@ -13,6 +13,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 
 __all__ = [
+    "SIDECAR_GROUP",
     "decode_value",
     "encode_value",
     "read_attributes",
@@ -22,6 +23,8 @@ __all__ = [
 ]
 
 
+# The group of what this project keeps in a file beside its data.
+SIDECAR_GROUP = "rlds"
 # Constants go to the metadata of the dataset: policy weights and the like.
 _MAX_CONSTANT_BYTES = 64 << 20
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from etils import epath
 
-from rlds.raw_files.archives import SUFFIXES
 from rlds.sources.episodes import Episodes
 from rlds.sources.finding import find_datasets, marked_formats, several_datasets
 from rlds.sources.options import options_of
@@ -145,6 +144,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
         raise missing[0]
     if signs.damage is not None:
         raise signs.damage
+    from rlds.raw_files.archives import SUFFIXES  # Not needed before.
+
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open its content", file=path)
     raise UnknownFormatError(_why_unknown(stores.as_path(path), known, signs), file=path)

@@ -12,7 +12,6 @@ from typing import Any
 
 from rlds.raw_files.untrusted import is_damage
 from rlds.sources.options import Option, options_of
-from rlds.sources.restored import with_sidecar
 from rlds.sources.signs import FileSigns, Signs
 from rlds.sources.source import AnySource
 from rlds_ecosystem.files import stores
@@ -74,7 +73,11 @@ class Format:
         """
         from rlds.sources import reading
 
-        source = with_sidecar(reading.made(self.load(), path, **options))
+        source = reading.made(self.load(), path, **options)
+        if source.can.sidecar is not None:
+            from rlds.sources.restored import with_sidecar
+
+            source = with_sidecar(source)
         if source.can.video == "packets":
             return source
         from rlds.sources.encoded_frames import with_video

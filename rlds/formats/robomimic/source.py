@@ -19,7 +19,6 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import derived_columns
-from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.formats.hdf5_source import INSTRUCTION, Hdf5Table
 from rlds.formats.robomimic.dialects import (
     DIALECTS,
@@ -198,8 +197,14 @@ class RobomimicSource(Source):
             reads_rows=True,
             totals=self._totals,
             hold_open=self._hold_open,
-            sidecar=lambda: read_hdf5_sidecar(self._files[0].hdf5) if self._is_exported else None,
+            sidecar=self._sidecar if self._is_exported else None,
         )
+
+    def _sidecar(self) -> Any:
+        # Loads much that other files do not need.
+        from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
+
+        return read_hdf5_sidecar(self._files[0].hdf5)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

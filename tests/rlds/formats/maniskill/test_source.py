@@ -127,5 +127,5 @@ def test_files_that_cannot_be_opened(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])  # A recording that was not closed.
     with pytest.raises(SourceError, match=r"t\.h5.*not a complete HDF5 file"):
         rlds.sources.open(path, format="maniskill")
-    with pytest.raises(FileNotFoundError, match="none. does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"none. does not exist"):
         rlds.sources.open(tmp_path / "none", format="maniskill")
