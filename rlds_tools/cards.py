@@ -166,15 +166,14 @@ def card(
     source = sources.formats()[found.format].source(path, **(options or {}))
     with show_progress(progress) as bars:
         splits = tuple(_counted(source, split, bars) for split in found.splits)
+    facts = {"description": description, "license": license}
+    facts |= {"citation": citation, "homepage": homepage}
     about = _About(
         found=dataclasses.replace(found, splits=splits),
         source=source,
         root=_root(path, source),
         name=name or found.name,
-        description=description or found.description,
-        license=license or source.about.license,
-        citation=citation or source.about.citation,
-        homepage=homepage or source.about.homepage,
+        facts={fact: given or getattr(source.about, fact) for fact, given in facts.items()},
         published=published,
         repository=repository,
         tasks=tuple(tasks),
@@ -236,10 +235,7 @@ class _About:
     source: AnySource
     root: epath.Path
     name: str
-    description: str
-    license: str
-    citation: str
-    homepage: str
+    facts: Mapping[str, str]
     published: str | None
     repository: str | None
     tasks: tuple[str, ...]
@@ -248,7 +244,7 @@ class _About:
 
     def missing(self) -> tuple[str, ...]:
         """What nobody has said."""
-        return tuple(fact for fact in _FACTS if not getattr(self, fact))
+        return tuple(fact for fact in _FACTS if not self.facts[fact])
 
     def all_tags(self) -> list[str]:
         """The tags, with those that say what it is stored as."""
@@ -259,7 +255,7 @@ class _About:
         """What hubs read, by the names of Hugging Face."""
         episodes = sum(split.episodes or 0 for split in self.found.splits)
         return {
-            **_license(self.license),
+            **_license(self.facts["license"]),
             "pretty_name": self.name,
             "task_categories": list(self.tasks),
             "tags": self.all_tags(),
@@ -289,8 +285,8 @@ class _About:
         sections = [
             f"---\n{_yaml(self.front_matter())}---",
             f"# {text(self.name)}",
-            markdown.paragraphs(self.description) or "No description is given.",
-            _homepage(self.homepage),
+            markdown.paragraphs(self.facts["description"]) or "No description is given.",
+            _homepage(self.facts["homepage"]),
             "## Content",
             f"Format: {text(kind)}",
             "An episode is a sequence of steps as defined by "
@@ -314,9 +310,11 @@ class _About:
             "## Lineage",
             _provenance(found.metadata, self.lineage),
             "## Citation",
-            markdown.fenced(self.citation, "bibtex") if self.citation else "No citation is given.",
+            markdown.fenced(self.facts["citation"], "bibtex")
+            if self.facts["citation"]
+            else "No citation is given.",
             "## License",
-            text(self.license)
+            text(self.facts["license"])
             or "No license is stated. Ask the authors before you use or share the dataset.",
             *(f"- {text(what)}" for what in (self.lineage or {}).get("conflicts", ())),
         ]
@@ -384,12 +382,12 @@ class _About:
         page = f"https://huggingface.co/datasets/{self.repository}" if self.repository else ""
         facts = {
             "name": self.name,
-            "description": self.description or "No description is given.",
-            "license": self.license,
-            "url": self.homepage if _is_web_page(self.homepage) else page,
+            "description": self.facts["description"] or "No description is given.",
+            "license": self.facts["license"],
+            "url": self.facts["homepage"] if _is_web_page(self.facts["homepage"]) else page,
             "version": self.found.version,
             "datePublished": self.published,
-            "citeAs": self.citation,
+            "citeAs": self.facts["citation"],
             "keywords": self.all_tags(),
             **croissant.provenance(self.lineage),
         }

@@ -272,12 +272,10 @@ def _is_numeric(field: Any) -> bool:
 
 
 def _value_of(episode: SourceEpisode, field: str) -> str:
-    value: Any = episode.metadata
-    for name in field.split("/"):
-        if not isinstance(value, Mapping) or name not in value:
-            known = what_there_is(field, episode.metadata)
-            raise KeyError(f"no field {field!r} of episodes; {known}")
-        value = value[name]
+    values = dict(named_leaves(episode.metadata))
+    if field not in values:
+        raise KeyError(f"no field {field!r} of episodes; {what_there_is(field, values)}")
+    value = values[field]
     return text_of(np.asarray(value).item() if np.size(value) == 1 else value)
 
 

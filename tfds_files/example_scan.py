@@ -9,7 +9,6 @@ otherwise are parsed one by one; of their fields none is direct.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import mmap
 from collections.abc import Iterable
@@ -26,7 +25,6 @@ from tfds_files.wire import encode_varint
 __all__ = [
     "NOT_DIRECT",
     "FieldLayout",
-    "FieldOffsets",
     "Scanner",
     "direct_encoding",
     "head_sizes",
@@ -120,18 +118,6 @@ def _layout(leaf: Leaf, sequence: str) -> FieldLayout:
 _LISTS = {"floats": FLOATS, "integers": INTS, "bytes": BYTES, "strings": BYTES}
 
 
-@dataclasses.dataclass(frozen=True)
-class FieldOffsets:
-    """Where the fields of some examples are; see `ShardIndex`."""
-
-    num_elements: np.ndarray
-    starts: np.ndarray
-    sizes: np.ndarray
-    last: np.ndarray
-    counts: dict[str, np.ndarray]
-    ends: dict[str, np.ndarray]
-
-
 class Scanner:
     """Finds the fields of the examples of a file.
 
@@ -151,13 +137,17 @@ class Scanner:
         self._path = path
         self._data = np.frombuffer(raw, np.uint8)
 
-    def scan(self, begins: np.ndarray, ends: np.ndarray, first: int) -> FieldOffsets:
+    def scan(self, begins: np.ndarray, ends: np.ndarray, first: int) -> dict[str, np.ndarray]:
         """Finds the fields of examples.
 
         Args:
           begins: Where in the file they begin.
           ends: Where they end.
           first: The number of the first one.
+
+        Returns:
+          The arrays of `ShardIndex` that are of fields; and for each field of strings, how many
+          each example has (`counts/<name>`), and where they end (`ends/<name>`).
 
         Raises:
           DamagedFileError: One of them is no example.
@@ -208,17 +198,16 @@ class Scanner:
             elif layout.kind == "strings":
                 for row in np.flatnonzero(~is_direct[:, field]).tolist():
                     string_ends[layout.name][row] = []
-        return FieldOffsets(
-            num_elements.astype(np.uint32),
-            starts.astype(np.uint32),
-            sizes.astype(np.uint32),
-            last,
-            {name: np.array(list(map(len, of))) for name, of in string_ends.items()},
-            {
-                name: np.array([end for ends in of for end in ends], np.uint32)
-                for name, of in string_ends.items()
-            },
-        )
+        arrays = {
+            "num_elements": num_elements.astype(np.uint32),
+            "starts": starts.astype(np.uint32),
+            "sizes": sizes.astype(np.uint32),
+            "last": last,
+        }
+        for name, of in string_ends.items():
+            arrays[f"counts/{name}"] = np.array(list(map(len, of)), np.int64)
+            arrays[f"ends/{name}"] = np.array([end for ends in of for end in ends], np.uint32)
+        return arrays
 
     # All that follows takes and gives arrays with a row for each example, or for some of them.
 

@@ -7,7 +7,7 @@ import functools
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -125,7 +125,8 @@ def index_shard(
     with open(path, "rb") as file:
         stat = os.fstat(file.fileno())
         raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if stat.st_size else None
-    records, parts, checksum = np.zeros((0, 2), np.int64), [], 0
+    records, checksum = np.zeros((0, 2), np.int64), 0
+    parts: list[dict[str, np.ndarray]] = []
     if raw is not None:
         records = np.array(list(_records(path, raw, stat.st_size, verify)), np.int64)
         begins, ends = records[:, 0], records.sum(axis=1)
@@ -135,9 +136,10 @@ def index_shard(
             parts.append(scanner.scan(begins[block], ends[block], first))
         checksum = stored_checksum(np.frombuffer(raw, np.uint8), ends)
 
-    def whole(arrays: list[np.ndarray], dtype: type, *shape: int) -> np.ndarray:
-        return np.concatenate([np.zeros((0, *shape), dtype), *arrays], dtype=dtype)
+    def whole(name: str, dtype: Any, *shape: int) -> np.ndarray:
+        return np.concatenate([np.zeros((0, *shape), dtype), *(part[name] for part in parts)])
 
+    strings = [layout.name for layout in layouts if layout.kind == "strings"]
     return ShardIndex(
         path=path,
         file_size=stat.st_size,
@@ -148,22 +150,16 @@ def index_shard(
         layouts=layouts,
         offsets=np.ascontiguousarray(records[:, 0]),
         lengths=np.ascontiguousarray(records[:, 1]),
-        num_elements=whole([part.num_elements for part in parts], np.uint32),
-        starts=whole([part.starts for part in parts], np.uint32, len(layouts)),
-        sizes=whole([part.sizes for part in parts], np.uint32, len(layouts)),
-        last=whole([part.last for part in parts], np.uint8, len(layouts)),
+        num_elements=whole("num_elements", np.uint32),
+        starts=whole("starts", np.uint32, len(layouts)),
+        sizes=whole("sizes", np.uint32, len(layouts)),
+        last=whole("last", np.uint8, len(layouts)),
         entries={
-            layout.name: (
-                np.cumsum(
-                    whole(
-                        [np.zeros(1, np.int64), *(part.counts[layout.name] for part in parts)],
-                        np.int64,
-                    )
-                ),
-                whole([part.ends[layout.name] for part in parts], np.uint32),
+            name: (
+                np.cumsum(np.concatenate([[0], whole(f"counts/{name}", np.int64)]), dtype=np.int64),
+                whole(f"ends/{name}", np.uint32),
             )
-            for layout in layouts
-            if layout.kind == "strings"
+            for name in strings
         },
     )
 
