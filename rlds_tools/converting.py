@@ -21,8 +21,6 @@ from rlds_ecosystem.model.texts import printable
 from rlds_tools.results import Block, Result, Table, count, next_commands
 
 if TYPE_CHECKING:
-    import tensorflow_datasets as tfds
-
     from rlds.sources import AnySource, Placement
     from tfds_builders.builder import SourceBuilder
 
@@ -279,10 +277,16 @@ def convert(
         quiet.quiet_libraries()
     # TensorFlow, TFDS and Beam say nothing on the standard output.
     with contextlib.redirect_stdout(sys.stderr):
+        import tensorflow_datasets as tfds
+
         import tfds_builders
         from tfds_builders.builder import prepared
 
-        download_config = _download_config(num_shards, beam_runner, beam_options)
+        download_config = tfds.download.DownloadConfig(
+            num_shards=num_shards,
+            beam_runner=beam_runner,
+            beam_options=None if beam_runner is None else list(beam_options),
+        )
         if dataset is not None:
             builder = builder_class(
                 path=raw, config=config, name=name, version=version, **common, **given
@@ -368,15 +372,3 @@ def _name_for(source: str | os.PathLike[str]) -> str:
     ('run_7', 'medium_v0', 'dataset_7')
     """
     return dataset_name(os.path.basename(os.path.abspath(source)).partition(".")[0])
-
-
-def _download_config(
-    num_shards: int | None, beam_runner: str | None, beam_options: Sequence[str]
-) -> tfds.download.DownloadConfig:
-    import tensorflow_datasets as tfds
-
-    return tfds.download.DownloadConfig(
-        num_shards=num_shards,
-        beam_runner=beam_runner,
-        beam_options=None if beam_runner is None else list(beam_options),
-    )

@@ -28,7 +28,7 @@ from rlds.sources.texts import is_instruction
 from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import named_leaves, root_of
+from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
 from rlds_tools.findings import Finding, Severity, Tally
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.reading import is_whole, known_length, read_all
@@ -267,7 +267,11 @@ class Survey:
 
     def _look_at(self, index: int, episode: SourceEpisode) -> None:
         leaves = named_leaves(episode.steps)
-        columns = {path: column for path, column in leaves if _is_ragged(column) or np.ndim(column)}
+        columns = {
+            path: column
+            for path, column in leaves
+            if isinstance(column, RaggedColumn) or np.ndim(column)
+        }
         lengths = set(map(len, columns.values()))
         length = lengths.pop() if len(lengths) == 1 else 0
         known = episode.final_observation_known
@@ -408,7 +412,8 @@ class Survey:
             has_placeholders = root_of(path) in _PLACEHOLDERS
             not_finite = kept.not_finite.sum()
             kept.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
-            if kept.not_finite.sum() > not_finite and not self._must_be_finite(path):
+            is_checked = any(is_in(path, name) for name in self._finite)  # By the validator.
+            if kept.not_finite.sum() > not_finite and not is_checked:
                 for row in rows:
                     stop = row.length - (has_placeholders and row.is_final_known)
                     self._look_for_not_finite(row.number, path, row.columns[path][:stop])
@@ -421,10 +426,6 @@ class Survey:
             name = element_name(path, column.shape[1:], element)
             what = "NaN" if np.isnan(values[step, element]) else "infinite"
             self._tally.add("warning", f"{name} is {what}", field=path, episode=episode, step=step)
-
-    def _must_be_finite(self, path: str) -> bool:
-        """Whether the validator finds what is not."""
-        return any(f"{path}/".startswith(f"{name}/") for name in self._finite)
 
     def _float_actions(self, columns: Mapping[str, np.ndarray], length: int) -> list[np.ndarray]:
         """The elements of the action that are floats, without the placeholder."""
@@ -496,10 +497,6 @@ def _is_numeric(field: Any) -> bool:
     if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
         return False
     return 0 < math.prod(size or 0 for size in field.shape) <= _MOST_ELEMENTS
-
-
-def _is_ragged(column: Any) -> bool:
-    return isinstance(column, RaggedColumn)
 
 
 def _said(violation: validation.Violation) -> str:

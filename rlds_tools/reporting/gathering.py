@@ -98,10 +98,6 @@ class Material:
                     found[camera] = VideoFrames(self.video, *place, camera, episode.num_steps)
         return found
 
-    def findings_of(self, index: int) -> list[Finding]:
-        """Returns what is wrong with an episode."""
-        return [finding for finding in self.findings if index in finding.episodes]
-
 
 def gather(
     path: str,

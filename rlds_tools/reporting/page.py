@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterator
@@ -19,30 +18,19 @@ from rlds_tools.values import statistics_of
 __all__ = ["page_of"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Extent:
-    """How much a page shows of what takes space.
+def _smaller_and_smaller(frames: int, episodes: int) -> Iterator[tuple[Quality, int, int]]:
+    """First clips become coarser, then they have fewer frames, then there are fewer of them.
 
-    Attributes:
-      quality: How fine clips are.
-      episodes: How many episodes are shown.
-      tiles: How many episodes are on the contact sheet.
+    Yields:
+      The quality of clips, the number of episodes, and of those on the contact sheet.
     """
-
-    quality: Quality
-    episodes: int
-    tiles: int
-
-
-def _smaller_and_smaller(frames: int, episodes: int) -> Iterator[_Extent]:
-    """First clips become coarser, then they have fewer frames, then there are fewer of them."""
     for crf, tiles in ((28, 60), (34, 48), (40, 24)):
-        yield _Extent(Quality(frames, crf), episodes, tiles)
+        yield Quality(frames, crf), episodes, tiles
     for part in (2, 4):
-        yield _Extent(Quality(max(frames // part, 2), 40), episodes, 12)
+        yield Quality(max(frames // part, 2), 40), episodes, 12
     while episodes > 0:
         episodes //= 2
-        yield _Extent(Quality(max(frames // 4, 2), 45), episodes, 0)
+        yield Quality(max(frames // 4, 2), 45), episodes, 0
 
 
 def page_of(material: Material, command: str, frames: int, max_size: int) -> str:
@@ -61,11 +49,10 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
     others["overview"] = sections.overview(material)
     others["provenance"] = sections.provenance(material, command)
     light = sum(len(part.encode()) for part in others.values())
-    for extent in _smaller_and_smaller(frames, len(material.shown)):
-        shown = material.shown[: extent.episodes]
+    for quality, episodes, tiles in _smaller_and_smaller(frames, len(material.shown)):
         heavy = {
-            "episodes": sections.episodes(material, extent.quality, shown),
-            "frames": sections.contact_sheet(material, extent.tiles),
+            "episodes": sections.episodes(material, quality, material.shown[:episodes]),
+            "frames": sections.contact_sheet(material, tiles),
         }
         if light + sum(map(len, heavy.values())) > max_size:
             continue
@@ -94,7 +81,9 @@ _SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
 def _whole(material: Material, parts: dict[str, Markup]) -> str:
     inspection = material.inspection
     name = inspection.name or material.path
-    title = tag("h1", name, " ", tag("small", _subtitle(material)))
+    episodes = count(len(material.survey.table), "episode")
+    facts = filter(None, [inspection.version, material.episodes.split, episodes])
+    title = tag("h1", name, " ", tag("small", " · ".join(facts)))
     description = tag("p", inspection.description) if inspection.description else None
     theme = tag("button", "Theme", id="theme", type="button")
     links = [
@@ -125,13 +114,6 @@ def _whole(material: Material, parts: dict[str, Markup]) -> str:
     )
     page = tag("html", tag("head", head), tag("body", body), lang="en")
     return f"<!DOCTYPE html>\n{page}\n"
-
-
-def _subtitle(material: Material) -> str:
-    survey = material.survey
-    read = count(len(survey.table), "episode")
-    facts = [material.inspection.version, material.episodes.split, read]
-    return " · ".join(filter(None, facts))
 
 
 def _data(material: Material) -> Markup:

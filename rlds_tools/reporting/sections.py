@@ -137,7 +137,9 @@ def _card(
 def findings(material: Material) -> Markup:
     """What is wrong, with links to episodes that are shown."""
     if not material.findings:
-        return section("findings", "Findings", tag("p", _nothing_found(material), class_="quiet"))
+        read = "The episodes of the sample" if material.is_sample else "All episodes"
+        text = f"None. {read} follow the rules of RLDS, and show none of the common mistakes."
+        return section("findings", "Findings", tag("p", text, class_="quiet"))
     rows = [
         [
             tag("span", finding.severity, class_=f"badge {finding.severity}"),
@@ -148,11 +150,6 @@ def findings(material: Material) -> Markup:
     ]
     table = _table(["severity", "finding", "where"], rows, "Findings")
     return section("findings", "Findings", table)
-
-
-def _nothing_found(material: Material) -> str:
-    read = "The episodes of the sample" if material.is_sample else "All episodes"
-    return f"None. {read} follow the rules of RLDS, and show none of the common mistakes."
 
 
 def _places(material: Material, finding: Finding) -> Markup:
@@ -343,7 +340,8 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
     instruction = instruction_of(episode)
     marks = [
         tag("p", tag("span", f.severity, class_=f"badge {f.severity}"), f" {f.text}", class_="mark")
-        for f in material.findings_of(shown.index)
+        for f in material.findings
+        if shown.index in f.episodes
     ]
     frames = material.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]

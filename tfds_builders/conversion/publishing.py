@@ -41,7 +41,10 @@ def publish(here: epath.Path, there: epath.Path) -> None:
     others = sorted(path for path in paths if path != info)
     with storage_errors(there):
         (there / info).unlink(missing_ok=True)
-        _remove_other_shards((there / info).parent, set(others) | {info}, there)
+        for path in (there / info).parent.glob("*-of-*"):
+            # A conversion that was killed may have cut the dataset in another way.
+            if os.fspath(path.relative_to(there)) not in {*others, info}:
+                path.unlink()
         stores.in_parallel(lambda path: _bring(here / path, there / path), others, there)
         _bring(here / info, there / info)
 
@@ -55,13 +58,6 @@ def missing_files(directory: epath.Path, names: list[str]) -> list[str]:
     with storage_errors(directory):
         found = {entry.name for entry in stores.list_directory(directory)}
     return [name for name in names if name not in found]
-
-
-def _remove_other_shards(directory: epath.Path, kept: set[str], root: epath.Path) -> None:
-    """Removes what a conversion has left that was killed, and cut the dataset in another way."""
-    for path in directory.glob("*-of-*"):
-        if os.fspath(path.relative_to(root)) not in kept:
-            path.unlink()
 
 
 def _bring(here: epath.Path, there: epath.Path) -> None:
