@@ -35,13 +35,21 @@ def command() -> None:
     """
 
 
-def _command(name: str) -> Callable[[Callable[..., Result]], Any]:
-    """Makes a command of a function that takes a path."""
+def _command(name: str, function: str = "") -> Callable[[Callable[[], None]], Any]:
+    """Makes a command of a function of `labelling`, which takes what the options and arguments say.
 
-    def made(function: Callable[..., Result]) -> Any:
-        @functools.wraps(function)
+    Args:
+      name: The name of the command.
+      function: The name of the function, if it is another one.
+    """
+
+    def made(documented: Callable[[], None]) -> Any:
+        @functools.wraps(documented)
         def opening(options: Mapping[str, Any], **arguments: Any) -> Result:
-            return function(**arguments, **options)
+            from rlds_tools import labelling
+
+            found: Result = getattr(labelling, function or name)(**arguments, **options)
+            return found
 
         return command.command(name)(click.argument("path")(opens_source(prints_result(opening))))
 
@@ -49,11 +57,8 @@ def _command(name: str) -> Callable[[Callable[..., Result]], Any]:
 
 
 @_command("show")
-def _show(**arguments: Any) -> Result:
+def _show() -> None:
     """Show the layers of labels and their values."""
-    from rlds_tools import labelling
-
-    return labelling.show(**arguments)
 
 
 @_command("add")
@@ -67,41 +72,29 @@ def _show(**arguments: Any) -> Result:
     "Type of a new layer. Default: inferred from VALUE.",
     type=click.Choice(["flag", "choice", "text", "number"]),
 )
-def _add(**arguments: Any) -> Result:
+def _add() -> None:
     """Add a label to episodes, by number: 3,7,10:15.
 
     It replaces the label of the same annotator on the same episode or steps.
     """
-    from rlds_tools import labelling
-
-    return labelling.add(**arguments)
 
 
-@_command("export")
+@_command("export", "export_labels")
 @click.argument("file")
-def _export(**arguments: Any) -> Result:
+def _export() -> None:
     """Write the labels to FILE: .csv, .jsonl, .parquet, or .json for Label Studio."""
-    from rlds_tools import labelling
-
-    return labelling.export_labels(**arguments)
 
 
-@_command("import")
+@_command("import", "import_labels")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-def _import(**arguments: Any) -> Result:
+def _import() -> None:
     """Import the new labels of FILE, all or none.
 
     Episodes are matched by digest, or by key if their lengths are equal.
     """
-    from rlds_tools import labelling
-
-    return labelling.import_labels(**arguments)
 
 
 @_command("agreement")
 @option("--layer TEXT", "Layer to compare. Default: all layers.")
-def _agreement(**arguments: Any) -> Result:
+def _agreement() -> None:
     """Measure how far annotators agree: Krippendorff's alpha, of all and of each pair."""
-    from rlds_tools import labelling
-
-    return labelling.agreement(**arguments)

@@ -122,10 +122,17 @@ def option(shown: str, help: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, metavar=value.removesuffix("...") or None, help=help, **settings)
 
 
+def _default_jobs() -> int:
+    from rlds_ecosystem.files.processes import default_jobs
+
+    return default_jobs()
+
+
 jobs_option = option(
     "--jobs N",
     "Number of processes that read thousands of small episodes. Default: one per processor.",
     type=click.IntRange(1),
+    default=_default_jobs,
 )
 where_option = option(
     "--where CONDITION",

@@ -28,9 +28,7 @@ from rlds_tools.results import Result
 @jobs_option
 @opens_source
 @prints_result
-def command(
-    path: str, fields: str | None, out: str | None, jobs: int | None, **options: Any
-) -> Result:
+def command(path: str, fields: str | None, out: str | None, **options: Any) -> Result:
     """Compute statistics of a dataset.
 
     Shows the lengths and returns of episodes, and mean, range and quantiles of each element
@@ -43,13 +41,11 @@ def command(
     """
     if out is not None and not out.endswith((".json", ".npz")):
         raise click.UsageError(f"--out: got {out!r}, expected a name that ends with .json or .npz.")
-    from rlds_ecosystem.files.processes import default_jobs
     from rlds_tools import describing
 
     found = describing.stats(
         path,
         fields=None if fields is None else fields.split(","),
-        jobs=jobs or default_jobs(),
         progress=wants_progress(),
         **options,
     )

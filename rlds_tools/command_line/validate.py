@@ -34,7 +34,7 @@ from rlds_tools.results import Result
 @jobs_option
 @opens_source
 @prints_result
-def command(paths: tuple[str, ...], jobs: int | None, **options: Any) -> Result:
+def command(paths: tuple[str, ...], **options: Any) -> Result:
     """Check datasets for broken rules and common mistakes.
 
     Errors are broken rules of RLDS and unreadable data. Warnings are probable mistakes: black
@@ -45,9 +45,6 @@ def command(paths: tuple[str, ...], jobs: int | None, **options: Any) -> Result:
       rlds validate data/walker2d
       rlds validate data/* --strict --finite observation --json
     """
-    from rlds_ecosystem.files.processes import default_jobs
     from rlds_tools import validating
 
-    return validating.validate(
-        *paths, **options, jobs=jobs or default_jobs(), progress=wants_progress()
-    )
+    return validating.validate(*paths, **options, progress=wants_progress())
