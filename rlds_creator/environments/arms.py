@@ -82,9 +82,14 @@ def directions(
       sticks: Which number a stick moves, and in which direction.
       strength: How far a key moves a number; a stick moves it all the way.
 
+    Raises:
+      ValueError: The strength is not in its range.
+
     >>> directions(["x", "y"], {"x": ("KeyA", "KeyD")}, {"Axis0": ("y", -1)}, 0.5)
     {'KeyA': [-0.5, -0.0], 'KeyD': [0.5, 0.0], 'Axis0': [0, -1]}
     """
+    if not 0 < strength <= 1:
+        raise ValueError(f"strength is {strength}, expected a number above 0 and up to 1")
 
     def along(name: str, amount: float) -> list[float]:
         return [amount * (name == other) for other in names]

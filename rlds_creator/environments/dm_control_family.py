@@ -13,7 +13,6 @@ from rlds_creator.environments.key_maps import KeyedPlayable, key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
     actuator_names,
-    check_size,
     draw_without_display,
 )
 from rlds_creator.environments.playable import Family
@@ -68,7 +67,6 @@ class DmControlFamily(Family):
         Raises:
           ValueError: An option, or an action of a key, is wrong; says which.
         """
-        check_size(width, height)
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit is {time_limit}, expected more than 0 seconds")
         domain, _, task = id.partition("/")

@@ -21,7 +21,6 @@ from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
     actuator_names,
     camera_names,
-    check_size,
     draw_without_display,
 )
 from rlds_creator.environments.playable import Family
@@ -105,7 +104,6 @@ class MuJoCoFamily(Family):
         Raises:
           ValueError: An option, or an action of a key, is wrong; says which.
         """
-        check_size(width, height)
         self._register()
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
         base = env.unwrapped

@@ -127,16 +127,12 @@ class MuJoCoPictures:
         import mujoco
 
         model, data = self._simulation()
-        if model is not self._model:
+        # Some tasks make another ground for each episode. All contexts have the one before.
+        if model is not self._model or not np.array_equal(self._heights, model.hfield_data):
             self.close()
             self._model, self._heights = model, model.hfield_data.copy()
         renderer = self._renderers.get(is_draft)
         if renderer is None:
-            renderer = self._renderers[is_draft] = self._renderer(model, is_draft)
-        if not np.array_equal(self._heights, model.hfield_data):
-            # Some tasks make another ground for each episode. All contexts have the one before.
-            self.close()
-            self._heights = model.hfield_data.copy()
             renderer = self._renderers[is_draft] = self._renderer(model, is_draft)
         options = mujoco.MjvOption()
         for group, is_drawn in self._geom_groups.items():

@@ -171,12 +171,9 @@ class RoboDeskFamily(Family):
         Raises:
           ValueError: An option, or an action of a key, is wrong; says which.
         """
-        check_size(width, height)
         check_size(image_size, image_size)
         if not (1 <= action_repeat <= 100 and 1 <= episode_length <= _MOST_STEPS):
             raise ValueError("expected action_repeat from 1 to 100, and episode_length from 1")
-        if not 0 < strength <= 1:
-            raise ValueError(f"strength is {strength}, expected a number above 0 and up to 1")
         desk = _Desk(
             self._package().RoboDesk(
                 task=id,

@@ -15,7 +15,6 @@ from rlds_creator.environments.arms import ArmPlayable, directions
 from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.mujoco_pictures import (
     MuJoCoPictures,
-    check_size,
     draw_without_display,
 )
 from rlds_creator.environments.playable import Family
@@ -147,14 +146,11 @@ class RobosuiteFamily(Family):
         Raises:
           ValueError: An option, or an action of a key, is wrong; says which.
         """
-        check_size(width, height)
         package = self._package()
         if robot not in package.ALL_ROBOTS:
             raise ValueError(f"no robot {robot!r:.100}; {what_there_is(robot, package.ALL_ROBOTS)}")
-        if not (1 <= control_freq <= 500 and 1 <= horizon <= _MOST_STEPS and 0 < strength <= 1):
-            raise ValueError(
-                "expected control_freq from 1 to 500, horizon from 1, strength above 0 and up to 1"
-            )
+        if not (1 <= control_freq <= 500 and 1 <= horizon <= _MOST_STEPS):
+            raise ValueError("expected control_freq from 1 to 500, and horizon from 1")
         robots = [robot, robot] if id.startswith("TwoArm") and robot != "Baxter" else robot
         with contextlib.redirect_stdout(sys.stderr):
             task = package.make(

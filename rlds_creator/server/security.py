@@ -109,7 +109,7 @@ class Application:
         scope["app"] = self  # Has the router raise what it does not find.
         sender = _Sender(scope, send)
         try:
-            self._check(scope)
+            self.check(scope)
             if scope["type"] == "http":
                 receive = _Body(receive).receive
             await self._router(scope, receive, sender)
@@ -118,7 +118,8 @@ class Application:
         except Exception as error:
             await sender.fail(errors.as_server_error(error), receive)
 
-    def _check(self, scope: Scope) -> None:
+    def check(self, scope: Scope) -> None:
+        """Raises a `ServerError` if a request is not let in."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.has(hosts[0]):

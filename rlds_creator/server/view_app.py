@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
+from typing_extensions import override
 
 from rlds_creator.server import errors
 from rlds_creator.server.bodies import answer, body
@@ -74,18 +75,15 @@ def view_app(
         response.set_cookie(cookie, pass_, httponly=True, samesite="lax")
         return response
 
-    class Guard:
+    class Guarded(Application):
         """Lets nobody in who has no token, but to enter."""
 
-        def __init__(self, app: Any) -> None:
-            self._app = app
-
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            path = scope.get("path", "")
-            is_open = not path.startswith("/api/") or path in (_ME, _ENTER)
+        @override
+        def check(self, scope: Scope) -> None:
+            super().check(scope)
+            is_open = not scope["path"].startswith("/api/") or scope["path"] in (_ME, _ENTER)
             if not is_open and not may_view(Headers(scope=scope)):
                 raise errors.LoginError("Please open the link that `rlds view` printed.")
-            await self._app(scope, receive, send)
 
     routes = [
         Route(_ME, me),
@@ -93,7 +91,4 @@ def view_app(
         *dataset_routes(shelf),
         *Pages().routes(),
     ]
-    for route in routes:
-        if isinstance(route, Route):
-            route.app = Guard(route.app)
-    return Application(routes, hosts or Hosts("localhost"))
+    return Guarded(routes, hosts or Hosts("localhost"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import signal
@@ -22,7 +23,7 @@ from typing import Any
 from rlds_creator.server.errors import BadRequestError, ServiceUnavailableError
 from rlds_creator.worker import link
 
-__all__ = ["Interpreters", "Patience", "Worker", "WorkerMaker"]
+__all__ = ["Interpreters", "Patience", "Worker", "WorkerMaker", "hear_worker"]
 
 logger = logging.getLogger(__name__)
 
@@ -90,30 +91,55 @@ class Interpreters:
 
 
 async def _describe(path: str, name: str) -> dict[str, Any]:
-    described: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    families: dict[str, Any] = {}
 
-    def hear(message: link.Message) -> None:
+    def hear(message: link.Message) -> bool:
         if isinstance(message, dict) and message["op"] == "described":
-            described.set_result(message["families"])
+            families.update(message["families"])
+        return bool(families)
 
-    def end(why: str) -> None:
-        if not described.done():
-            described.set_result(None)
-
-    worker, families = Worker(hear, end, Patience(to_make=_SECONDS_TO_DESCRIBE)), None
-    try:
-        with contextlib.suppress(ServiceUnavailableError):
-            await worker.start(path, {"op": "describe"})
-            families = await described
-    finally:
-        await worker.stop()
-    if families is None:
+    make = functools.partial(Worker, patience=Patience(to_make=_SECONDS_TO_DESCRIBE))
+    with contextlib.suppress(ServiceUnavailableError):
+        await hear_worker(make, path, {"op": "describe"}, hear)
+    if not families:
         called = f"{name!r}" if name else "of the server"
         raise ServiceUnavailableError(
             f"The interpreter {called} cannot list its environments. Is `rlds-ecosystem` "
             "installed there?"
         )
-    return dict(families)
+    return families
+
+
+async def hear_worker(
+    make: WorkerMaker,
+    python: str,
+    message: Mapping[str, Any],
+    hear: Callable[[link.Message], bool],
+) -> str:
+    """Runs a worker until it has said something; returns why it ended, "" if it has said it.
+
+    Args:
+      make: Makes the worker.
+      python: See `Worker.start`, also for its errors.
+      message: See there.
+      hear: Is called with what the worker says; returns whether that is all.
+    """
+    over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def heard(message: link.Message) -> None:
+        if hear(message):
+            ended("")
+
+    def ended(why: str) -> None:
+        if not over.done():
+            over.set_result(why)
+
+    worker = make(heard, ended)
+    try:
+        await worker.start(python, message)
+        return await over
+    finally:
+        await worker.stop()
 
 
 @dataclasses.dataclass(eq=False)

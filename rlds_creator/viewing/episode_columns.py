@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -153,13 +154,10 @@ def ranges(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> 
     rows = [*rows]
     for name, column in columns.items():
         values = [value for row in rows if (value := cell(row, column)) is not None]
-        counts: dict[Any, int] = {}
-        for value in values:
-            counts[value] = counts.get(value, 0) + 1
         if column.kind == "number":
             examples = [min(values), max(values)] if values else []
         else:
-            examples = sorted(counts, key=lambda value: -counts[value])[:_MOST_VALUES]
+            examples = [value for value, _ in Counter(values).most_common(_MOST_VALUES)]
         title = " ".join(column.path) if column.path[0] != LABEL else f"label {column.path[1]}"
         shown = [as_json(example) for example in dict.fromkeys(examples)]
         yield {"name": name, "title": title, "kind": column.kind, "examples": shown}

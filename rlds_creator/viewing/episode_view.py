@@ -169,12 +169,11 @@ class ViewedEpisode:
 
     def _described(self, path: str) -> dict[str, Any]:
         field, kind = self.steps.fields[path], self._kind_of(path)
-        described: dict[str, Any] = {"path": path, "kind": kind, "dtype": "", "shape": []}
-        described["names"] = []
+        described: dict[str, Any] = {"path": path, "kind": kind}
+        described |= {"dtype": "", "shape": [], "names": []}
         if isinstance(field, Field):
             described["dtype"] = "string" if field.is_text else str(field.column_dtype)
-            described["shape"] = list(field.shape)
-            described["names"] = list(field.names or ())
+            described |= {"shape": list(field.shape), "names": list(field.names or ())}
             described |= {"unit": field.unit or "", "doc": field.doc}
         if kind == "picture" and (scale := self._scale_of(path)) is not None:
             # Numbers from 0 to 1, or to 255, are shown as they are.
@@ -275,10 +274,8 @@ class ViewedEpisode:
         Raises:
           ValueError: The picture is damaged.
         """
-        if not self.num_steps:
-            return None
         cameras = [path for path in self._paths() if self._kind_of(path) == "picture"]
-        if not cameras:
+        if not self.num_steps or not cameras:
             return None
         # Colors say more than depths.
         path = IMAGE if self._shows_image() else min(cameras, key=self._is_scaled)

@@ -87,9 +87,7 @@ def _bytes(value: bytes) -> Any:
 
 
 def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
-    first = array.reshape(-1)[:_FIRST_ELEMENTS] if array.flags.c_contiguous else None
-    if first is None:
-        first = np.array([item for _, item in zip(range(_FIRST_ELEMENTS), array.flat)], array.dtype)
+    first = array.flat[:_FIRST_ELEMENTS]
     summary: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype.kind in "biuf":
         # Of some NaN, and some numbers, the range of the numbers is of use.

@@ -117,23 +117,18 @@ class ExportRoutes(Routes):
             raise BadRequestError(f"Unknown format {wish.format!r:.80}.")
         if (wish.episodes is None) == (wish.filter is None):
             raise BadRequestError("An export needs either `episodes` or `filter`.")
-        asked = convert(wish.filter or {}, EpisodeQuery, strict=False)
-        if not wish.practice and wish.filter is not None and asked.is_practice is None:
-            asked = msgspec.structs.replace(asked, is_practice=False)
-        known = self.store.episode_ids(seen_by(person, asked))
+        asked = seen_by(person, convert(wish.filter or {}, EpisodeQuery, strict=False))
+        known = self.store.episode_ids(asked)
         playing = {episode.id for episode in self.store.playing()}
-        if wish.episodes is None:
-            ids = [one for one in known if one not in playing]
-        else:
-            ids = list(dict.fromkeys(wish.episodes))
-            if not set(known).issuperset(ids):
-                raise MissingError("One of these episodes was deleted. Load the list again.")
-            if not playing.isdisjoint(ids):
-                raise ConflictError("One of these episodes is still being played.", code="playing")
-            if not wish.practice:
-                data = EpisodeQuery(is_practice=False)
-                data_ids = set(self.store.episode_ids(seen_by(person, data)))
-                ids = [one for one in ids if one in data_ids]
+        if not set(known).issuperset(wish.episodes or ()):
+            raise MissingError("One of these episodes was deleted. Load the list again.")
+        if not playing.isdisjoint(wish.episodes or ()):
+            raise ConflictError("One of these episodes is still being played.", code="playing")
+        if not wish.practice and asked.is_practice is None:
+            asked = msgspec.structs.replace(asked, is_practice=False)
+        data = {*self.store.episode_ids(asked)} - playing
+        ids = [*dict.fromkeys(known if wish.episodes is None else wish.episodes)]
+        ids = [one for one in ids if one in data]
         if not ids:
             raise BadRequestError("No episode matches the filter.")
         return ids

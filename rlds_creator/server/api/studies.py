@@ -25,6 +25,7 @@ from rlds_creator.server.errors import (
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import May, may, sees_study
 from rlds_creator.server.requests import in_thread
+from rlds_creator.server.workers import hear_worker
 from rlds_creator.store import Store
 
 __all__ = ["StudyRoutes"]
@@ -89,39 +90,32 @@ class StudyRoutes(Routes):
     async def _try(self, environment: Environment) -> dict[str, Any]:
         tried: dict[str, Any] = {"ok": False, "error": "", "picture": None}
         tried |= {"controls": [], "cameras": []}
-        over = asyncio.Event()
 
-        def hear(message: dict[str, Any] | bytes) -> None:
+        def hear(message: dict[str, Any] | bytes) -> bool:
             if isinstance(message, bytes):
                 frame = Frame.decode(message)
                 picture = base64.b64encode(frame.picture).decode()
                 tried.update(ok=True, picture=f"data:image/{frame.codec};base64,{picture}")
-                over.set()
             elif message["op"] == "ready":
                 tried.update(controls=message["controls"], cameras=message["cameras"])
-            elif message["op"] == "error" and message.get("fatal"):
-                tried.update(error=without_folders(str(message["message"])))
-                over.set()
+            elif message["op"] == "error" and message["fatal"]:
+                tried.update(error=without_folders(message["message"]))
+            return bool(tried["ok"] or tried["error"])
 
-        def end(why: str) -> None:
-            if not tried["ok"] and not tried["error"]:
-                tried["error"] = {
-                    "hung": "The environment did not start in time.",
-                }.get(why, "The process of the environment ended unexpectedly.")
-            over.set()
-
-        worker = self.make_worker(hear, end)
+        of = dict.fromkeys(("agent_id", "study_id", "env_id"), "")
         with tempfile.TemporaryDirectory() as directory:
+            message = {"op": "start", "directory": directory, **of}
+            message["environment"] = msgspec.to_builtins(environment)
             try:
                 python = self.interpreters.path(environment.interpreter)
-                of = dict.fromkeys(("agent_id", "study_id", "env_id"), "")
-                of |= {"environment": msgspec.to_builtins(environment), "directory": directory}
-                await worker.start(python, {"op": "start", **of})
-                await over.wait()
+                why = await hear_worker(self.make_worker, python, message, hear)
             except ServerError as error:
                 tried["error"] = str(error)
-            finally:
-                await worker.stop()
+            else:
+                if why == "hung":
+                    tried["error"] = "The environment did not start in time."
+                elif why:
+                    tried["error"] = "The process of the environment ended unexpectedly."
         return tried
 
     async def all(self, request: Request, person: Person) -> Any:
