@@ -10,10 +10,8 @@ Of an action with parts each part has keys of its own.
 from __future__ import annotations
 
 import abc
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -22,7 +20,7 @@ from dm_env import specs
 from typing_extensions import override
 
 from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
-from rlds_creator.environments.playable import Control, Inputs, Playable
+from rlds_creator.environments.playable import Control, Inputs, Playable, versions_of
 
 __all__ = ["WAIT", "Axes", "Choices", "KeyMap", "KeyedPlayable", "Parts", "key_map"]
 
@@ -137,11 +135,7 @@ class KeyedPlayable(Playable):
 
     @override
     def metadata(self) -> Mapping[str, Any]:
-        found = {}
-        for name in self._distributions:
-            with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a mere folder.
-                found[name] = metadata.version(name)
-        return {"versions": found}
+        return {"versions": versions_of(self._distributions)}
 
     @override
     def describe(self, action: Any) -> str:
@@ -320,8 +314,6 @@ class Axes(KeyMap):
 
     def _made(self, action: np.ndarray) -> np.ndarray:
         spec = self._spec
-        low, high = _bounds(spec)
-        action = np.clip(action, low, high)
         if spec.dtype.kind in "iu":
             limits = np.iinfo(spec.dtype)
             action = np.clip(np.rint(action), max(limits.min, -_FAR), min(limits.max, _FAR))
@@ -334,7 +326,6 @@ class Axes(KeyMap):
         if len(_combination(name)) > 1:
             raise ValueError(f"{name!r}: only single keys move numbers, as they add up")
         size = len(self._names)
-        numbers = np.zeros(size)
         if isinstance(given, Mapping):
             places = {str(place): place for place in range(size)}
             places |= {called: place for place, called in enumerate(self._names)}
@@ -557,10 +548,7 @@ class _Pool:
 
     def keys(self) -> Iterator[str]:
         """Yields keys until there are no more."""
-        for key in _KEYS:
-            if key not in self._taken:
-                self._taken.add(key)
-                yield key
+        return (key for (key,) in self._free((key,) for key in _KEYS))
 
     def directions(self, spec: specs.Array, idle: Any, strength: Any) -> dict[str, np.ndarray]:
         """Returns the directions of keys, sticks and a SpaceMouse for as many numbers as it can."""
@@ -575,7 +563,7 @@ class _Pool:
         has_space_mouse = self._has_space_mouse and idle.size >= 3
         self._has_space_mouse &= not has_space_mouse
         found: dict[str, np.ndarray] = {}
-        for place, (less, more) in zip(range(idle.size), self._pairs()):
+        for place, (less, more) in zip(range(idle.size), self._free(_PAIRS)):
             unit = np.arange(idle.size) == place
             down, up = (least - idle) * unit, (most - idle) * unit
             if down.any():
@@ -591,11 +579,11 @@ class _Pool:
                 found[f"Space{place}"] = widest
         return found
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        for pair in _PAIRS:
-            if self._taken.isdisjoint(pair):
-                self._taken.update(pair)
-                yield pair
+    def _free(self, groups: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+        for group in groups:
+            if self._taken.isdisjoint(group):
+                self._taken.update(group)
+                yield group
 
 
 def _bounds(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import importlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 import dm_env
 import numpy as np
 
-__all__ = ["Control", "Family", "Inputs", "Playable"]
+__all__ = ["Control", "Family", "Inputs", "Playable", "versions_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,15 @@ class Control:
 
     inputs: Sequence[str]
     does: str
+
+
+def versions_of(distributions: Iterable[str]) -> dict[str, str]:
+    """Returns the versions of those of some distributions that are installed."""
+    found = {}
+    for name in distributions:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a mere folder.
+            found[name] = metadata.version(name)
+    return found
 
 
 class Playable(abc.ABC):

@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -53,7 +53,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import EnvLoggerError
 
-__all__ = ["Shelf"]
+__all__ = ["Shelf", "neighbours"]
 
 # How much memory what was read last may take, of all datasets together.
 _CACHE_BYTES = 128 << 20
@@ -184,16 +184,8 @@ class Shelf:
             after = place + 1
         else:
             place, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
-        around = {
-            "previous": numbers[max(place - 1, 0) : place],
-            "next": numbers[after : after + 1],
-        }
         query = urlencode({k: v for k, v in (("where", where), ("sort", sort)) if v})
-        end = f"?{query}" if query else ""
-        pages = {
-            name: found.address(split, int(one[0])) + end if len(one) else None
-            for name, one in around.items()
-        }
+        pages = neighbours(numbers, place, after, lambda n: found.address(split, int(n)), query)
         return {**pages, "place": place}
 
     def view(self, dataset: str, split: str, index: int) -> ViewedEpisode:
@@ -260,6 +252,23 @@ class Shelf:
             except SourceChangedError:
                 self._datasets[id] = self._datasets[id].again()
             return self._datasets[id]
+
+
+def neighbours(
+    listed: Sequence[Any], before: int, after: int, address: Callable[[Any], str], query: str
+) -> dict[str, str | None]:
+    """Returns the addresses of the pages that come before and after that of an episode.
+
+    Args:
+      listed: The episodes of a list.
+      before: How many of them come before it.
+      after: How many come before the next one.
+      address: Returns the address of the page of one.
+      query: The query of the list.
+    """
+    around = {"previous": listed[:before][-1:], "next": listed[after : after + 1]}
+    end = f"?{query}" if query else ""
+    return {name: address(one[0]) + end if len(one) else None for name, one in around.items()}
 
 
 def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:

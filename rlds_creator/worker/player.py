@@ -8,6 +8,7 @@ import dataclasses
 import errno
 import json
 import math
+import platform
 import secrets
 import time
 import traceback
@@ -22,11 +23,12 @@ from envlogger.backends.video_backend_writer import cameras_in
 from envlogger.converters import spec_codec
 from rlds_creator import recorded
 from rlds_creator.environments import Inputs, Playable, make
+from rlds_creator.environments.playable import versions_of
 from rlds_creator.frames import Frame
 from rlds_creator.worker.inputs import InputError, InputQueue
 from rlds_creator.worker.link import Link
 from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rgb
-from rlds_creator.worker.recording import EpisodeLog, as_json, finite, total, versions
+from rlds_creator.worker.recording import EpisodeLog, as_json, finite, total
 from rlds_creator.worker.states import Expiry, PlayStates, State, WrongStateError
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
@@ -481,7 +483,8 @@ class Player:
 
     def _metadata_of(self, episode: _Episode) -> dict[str, Any]:
         details = dict(self._details)
-        used = {**versions(), **details.pop("versions", {})}
+        used = {"python": platform.python_version()}
+        used |= versions_of(("rlds-ecosystem", "numpy")) | details.pop("versions", {})
         return {
             **self._metadata,
             **({} if episode.seed is None else {"seed": episode.seed}),

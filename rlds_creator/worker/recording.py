@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import os
-import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,24 +18,13 @@ from envlogger.step_data import StepData
 from rlds_creator.identifiers import new_identifier
 from rlds_ecosystem.video_codec import Video
 
-__all__ = ["EpisodeLog", "as_json", "finite", "total", "versions"]
+__all__ = ["EpisodeLog", "as_json", "finite", "total"]
 
 # What may wait to be written: the worker waits for each step anyway.
 _MAX_PENDING_BYTES = 1 << 20
 
 # After a failure of power, what was recorded longer ago than this is there, in seconds.
 _SYNC_INTERVAL = 1.0
-
-
-def versions(*distributions: str) -> dict[str, str]:
-    """Returns the versions of Python and of those of some distributions that are installed."""
-    found = {"python": platform.python_version()}
-    for name in ("rlds-ecosystem", "numpy", *distributions):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 class EpisodeLog:

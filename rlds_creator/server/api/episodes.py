@@ -21,6 +21,7 @@ from rlds_creator.server.viewing_routes import in_thread as reading
 from rlds_creator.server.viewing_routes import routes as viewing_routes
 from rlds_creator.store import EpisodeQuery
 from rlds_creator.viewing import ViewedEpisode
+from rlds_creator.viewing.shelf import neighbours
 
 __all__ = ["EpisodeRoutes", "seen_by"]
 
@@ -156,9 +157,7 @@ class EpisodeRoutes(Routes):
             asked = query(request, EpisodeQuery)
         ids = await in_thread(self.store.episode_ids, seen_by(person, asked))
         place = ids.index(episode.id) if episode.id in ids else len(ids)
-        end = f"?{urlencode(given)}" if given else ""
-        around = {"previous": ids[:place][-1:], "next": ids[place + 1 :][:1]}
-        pages = {name: f"/replay/{one[0]}{end}" if one else None for name, one in around.items()}
+        pages = neighbours(ids, place, place + 1, "/replay/{}".format, urlencode(given))
         listed: dict[str, Any] = given or {"study": asked.study, "sort": asked.sort}
         return {**pages, "place": place if episode.id in ids else None, "listed": listed}
 
