@@ -56,22 +56,33 @@ class Connections:
         return type("_Socket", (_Socket,), {"connections_": self})
 
 
-class _Http(H11Protocol):
+class _Counted(asyncio.Protocol):
     connections_: Connections
+    client: tuple[str, int] | None
     _address: str | None = None
-    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        if self.connections_.enter(self._address):
-            self._expect_request()
-        else:
+        if not self.connections_.enter(self._address):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
         super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        if self._address is not None:
+            self.connections_.leave(self._address)
+            self._address = None
+
+
+class _Http(_Counted, H11Protocol):
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect_request()
 
     def data_received(self, data: bytes) -> None:
         before = self.scope
@@ -87,7 +98,7 @@ class _Http(H11Protocol):
             self._expect_request()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        self._leave()  # The socket is counted again.
+        self._leave()  # The socket is counted again: there is room for it.
         super().handle_websocket_upgrade(event)
 
     def _expect_request(self) -> None:
@@ -101,20 +112,8 @@ class _Http(H11Protocol):
 
     def _leave(self) -> None:
         self._stop_waiting()
-        if self._address is not None:
-            self.connections_.leave(self._address)
-            self._address = None
+        super()._leave()
 
 
-class _Socket(WebSocketsSansIOProtocol):
-    connections_: Connections
-    _address: str = ""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._address = self.client[0] if self.client else ""
-        self.connections_.enter(self._address)  # There was room for it as a request.
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.connections_.leave(self._address)
-        super().connection_lost(exc)
+class _Socket(_Counted, WebSocketsSansIOProtocol):
+    pass

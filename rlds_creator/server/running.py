@@ -34,20 +34,14 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
       OSError: It is taken, or there is no such address here; says what to do.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family)
+    except socket.gaierror as error:
         raise OSError(f"--host {host}: not an address of this machine: {error.strerror}") from None
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise OSError(f"cannot listen on {host}, port {port}: {reason}. Try --port 0.") from None
     with listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError as error:
-            raise OSError(
-                f"cannot listen on {host}, port {port}: {error.strerror}. Try --port 0."
-            ) from None
         yield listener
 
 

@@ -145,10 +145,7 @@ class Link:
         if self._is_lost and self._received.empty():
             raise EOFError
         try:
-            if timeout is not None and timeout <= 0:
-                message = self._received.get_nowait()
-            else:
-                message = self._received.get(timeout=timeout)
+            message = self._received.get(timeout=timeout)
         except queue.Empty:
             return None
         if message is None:
