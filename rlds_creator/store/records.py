@@ -11,7 +11,6 @@ from rlds_creator.store.errors import StoreError
 from rlds_creator.type_errors import in_words
 
 __all__ = [
-    "SORTS",
     "ConsentPage",
     "Counts",
     "EnvironmentStatistics",
@@ -27,17 +26,7 @@ __all__ = [
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
-SORTS = (
-    "started",
-    "environment",
-    "person",
-    "number",
-    "state",
-    "success",
-    "num_steps",
-    "total_reward",
-    "seconds",
-)
+_SORTS = "started|environment|person|number|state|success|num_steps|total_reward|seconds"
 
 
 class Invite(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +69,7 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
       is_practice: Only those that are practice, or none of them.
       since: Only those that began then or later.
       until: Only those that began before.
-      sort: One of `SORTS`; the largest first with a `-` before it. What is not known comes last.
+      sort: One of its fields; the largest first with a `-` before it. What is not known comes last.
       offset: How many to leave out at the beginning.
       limit: How many to return at most.
     """
@@ -95,7 +84,7 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
     is_practice: bool | None = None
     since: float | None = None
     until: float | None = None
-    sort: Annotated[str, msgspec.Meta(pattern=rf"^-?({'|'.join(SORTS)})\Z")] = "-started"
+    sort: Annotated[str, msgspec.Meta(pattern=rf"^-?({_SORTS})\Z")] = "-started"
     offset: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
     limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 50
 

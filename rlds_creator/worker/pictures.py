@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-__all__ = ["DRAFT", "QUALITIES", "PictureEncoder", "PictureError", "as_rgb"]
+__all__ = ["DRAFT", "QUALITIES", "PictureError", "as_rgb", "encode_picture"]
 
 # The quality in which the environment itself draws faster, where it can.
 DRAFT = "draft"
@@ -26,9 +26,6 @@ _MAX_SIDE = 4096
 
 # Up to this side, pictures are often drawn of few colours, and smaller without loss.
 _SMALL_SIDE = 256
-# After how many small pictures it is tried again whether that is so; the first ones, after 1, 2, 4,
-# and so on: many games begin with a screen of one colour.
-_TRY_AGAIN = 64
 
 
 class PictureError(ValueError):
@@ -82,36 +79,21 @@ def _as_uint8(drawn: np.ndarray) -> np.ndarray:
     return rounded
 
 
-class PictureEncoder:
-    """Makes image files of the pictures of an environment.
+def encode_picture(picture: np.ndarray, quality: str) -> tuple[bytes, str]:
+    """Returns the file of a picture and its format, one of `rlds_creator.frames.CODECS`.
 
-    They are JPEG. Small ones are WebP without loss if that makes the file smaller, as it does for
-    the drawings of few colours that many environments make; which it is, is tried now and then.
+    It is JPEG. A small picture is WebP without loss if that makes the file smaller, as it does for
+    the drawings of few colours that many environments make.
+
+    Args:
+      picture: See `as_rgb`.
+      quality: One of `QUALITIES`.
     """
-
-    def __init__(self) -> None:
-        self._num_small = 0
-        self._is_lossless = False
-
-    def encode(self, picture: np.ndarray, quality: str) -> tuple[bytes, str]:
-        """Returns the file and its format, one of `rlds_creator.frames.CODECS`.
-
-        Args:
-          picture: See `as_rgb`.
-          quality: One of `QUALITIES`.
-        """
-        if max(picture.shape) > _SMALL_SIDE:
-            return _jpeg(picture, quality), "jpeg"
-        number = self._num_small
-        self._num_small += 1
-        is_trial = number % _TRY_AGAIN == 0 or (number < _TRY_AGAIN and not number & (number - 1))
-        if is_trial:
-            lossless, lossy = _webp(picture), _jpeg(picture, quality)
-            self._is_lossless = len(lossless) < len(lossy)
-            return (lossless, "webp") if self._is_lossless else (lossy, "jpeg")
-        if self._is_lossless:
-            return _webp(picture), "webp"
-        return _jpeg(picture, quality), "jpeg"
+    file = _jpeg(picture, quality), "jpeg"
+    if max(picture.shape) > _SMALL_SIDE:
+        return file
+    lossless = _webp(picture), "webp"
+    return min(lossless, file, key=lambda each: len(each[0]))
 
 
 def _jpeg(picture: np.ndarray, quality: str) -> bytes:

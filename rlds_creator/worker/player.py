@@ -27,7 +27,7 @@ from rlds_creator.environments.playable import versions_of
 from rlds_creator.frames import Frame
 from rlds_creator.worker.inputs import InputError, InputQueue
 from rlds_creator.worker.link import Link
-from rlds_creator.worker.pictures import DRAFT, QUALITIES, PictureEncoder, as_rgb
+from rlds_creator.worker.pictures import DRAFT, QUALITIES, as_rgb, encode_picture
 from rlds_creator.worker.recording import EpisodeLog, as_json, finite, total
 from rlds_creator.worker.states import Expiry, PlayStates, State, WrongStateError
 from rlds_ecosystem.model.errors import EnvLoggerError
@@ -176,7 +176,6 @@ class Player:
         self._fps = float(self._environment.get("fps") or 15.0)
         self._max_steps = self._environment.get("max_episode_steps") or math.inf
         self._inputs = InputQueue()
-        self._encoder = PictureEncoder()
         self._applied_input = 0
         self._num_frames = 0
         self._due = math.inf  # When to take the next step that no input makes.
@@ -515,7 +514,7 @@ class Player:
         with _environment_code():
             drawn = self._playable.render(self._camera, is_draft=self._quality == DRAFT)
             self._picture = as_rgb(drawn)
-        return self._encoder.encode(self._picture, self._quality)
+        return encode_picture(self._picture, self._quality)
 
     def _end(self, why: str) -> None:
         """The episode is over; what it is worth is not known yet."""

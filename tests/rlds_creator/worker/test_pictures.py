@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlds_creator.worker.pictures import QUALITIES, PictureEncoder, PictureError, as_rgb
+from rlds_creator.worker.pictures import QUALITIES, PictureError, as_rgb, encode_picture
 
 RANDOM = np.random.default_rng(0)
 GREY = RANDOM.integers(0, 256, (6, 8), np.uint8)
@@ -54,9 +54,8 @@ def decoded(file):
 def test_drawings_are_small_and_without_loss():
     drawing = np.zeros((210, 160, 3), np.uint8)
     drawing[50:70, 20:90] = (200, 10, 10)
-    encoder = PictureEncoder()
     for _ in range(3):
-        file, codec = encoder.encode(drawing, "medium")
+        file, codec = encode_picture(drawing, "medium")
         assert codec == "webp"
         np.testing.assert_array_equal(decoded(file), drawing)
         drawing[50:70, 20:90] += 1
@@ -65,10 +64,9 @@ def test_drawings_are_small_and_without_loss():
 def test_photos_are_jpeg_in_the_quality_asked_for():
     noise = RANDOM.integers(0, 256, (10, 16, 3), np.uint8)
     photo = np.asarray(Image.fromarray(noise).resize((200, 120), Image.Resampling.BICUBIC))
-    encoder = PictureEncoder()
     sizes, errors = {}, {}
     for quality in QUALITIES:
-        file, codec = encoder.encode(photo, quality)
+        file, codec = encode_picture(photo, quality)
         assert codec == "jpeg"
         sizes[quality] = len(file)
         errors[quality] = np.abs(decoded(file).astype(int) - photo).mean()
@@ -77,8 +75,7 @@ def test_photos_are_jpeg_in_the_quality_asked_for():
 
 
 def test_large_pictures_are_jpeg_and_may_change_their_size():
-    encoder = PictureEncoder()
     for size in (255, 300, 256):
-        file, codec = encoder.encode(np.zeros((size, size, 3), np.uint8), "medium")
+        file, codec = encode_picture(np.zeros((size, size, 3), np.uint8), "medium")
         assert codec == ("jpeg" if size > 256 else "webp")
         assert decoded(file).shape == (size, size, 3)
