@@ -16,7 +16,6 @@ __all__ = [
     "hash_token",
     "is_identifier",
     "new_identifier",
-    "new_token",
 ]
 
 PATTERN = "[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
@@ -46,11 +45,6 @@ def check_identifier(text: str) -> str:
     if not is_identifier(text):
         raise ValueError(f"{text[:80]!r} is not an identifier")
     return text
-
-
-def new_token() -> str:
-    """Returns a secret for an address or a cookie, with 128 bits of chance in it."""
-    return secrets.token_urlsafe(16)
 
 
 def hash_token(token: str) -> str:

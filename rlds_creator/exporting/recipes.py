@@ -1,6 +1,6 @@
 """The recipe of a download: recordings, in an order, with what changes of them.
 
-The rest is an edit: recordings are episodes, and the recipe is operations on them.
+The rest is a conversion: recordings are episodes, and the recipe is a view of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.editing import Operation
-from rlds.editing.drafts import Draft
+from rlds.editing.trimmed import Trimmed
 from rlds.sources import Episodes, formats
 from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode
@@ -120,10 +119,12 @@ class Recipe:
         Raises:
           SourceError: A log has what a dataset has no place for; says which, and what.
         """
-        source = _Annotated(self, progress)
-        draft = Draft(Episodes(source, "train", format="envlogger"), "recordings")
-        _EndAt(self.lengths).apply(draft)
-        return Episodes(draft.view(), "all", format="envlogger")
+        source: View = _Annotated(self, progress)
+        recorded, ends = [one.num_steps for one in self.recordings], np.array(self.lengths)
+        if self.num_cut:
+            ends = np.where(ends < recorded, ends, -1)
+            source = Trimmed(source, np.zeros_like(ends), ends)
+        return Episodes(source, "all", format="envlogger")
 
 
 def _reason(recording: RecordedEpisode, length: int) -> str:
@@ -139,23 +140,6 @@ def _total_reward(recording: RecordedEpisode, length: int) -> float:
     if recorded is None or length < recording.num_steps:
         return recording.total_reward(length)
     return float(recorded)
-
-
-@dataclasses.dataclass(frozen=True)
-class _EndAt(Operation):
-    """Keeps some of the first steps of each episode.
-
-    Attributes:
-      lengths: The number of steps of each.
-    """
-
-    do = "end_at"
-    lengths: Sequence[int]
-
-    @override
-    def apply(self, draft: Draft) -> None:
-        lengths = np.array(self.lengths)
-        draft.end = np.where(lengths < draft.num_steps(), lengths, draft.end)
 
 
 class _Annotated(View):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 
 from rlds_creator.model import EpisodeRecord, Person, Role, Study, StudyState
-from rlds_creator.server.errors import ForbiddenError
 
-__all__ = ["ROLES", "May", "check", "may", "of_episode", "sees_episode", "sees_study"]
+__all__ = ["ROLES", "May", "may", "of_episode", "sees_episode", "sees_study"]
 
 
 class May(enum.StrEnum):
@@ -39,12 +38,6 @@ ROLES: dict[Role, frozenset[May]] = {
 def may(person: Person, what: May) -> bool:
     """Whether a person may do something."""
     return not person.is_disabled and what in ROLES[person.role]
-
-
-def check(person: Person, what: May) -> None:
-    """Raises `ForbiddenError` unless a person may do something."""
-    if not may(person, what):
-        raise ForbiddenError(f"The role {person.role.value} may not do this. Ask an owner.")
 
 
 def sees_study(person: Person, study: Study) -> bool:

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from rlds_creator import store
 from rlds_creator.model import Person
-from rlds_creator.server import errors, permissions
-from rlds_creator.server.permissions import May
+from rlds_creator.server import errors
+from rlds_creator.server.permissions import May, may
 from rlds_creator.store import Store
 
 __all__ = ["Authentication", "in_thread", "refusals"]
@@ -89,8 +89,9 @@ class Authentication:
         person = await self.of(request)
         if person is None:
             raise errors.LoginError("Please enter with your invitation link.")
-        if what is not None:
-            permissions.check(person, what)
+        if what is not None and not may(person, what):
+            role = person.role.value
+            raise errors.ForbiddenError(f"The role {role} may not do this. Ask an owner.")
         return person
 
     def log_in(self, response: Response, token: str) -> None:

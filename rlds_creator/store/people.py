@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 import sqlalchemy as sa
 
-from rlds_creator.identifiers import hash_token, new_identifier, new_token
+from rlds_creator.identifiers import hash_token, new_identifier
 from rlds_creator.model import Person, Role
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database, delete, row_of
@@ -15,6 +17,8 @@ from rlds_creator.store.records import Invite, from_row, to_row
 __all__ = ["People"]
 
 _DAY = 86_400.0
+# The chance that is in secrets of addresses and cookies.
+_TOKEN_BYTES = 16
 _LOGIN_SECONDS = 30 * _DAY
 
 
@@ -88,7 +92,7 @@ class People(Database):
         Returns:
           Its identifier, and its token. The token is not stored: nobody can look it up later.
         """
-        token, now = new_token(), self._clock()
+        token, now = secrets.token_urlsafe(_TOKEN_BYTES), self._clock()
         invite = Invite(
             id=new_identifier(),
             role=role,
@@ -152,7 +156,7 @@ class People(Database):
             return person, self._start_login(connection, person.id)
 
     def _start_login(self, connection: sa.Connection, person_id: str) -> str:
-        token, now, table = new_token(), self._clock(), tables.logins
+        token, now, table = secrets.token_urlsafe(_TOKEN_BYTES), self._clock(), tables.logins
         connection.execute(sa.delete(table).where(table.c.expires <= now))
         row = {"token_hash": hash_token(token), "person": person_id}
         times = {"created": now, "expires": now + _LOGIN_SECONDS}

@@ -97,7 +97,7 @@ class ViewedEpisode:
     def _find_kind(self, path: str, field: Any, value: Any) -> str:
         is_ragged = isinstance(value, tfds_files.RaggedColumn)
         layout = None if is_ragged else pictures.layout_of(field)
-        if layout is None and pictures.is_file(value):
+        if layout is None and pictures.media_type_of(value):
             layout = "yxc"
         if layout is not None:
             self._layouts[path] = layout

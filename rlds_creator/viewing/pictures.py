@@ -15,7 +15,6 @@ from tfds_files.images import may_hold
 
 __all__ = [
     "Scale",
-    "is_file",
     "layout_of",
     "media_type_of",
     "picture_file",
@@ -156,20 +155,17 @@ _MAGIC = (
 )
 
 
-def media_type_of(data: bytes) -> str | None:
-    r"""Returns what kind of file a browser shows as a picture; None if it is none.
+def media_type_of(data: Any) -> str | None:
+    r"""Returns what kind of file a browser shows as a picture; None if a value is none.
 
     >>> media_type_of(b"\xff\xd8\xff\xe0"), media_type_of(b"left")
     ('image/jpeg', None)
     """
+    if not isinstance(data, bytes):
+        return None
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), None)
-
-
-def is_file(value: Any) -> bool:
-    """Whether a value is the file of a picture."""
-    return isinstance(value, bytes) and media_type_of(value) is not None
 
 
 def picture_file(
@@ -180,7 +176,7 @@ def picture_file(
     Files stay as they are, unless they are to become smaller. Small pictures are sent without loss.
     The arguments and errors are those of `picture_image`.
     """
-    kind = media_type_of(value) if isinstance(value, bytes) else None
+    kind = media_type_of(value)
     if kind is not None and side is None:
         return value, kind
     picture, file = picture_image(value, layout, scale, side), io.BytesIO()

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlds_creator.environments.playable import Inputs
+from rlds_creator.worker.states import RefusedError
 
-__all__ = ["EVERYTHING", "InputError", "InputQueue"]
+__all__ = ["EVERYTHING", "InputQueue"]
 
 # The name of an event that releases everything.
 EVERYTHING = "*"
@@ -24,10 +25,6 @@ _POSITION = re.compile(r"Pointer[XY]")
 # Nobody has more fingers, nor presses more keys between two steps.
 _MAX_HELD = 64
 _MAX_EVENTS = 1000
-
-
-class InputError(ValueError):
-    """There are more events than a person can make."""
 
 
 class InputQueue:
@@ -63,7 +60,7 @@ class InputQueue:
         """Adds an event, see `rlds_creator.server.messages.Event`; whether it is a press.
 
         Raises:
-          InputError: There are too many.
+          RefusedError: There are too many.
         """
         t, name, value, key = event["t"], event["name"], event["value"], event["key"]
         self._events.append([t, name, value, key])
@@ -79,9 +76,9 @@ class InputQueue:
             self._down.pop(name, None)
             return False
         if name not in self._touched and len(self._touched) >= _MAX_HELD:
-            raise InputError(f"more than {_MAX_HELD} inputs are held at once")
+            raise RefusedError(f"more than {_MAX_HELD} inputs are held at once")
         if len(self._pressed) >= _MAX_EVENTS:
-            raise InputError(f"more than {_MAX_EVENTS} events in one step")
+            raise RefusedError(f"more than {_MAX_EVENTS} events in one step")
         self._down[name] = self._touched[name] = value
         if _POSITION.fullmatch(name) or before * value > 0:
             return False

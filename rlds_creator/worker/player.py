@@ -25,11 +25,11 @@ from rlds_creator import recorded
 from rlds_creator.environments import Inputs, Playable, make
 from rlds_creator.environments.playable import versions_of
 from rlds_creator.frames import Frame
-from rlds_creator.worker.inputs import InputError, InputQueue
+from rlds_creator.worker.inputs import InputQueue
 from rlds_creator.worker.link import Link
 from rlds_creator.worker.pictures import DRAFT, QUALITIES, as_rgb, encode_picture
 from rlds_creator.worker.recording import EpisodeLog, as_json, finite, total
-from rlds_creator.worker.states import Expiry, PlayStates, State, WrongStateError
+from rlds_creator.worker.states import Expiry, PlayStates, RefusedError, State
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
@@ -47,10 +47,6 @@ _MAX_WAIT = 60.0
 _MOST_NAMES = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-class _RefusedError(Exception):
-    """What is requested cannot be done; the text is for the player."""
 
 
 class _FailedError(Exception):
@@ -264,7 +260,7 @@ class Player:
                     self._set(message)
                 case "ping":
                     self._link.send({"op": "pong"})
-        except (_RefusedError, WrongStateError, InputError) as e:
+        except RefusedError as e:
             self._link.send({"op": "error", "message": str(e), "fatal": False, "details": ""})
 
     def _take_input(self, message: Mapping[str, Any]) -> None:
@@ -274,7 +270,9 @@ class Player:
         for event in message["events"]:
             try:
                 is_press = self._inputs.add(event)
-            except InputError as e:  # The others count: a key that is let go of must not be stuck.
+            except (
+                RefusedError
+            ) as e:  # The others count: a key that is let go of must not be stuck.
                 wrong = e
                 continue
             if is_press and not self._is_async:
@@ -318,13 +316,13 @@ class Player:
             case "success":
                 self._check_steps()
                 if isinstance(value, str):
-                    raise _RefusedError("success: expected true, false or null")
+                    raise RefusedError("success: expected true, false or null")
                 self._episode.success = value
                 self._send_state()
             case "confirm":
                 self._play.check_confirm()
                 if value not in ("completed", "cancelled", "rejected"):
-                    raise _RefusedError("state: expected completed, cancelled or rejected")
+                    raise RefusedError("state: expected completed, cancelled or rejected")
                 self._go_on(value)
 
     def _go_on(self, state: str) -> None:
@@ -333,7 +331,7 @@ class Player:
 
     def _check_steps(self) -> None:
         if not self._episode.num_steps:
-            raise _RefusedError("this episode has no step yet. Play first.")
+            raise RefusedError("this episode has no step yet. Play first.")
 
     def _paused(self, now: float) -> None:
         self._paused_at = now
@@ -364,9 +362,9 @@ class Player:
                 self._due = min(self._due, self._clock() + 1 / self._fps)
         quality, camera = message.get("quality", self._quality), message.get("camera", self._camera)
         if quality not in self._qualities():
-            raise _RefusedError(f"quality: expected one of {', '.join(self._qualities())}")
+            raise RefusedError(f"quality: expected one of {', '.join(self._qualities())}")
         if "camera" in message and camera not in range(len(self._playable.cameras)):
-            raise _RefusedError("unknown camera")
+            raise RefusedError("unknown camera")
         self._controller = message.get("controller", self._controller)
         if {"quality", "camera"} & message.keys():
             self._quality, self._camera = quality, camera

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import math
 
-__all__ = ["Expiry", "PlayStates", "State", "WrongStateError"]
+__all__ = ["Expiry", "PlayStates", "RefusedError", "State"]
 
 
 class State(enum.StrEnum):
@@ -25,8 +25,8 @@ class State(enum.StrEnum):
     CLOSED = "closed"
 
 
-class WrongStateError(Exception):
-    """What was requested does not fit the state; the text is for the player."""
+class RefusedError(Exception):
+    """What is requested cannot be done; the text is for the player."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PlayStates:
     def start(self, now: float) -> None:
         """The environment was made, or reset: an episode can begin."""
         if self.state not in (State.NEW, State.ENDED):
-            raise WrongStateError("the episode is running. End it before you start another one.")
+            raise RefusedError("the episode is running. End it before you start another one.")
         self._go(State.READY, "start", now)
         self.played_seconds = 0.0
 
@@ -87,7 +87,7 @@ class PlayStates:
         if self.state is State.RUNNING:
             return False
         if self.state not in (State.READY, State.PAUSED):
-            raise WrongStateError("the episode has ended. Keep it or discard it.")
+            raise RefusedError("the episode has ended. Keep it or discard it.")
         self._go(State.RUNNING, "user", now)
         return True
 
@@ -101,18 +101,18 @@ class PlayStates:
     def end(self, now: float, why: str) -> None:
         """The episode is over."""
         if self.state not in (State.RUNNING, State.PAUSED):
-            raise WrongStateError("no episode is running")
+            raise RefusedError("no episode is running")
         self._go(State.ENDED, why, now)
 
     def check_confirm(self) -> None:
-        """Raises `WrongStateError` unless the player is to say what the episode is worth."""
+        """Raises `RefusedError` unless the player is to say what the episode is worth."""
         if self.state is not State.ENDED:
-            raise WrongStateError("the episode is running. End it before you keep or discard it.")
+            raise RefusedError("the episode is running. End it before you keep or discard it.")
 
     def check_retry(self) -> None:
-        """Raises `WrongStateError` unless there is an episode to discard."""
+        """Raises `RefusedError` unless there is an episode to discard."""
         if self.state not in (State.RUNNING, State.PAUSED, State.ENDED):
-            raise WrongStateError("no episode to discard")
+            raise RefusedError("no episode to discard")
 
     def touch(self, now: float, *, is_held: bool) -> None:
         """The player did something.

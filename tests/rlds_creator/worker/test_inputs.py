@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds_creator.worker.inputs import InputError, InputQueue
+from rlds_creator.worker.inputs import InputQueue
+from rlds_creator.worker.states import RefusedError
 
 KEYS = ["KeyA", "KeyB", "Button0"]
 
@@ -106,11 +107,11 @@ def test_what_happens_in_a_pause_is_forgotten():
 def test_there_is_an_end_to_what_is_kept():
     queue = InputQueue()
     feed(queue, *((f"Key{i}", 1) for i in range(64)))
-    with pytest.raises(InputError, match="held"):
+    with pytest.raises(RefusedError, match="held"):
         feed(queue, ("one too many", 1))
     queue = InputQueue()
     feed(queue, *(("KeyA", i % 2 == 0) for i in range(2000)))
-    with pytest.raises(InputError, match="events in one step"):
+    with pytest.raises(RefusedError, match="events in one step"):
         feed(queue, ("KeyA", 1))
     feed(queue, ("KeyA", 0))  # It is let go of in any case.
     taken = queue.take()

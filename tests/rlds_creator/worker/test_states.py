@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds_creator.worker.states import Expiry, PlayStates, State, WrongStateError
+from rlds_creator.worker.states import Expiry, PlayStates, RefusedError, State
 
 ACTIONS = {
     "start": lambda play, now: play.start(now),
@@ -55,7 +55,7 @@ def test_what_does_not_fit_the_state_has_no_effect(actions):
                 assert (play.state, play.why) == (State.CLOSED, "expired")
                 return
         elif (expected := LEADS_TO[state].get(action)) is None:
-            with pytest.raises(WrongStateError, match="episode"):
+            with pytest.raises(RefusedError, match="episode"):
                 ACTIONS[action](play, now)
             assert (play.state, play.why) == (state, why)
         else:
