@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -191,9 +191,7 @@ class Recordings:
                 self._finish_deletion(directory)
             elif directory.name not in known:
                 people = people or self._agents()
-                unknown = self._unknown(directory, people)
-                if unknown is not None:
-                    found.append(self._add(unknown, _said(directory), people))
+                found += self._add(directory, people)
         return found
 
     def _agents(self) -> dict[str, tuple[str, str]]:
@@ -205,25 +203,25 @@ class Recordings:
             for person in people
         }
 
-    def _unknown(
+    def _add(
         self, directory: Path, agents: Mapping[str, tuple[str, str]]
-    ) -> EpisodeRecord | None:
-        """The episode of a log that the store does not know; None if it belongs nowhere."""
+    ) -> Iterator[EpisodeRecord]:
+        """Stores the episode of a log that the store does not know, unless it belongs nowhere."""
         try:
             begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
             found = recover_episode(directory) if begun else None
         except Exception as error:  # Whatever it is, the others are served.
             logger.warning("skipping %s, which cannot be read: %s", directory, error)
-            return None
+            return
         if found is None:  # What wrote it was killed before its first step.
             shutil.rmtree(directory, ignore_errors=True)
-            return None
+            return
         study, person = agents.get(str(found.metadata.get("agent_id")), ("", ""))
         if not study:
             logger.warning("skipping %s: its study or person is unknown", directory)
-            return None
+            return
         said = _said(directory)
-        return EpisodeRecord(
+        episode = EpisodeRecord(
             id=directory.name,
             study=study,
             environment=str(found.metadata.get(ENVIRONMENT_ID)),
@@ -239,11 +237,6 @@ class Recordings:
             seconds=found.ended - found.started,
             is_practice=said.is_practice,
         )
-
-    def _add(
-        self, episode: EpisodeRecord, said: Annotations, agents: Mapping[str, tuple[str, str]]
-    ) -> EpisodeRecord:
-        """Stores an episode that the store does not know, with what is said beside its log."""
         self._store.save_episode(episode)
         try:
             self._store.set_notes(episode.id, said.notes, 0)
@@ -258,7 +251,7 @@ class Recordings:
         except StoreError as error:
             logger.warning("could not restore all labels of %s: %s", episode.id, error)
         self.annotate(episode.id)
-        return self._store.episode(episode.id)
+        yield self._store.episode(episode.id)
 
     def _mended(self, episode: EpisodeRecord) -> EpisodeRecord:
         """The episode with as many steps as its log has."""
