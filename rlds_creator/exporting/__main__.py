@@ -25,7 +25,6 @@ from typing import Any
 __all__ = ["main"]
 
 # In seconds.
-_BETWEEN_REPORTS = 0.25
 _PATIENCE = 30.0
 
 
@@ -46,7 +45,7 @@ def main() -> int:
     try:
         from rlds_creator.exporting.exports import export
 
-        exported = export(**job, progress=_limited(lambda done: send(progress=done)))
+        exported = export(**job, progress=lambda done: send(progress=done))
     except Exception as error:
         last: dict[str, Any] = {"error": _in_words(error), "details": _details(error)}
     else:
@@ -77,20 +76,6 @@ def _wait_for_the_end() -> None:
 def _stop(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second one must not disturb the cleaning up.
     sys.exit(128 + signal.SIGTERM)
-
-
-def _limited(report: Any) -> Any:
-    """Reports at most a few times per second."""
-    last = 0.0
-
-    def limited(done: float) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _BETWEEN_REPORTS:
-            last = now
-            report(done)
-
-    return limited
 
 
 def _in_words(error: Exception) -> str:

@@ -64,7 +64,7 @@ async def run_export(
       directories: The logs of its episodes.
       output: A directory of its own, which gets the file `NAME.zip`. It is removed if the export
         fails, or is cancelled.
-      progress: Called with how much is done, from 0 to 1, a few times per second.
+      progress: Called with how much is done, from 0 to 1.
 
     Raises:
       ExportError: It failed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -12,9 +12,16 @@ from starlette.responses import Response
 from rlds_creator.server import errors
 from rlds_creator.type_errors import in_words
 
-__all__ = ["answer", "body", "convert", "query"]
+__all__ = ["Entry", "answer", "body", "convert", "query"]
 
 T = TypeVar("T")
+
+
+class Entry(msgspec.Struct):
+    """What the page for entering sends."""
+
+    token: Annotated[str, msgspec.Meta(max_length=200)]
+    name: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 def answer(value: Any) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 __all__ = ["Bucket", "Buckets"]
@@ -46,13 +45,8 @@ class Buckets:
     """A bucket for each person, or each address."""
 
     def __init__(self, size: float, per_second: float) -> None:
-        self._make = functools.partial(Bucket, size, per_second)
-        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+        self._of = functools.lru_cache(_MAX_BUCKETS)(lambda whose: Bucket(size, per_second))
 
     def take(self, whose: Hashable) -> float:
         """Takes one from the bucket of somebody, see `Bucket.take`."""
-        bucket = self._buckets.get(whose) or self._buckets.setdefault(whose, self._make())
-        self._buckets.move_to_end(whose)
-        if len(self._buckets) > _MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        return bucket.take()
+        return self._of(whose).take()

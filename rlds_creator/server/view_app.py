@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Annotated
 
-import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
@@ -15,7 +13,7 @@ from starlette.types import Scope
 from typing_extensions import override
 
 from rlds_creator.server import errors
-from rlds_creator.server.bodies import answer, body
+from rlds_creator.server.bodies import Entry, answer, body
 from rlds_creator.server.pages import Pages
 from rlds_creator.server.security import Application, Hosts
 from rlds_creator.server.viewing_routes import dataset_routes
@@ -25,13 +23,6 @@ from rlds_ecosystem import version
 __all__ = ["view_app"]
 
 _ME, _ENTER = "/api/me", "/api/enter"
-
-
-class _Entry(msgspec.Struct):
-    """What the page for entering sends."""
-
-    token: Annotated[str, msgspec.Meta(max_length=200)]
-    name: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 def view_app(
@@ -66,7 +57,7 @@ def view_app(
         )
 
     async def enter(request: Request) -> Response:
-        entry = await body(request, _Entry)
+        entry = await body(request, Entry)
         if not hmac.compare_digest(entry.token.encode(), token.encode()):
             raise errors.LoginError(
                 "This link has expired. Open the link that `rlds view` printed last."
