@@ -12,12 +12,12 @@ from starlette.responses import Response
 from rlds_creator.server import errors
 from rlds_creator.type_errors import in_words
 
-__all__ = ["Entry", "answer", "body", "convert", "query"]
+__all__ = ["LoginRequest", "answer", "body", "convert", "query"]
 
 T = TypeVar("T")
 
 
-class Entry(msgspec.Struct):
+class LoginRequest(msgspec.Struct):
     """What the page for entering sends."""
 
     token: Annotated[str, msgspec.Meta(max_length=200)]

@@ -13,7 +13,7 @@ from starlette.types import Scope
 from typing_extensions import override
 
 from rlds_creator.server import errors
-from rlds_creator.server.bodies import Entry, answer, body
+from rlds_creator.server.bodies import LoginRequest, answer, body
 from rlds_creator.server.pages import Pages
 from rlds_creator.server.security import Application, Hosts
 from rlds_creator.server.viewing_routes import dataset_routes
@@ -57,7 +57,7 @@ def view_app(
         )
 
     async def enter(request: Request) -> Response:
-        entry = await body(request, Entry)
+        entry = await body(request, LoginRequest)
         if not hmac.compare_digest(entry.token.encode(), token.encode()):
             raise errors.LoginError(
                 "This link has expired. Open the link that `rlds view` printed last."

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from rlds_creator.model import NewIdentifier, Person, Role
 from rlds_creator.server.api.routes import Routes
-from rlds_creator.server.bodies import Entry, answer, body
+from rlds_creator.server.bodies import LoginRequest, answer, body
 from rlds_creator.server.errors import BadRequestError, LoginError, MissingError, TooManyError
 from rlds_creator.server.limits import Buckets
 from rlds_creator.server.permissions import ROLES, May, may
@@ -73,7 +73,7 @@ class PeopleRoutes(Routes):
         """Lets somebody in who was invited."""
         if self._tries.take(request.client.host if request.client else ""):
             raise TooManyError("Too many attempts. Wait a minute, then try again.")
-        entry = await body(request, Entry)
+        entry = await body(request, LoginRequest)
         try:
             person, token = await in_thread(
                 self.store.accept_invite, entry.token, entry.name.strip()
