@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,15 +153,11 @@ def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
     if not len(frames):
         return ""
     first = frames[0]
-    for frame in _with_most_telling_first(frames):
-        if np.ptp(frame):
+    # The most telling ones come first.
+    for index in dict.fromkeys([*evenly(len(frames), 5), *range(len(frames))]):
+        if np.ptp(frames[index]):
             return "is frozen" if _is_frozen(frames) else ""
     return "is black" if first.max() <= _BLACK else "shows a single color"
-
-
-def _with_most_telling_first(frames: Frames) -> Iterator[np.ndarray]:
-    order = dict.fromkeys([*evenly(len(frames), 5), *range(len(frames))])
-    return (frames[index] for index in order)
 
 
 def _is_frozen(frames: Frames) -> bool:

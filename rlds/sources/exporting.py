@@ -405,7 +405,8 @@ class _Watch(Watch):
             if not found.has(number):
                 raise ValueError(f"{format}: episode {number} is missing in the written files")
             if index in self.copied:
-                if self._digest_of_copy(found, number) != digest:
+                copy = stored_at(found.source, *found.place(number))
+                if copy is None or self._export.stored_digest(copy) != digest:
                     raise ValueError(
                         f"{format}, episode {number}: the copy differs from the original"
                     )
@@ -419,10 +420,6 @@ class _Watch(Watch):
                 f"{format}: the files hold more than the {len(self.written)} written episodes"
             )
         return len(self.written), _num_steps(found) if self.copied else num_steps
-
-    def _digest_of_copy(self, found: Episodes, number: int) -> int | None:
-        copy = stored_at(found.source, *found.place(number))
-        return None if copy is None else self._export.stored_digest(copy)
 
     def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
         """Says how an episode differs from what was written."""

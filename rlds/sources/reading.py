@@ -49,7 +49,6 @@ __all__ = [
     "outline",
     "parts",
     "read",
-    "read_metadata",
     "read_steps",
     "unchanged",
     "with_image_files",
@@ -195,25 +194,6 @@ def read_steps(
     """
     paths = source.fields.step_paths() if fields is None else fields
     return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths], rows).steps
-
-
-def read_metadata(
-    source: Source, split: str, index: int, fields: Collection[str] | None = None
-) -> Mapping[str, Any]:
-    """Reads fields of an episode, and nothing of its steps if that is faster.
-
-    Args:
-      source: The source.
-      split: The split.
-      index: The episode.
-      fields: The paths of the fields; all if None.
-
-    Raises:
-      KeyError: There is no such field.
-      SourceError: The episode is damaged.
-    """
-    wanted = [path for path, _ in leaves_at(source.fields.episode, fields)]
-    return read(source, split, index, wanted).metadata
 
 
 def outline(source: Source, split: str, index: int) -> Outline:

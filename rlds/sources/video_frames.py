@@ -278,7 +278,8 @@ class FramesSource(View):
         if clip is None:
             path = f"{VIDEO}/{camera}"
             if metadata is None:
-                metadata = reading.read_metadata(self.bases[0], split, index, [path])
+                fields = [f"{path}/{name}" for name in at(self.bases[0].fields.episode, path)]
+                metadata = reading.read(self.bases[0], split, index, fields).metadata
             clip = _OpenClip(at(metadata, path), path, self._indexes.get(key))
             self._indexes.put(key, clip.reader.index, clip.reader.index.nbytes)
         try:

@@ -304,7 +304,8 @@ class Export(abc.ABC):
             if not self.episodes.has(index):
                 break
             try:
-                written = self._place_to_copy(index, copies) or self.prepared(index)
+                place = stored_at(self.episodes.source, *self.episodes.place(index))
+                written = place if place and copies(place) else self.prepared(index)
                 self.watch.note(index, written)
             except SourceError as error:
                 self.watch.leave_out(error)
@@ -315,11 +316,6 @@ class Export(abc.ABC):
         if self.number < 0:
             none = f"the split {self.episodes.split!r} has no episodes to write"
             raise damaged or ValueError(none)
-
-    def _place_to_copy(self, index: int, copies: Callable[[Place], bool]) -> Place | None:
-        """Returns where an episode is stored that is copied."""
-        place = stored_at(self.episodes.source, *self.episodes.place(index))
-        return place if place is not None and copies(place) else None
 
     def stored_digest(self, place: Place) -> int:
         """Returns a digest of an episode as it is stored; a copy has the same.
