@@ -257,7 +257,7 @@ class Draft:
         metadata: Policy,
     ) -> None:
         """Adds the episodes of other datasets; see `rlds.editing.Merge`."""
-        if self._changes or self.is_split or len(self.parts) > 1:
+        if self._changes or self.names or len(self.parts) > 1:
             raise ValueError("merge: expected one merge with all datasets, before other operations")
         ((first, part),) = self.parts.items()
         datasets = {first: part.episodes}
@@ -304,11 +304,6 @@ class Draft:
             self.parts[name] = Part(episodes, changed, prefixes[name])
         self._whole = self._joined()
         self._extend([episodes for name, episodes in datasets.items() if name != first])
-
-    @property
-    def is_split(self) -> bool:
-        """Whether the splits are those of an operation."""
-        return bool(self.names)
 
     def _extend(self, others: Sequence[Episodes]) -> None:
         number = sum(map(len, others))

@@ -132,7 +132,7 @@ class Edit:
         ]
         whole = self._export("+".join(self.view.splits))
         self.placements = tuple(whole.placements())
-        self.keeps_splits, self.is_split = whole.keeps_splits, draft.is_split
+        self.keeps_splits, self.is_split = whole.keeps_splits, bool(draft.names)
 
     def _notes_on(self, licenses: Mapping[str, str]) -> Iterator[str]:
         yield from (f"license: {what}" for what in self.lineage.get("conflicts", ()))

@@ -38,7 +38,6 @@ from rlds_ecosystem.progress import show_progress
 __all__ = [
     "EpisodeTable",
     "Progress",
-    "TablePart",
     "has_table",
     "key_of",
     "row_maker",

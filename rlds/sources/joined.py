@@ -38,6 +38,7 @@ class JoinedSource(View):
     """
 
     splits = (ALL,)
+    is_by_rows = True
 
     def __init__(
         self, parts: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None
@@ -76,11 +77,6 @@ class JoinedSource(View):
             at = np.flatnonzero(runs == run)
             found.append(Chosen(at, base, name, episodes[at] + (end - self._ends[run])))
         return found
-
-    @property
-    @override
-    def is_by_rows(self) -> bool:
-        return True
 
     def _prefix(self, index: int) -> str:
         return self._runs[int(np.searchsorted(self._ends, index, side="right"))][-1]

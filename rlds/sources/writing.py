@@ -52,7 +52,6 @@ __all__ = [
     "is_array",
     "pngs_of",
     "sidecar_placements",
-    "with_arrays",
     "without_transitions",
 ]
 
@@ -332,7 +331,11 @@ class Export(abc.ABC):
           SourceError: It is damaged.
           ValueError: The format cannot hold it.
         """
-        episode = with_arrays(as_converted(self.episodes.episode(index)), self.pngs)
+        episode = as_converted(self.episodes.episode(index))
+        if self.pngs:
+            columns = dict(leaves_at(episode.steps, None))
+            columns |= {path: as_values(columns[path], field) for path, field in self.pngs.items()}
+            episode = dataclasses.replace(episode, steps=nest(columns))
         if what := self.why_unsupported(episode.outline):
             raise ValueError(f"episode {episode.key}: {what}")
         return episode
@@ -354,15 +357,6 @@ class Export(abc.ABC):
             names = natural_order(origin.file), origin.begin, natural_order(key)
             origins.append((*names, index))
         return [index for *_, index in sorted(origins)]
-
-
-def with_arrays(episode: SourceEpisode, fields: Mapping[str, Any]) -> SourceEpisode:
-    """Returns an episode with arrays in place of files of images, in these fields of its steps."""
-    if not fields:
-        return episode
-    columns = dict(leaves_at(episode.steps, None))
-    columns |= {path: as_values(columns[path], field) for path, field in fields.items()}
-    return dataclasses.replace(episode, steps=nest(columns))
 
 
 def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
