@@ -119,6 +119,7 @@ class CalvinSource(Source):
         if not found:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_ENDS}, in it or in {_SPLITS}.")
         self._splits = {name: _Split(directory, annotations) for name, directory in found.items()}
+        self.splits = list(self._splits)
         self._embedding_size = max(split.embedding_size for split in self._splits.values())
         first = next(iter(self._splits.values()))
         with open_npz(first.step(first.ranges[0][0])) as step:
@@ -131,11 +132,6 @@ class CalvinSource(Source):
         if name == self._action:
             return rlds.ACTION
         return name if name in _ACTIONS else f"{rlds.OBSERVATION}/{name}"
-
-    @property
-    @override
-    def splits(self) -> Sequence[str]:  # type: ignore[override]
-        return list(self._splits)
 
     def _field(self, name: str) -> Field:
         dtype, shape = self._shapes[name]
@@ -163,7 +159,7 @@ class CalvinSource(Source):
     @functools.cached_property
     @override
     def about(self) -> About:
-        said = {name: split.metadata() for name, split in self._splits.items()}
+        said = {name: split.metadata for name, split in self._splits.items()}
         return About(
             description="Plays of a robot at a desk, some windows of which are annotated in words.",
             homepage="http://calvin.cs.uni-freiburg.de",
@@ -271,7 +267,18 @@ class CalvinSource(Source):
 
 
 class _Split:
-    """A folder with steps."""
+    """A folder with steps.
+
+    Args:
+      directory: The folder.
+      annotations: The name of the folder of annotations in it.
+
+    Attributes:
+      ranges: The first and the last step of each play.
+      metadata: The texts and the scenes.
+      embedding_size: The number of elements of an embedding; 0 if there are none.
+      num_annotations: The number of annotations that lie in a range.
+    """
 
     def __init__(self, directory: epath.Path, annotations: str) -> None:
         self._directory, self._annotations_file = directory, directory / annotations / _ANNOTATIONS
@@ -291,8 +298,9 @@ class _Split:
         if (total := sum(last + 1 - first for first, last in self.ranges)) > _MAX_STEPS:
             raise SourceError(f"{total:,} steps", file=directory / _ENDS)
         self._width = self._find_width()
-        self._texts = {name: self._text(name) for name in _TEXTS}
         self._scenes = self._read_scenes()
+        texts = {name: self._text(name) for name in _TEXTS}
+        self.metadata: dict[str, Any] = {"scene_info": self._scenes, **texts}
         self._read_annotations()
 
     def step(self, number: int) -> epath.Path:
@@ -341,17 +349,9 @@ class _Split:
         places = np.searchsorted(ranges[order, 0], begins, "right") - 1
         is_inside = (places >= 0) & (begins < ends) & (ends <= ranges[order[places], 1] + 1)
         self._range_of = np.where(is_inside, order[places], -1)
-
-    @property
-    def embedding_size(self) -> int:
-        """How many numbers an embedding has; 0 if there are none."""
-        found = self._annotations.get("embedding")
-        return 0 if found is None else int(found.shape[1])
-
-    @property
-    def num_annotations(self) -> int:
-        """How many annotations lie in a range."""
-        return int((self._range_of >= 0).sum())
+        self.num_annotations = int(is_inside.sum())
+        embeddings = self._annotations.get("embedding")
+        self.embedding_size = 0 if embeddings is None else int(embeddings.shape[1])
 
     def annotations_of(self, index: int, embedding_size: int) -> dict[str, np.ndarray]:
         """Returns the annotations of a range."""
@@ -367,10 +367,6 @@ class _Split:
         first, last = self.ranges[index]
         scenes = self._scenes.items()
         return next((name for name, (b, e) in scenes if b <= first and last <= e), "")
-
-    def metadata(self) -> dict[str, Any]:
-        """Returns the texts and the scenes."""
-        return {"scene_info": self._scenes, **self._texts}
 
     def inputs(self) -> Iterator[str]:
         """Yields the files that are read."""

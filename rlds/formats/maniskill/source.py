@@ -107,6 +107,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
             )
         self._path = files[0]
         self._hdf5 = Hdf5File(self._path)
+        self._json_file = self._path.with_suffix(".json")
         self._json: dict[str, Any] = {}
         self._entries: dict[int, Any] = {}
         if is_there(self._json_file):
@@ -123,10 +124,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
         names = [self._names[number] for number in sorted(self._names)]
         file = self._path
         self._set_episodes({"train": [Hdf5Episode(n, file, f"{file.name}/{n}") for n in names]})
-
-    @property
-    def _json_file(self) -> Any:
-        return self._path.with_suffix(".json")
 
     def _read_json(self) -> None:
         check_is_file(self._json_file)

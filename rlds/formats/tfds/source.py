@@ -79,6 +79,7 @@ class FolderSource(Source):
 
     Attributes:
       folder: The files.
+      splits: The names of the splits that have episodes.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class FolderSource(Source):
                 raise KeyError(f"{path} has no split {split!r}, only {sorted(folder)}")
         self.folder, self._decode_images = folder, decode_images
         self._splits = [name for name in folder if name in (splits or folder)]
+        self.splits = [name for name in self._splits if len(folder[name])]
         with source_errors(self.directory):
             self._check()
 
@@ -141,11 +143,6 @@ class FolderSource(Source):
             others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
             what = f"the file is missing{others}; dataset_info.json declares {len(files)} files"
             raise SourceError(what, file=missing[0])
-
-    @property
-    def splits(self) -> Sequence[str]:  # type: ignore[override]
-        """The names of the splits that have episodes."""
-        return [name for name in self._splits if len(self.folder[name])]
 
     @functools.cached_property
     @override

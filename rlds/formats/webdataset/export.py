@@ -20,6 +20,7 @@ from rlds.formats.webdataset.source import FEATURES_FILE, SIDECAR_FIELD, STEPS_F
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import SourceEpisode, is_derived
+from rlds.sources.texts import as_text
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, VIDEO
 from rlds_ecosystem.model.fields import Field
@@ -169,13 +170,10 @@ def _meta(episode: SourceEpisode, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A number or a text; None for all else."""
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            return None
-    if isinstance(value, str):
-        return value if len(value) < 10_000 else None
+    if isinstance(value, str | bytes):
+        with contextlib.suppress(UnicodeDecodeError):
+            return as_text(value) if len(value) < 10_000 else None
+        return None
     found = np.asarray(value)
     is_number = not found.shape and found.dtype.kind in "biuf"
     return found.item() if is_number else None

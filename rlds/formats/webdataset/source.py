@@ -268,13 +268,12 @@ class WebdatasetSource(Source):
                 one, other = declared.get(path), found.get(path)
                 if one is None or other is None:
                     what = "missing" if other is None else "no such field in the first episode"
-                elif self._is_exported and one.encoding and other.encoding:
-                    continue  # The sidecar says which sizes there may be.
-                elif (one.dtype, one.shape) != (other.dtype, other.shape):
+                    raise SourceError(what, file=file, field=path)
+                # The sidecar says which sizes there may be.
+                may_differ = self._is_exported and one.encoding and other.encoding
+                if not may_differ and (one.dtype, one.shape) != (other.dtype, other.shape):
                     what = f"{other}, but {one} in the first episode"
-                else:
-                    continue
-                raise SourceError(what, file=file, field=path)
+                    raise SourceError(what, file=file, field=path)
 
     def _read_raw(self, rows: range) -> _Raw:
         """Reads the samples of an episode."""
