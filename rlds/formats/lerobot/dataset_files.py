@@ -38,7 +38,7 @@ Frames: TypeAlias = Clip | Span
 
 # The sizes of files in LeRobot, in MB.
 _SIZES = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
-# What `info.json` says in one version, and not in the other.
+# Entries that `info.json` has in one version, and not in the other.
 _OF_VERSIONS = {"total_videos", "total_chunks", *_SIZES}
 PATHS: Mapping[Version, tuple[str, str]] = {
     "v3.0": (
@@ -438,7 +438,7 @@ class _Files21(DatasetFiles):
 
 
 DATASET_FILES: Mapping[Version, type[DatasetFiles]] = {"v3.0": _Files30, "v2.1": _Files21}
-"""What writes the files, by version."""
+"""The writers of files, by version."""
 
 
 def write_below(folder: Path, name: str, data: bytes) -> None:

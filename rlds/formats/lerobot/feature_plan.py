@@ -32,7 +32,7 @@ _RESERVED = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
 # Where datasets have the text of the task, as far as there are habits.
 _INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
 _MAX_DIMS = 5
-# Numbers of 64 bits without a sign are none of torch's.
+# torch reads numbers of 64 bits with a sign only.
 _DTYPES = {"bool", *(f"{kind}int{size}" for kind in ("", "u") for size in (8, 16, 32)), "int64"}
 _DTYPES |= {"float16", "float32", "float64"}
 

@@ -85,7 +85,7 @@ class LeRobotRows:
       export: Whose episodes are to be written.
       kept: Their features.
       version: The version to write; if None, that which it was.
-      sizes: How large files become: entries of `info.json`.
+      sizes: The sizes of files, as entries of `info.json`.
 
     Attributes:
       paths: The paths of features in a step, by name.

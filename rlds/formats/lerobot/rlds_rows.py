@@ -241,7 +241,7 @@ class RldsRows:
         return (base, source.kept) if is_alike else None
 
     def described(self) -> dict[str, Any]:
-        """Returns what is known of features once the first episodes are written."""
+        """Returns entries of features that the episodes so far have made known."""
         shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
         return {**shapes, **self._cameras.described}
 
