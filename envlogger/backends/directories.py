@@ -18,10 +18,7 @@ def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:
     Raises:
       StorageError: It is not there, or it is not a directory; its store cannot be used.
     """
-    path = _usable(data_directory)
-    if stores.is_local(path) and not path.exists():
-        raise StorageError(f"data_directory {path} does not exist; check the path")
-    return _not_a_file(path)
+    return _checked(data_directory, is_made=False)
 
 
 def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
@@ -30,28 +27,26 @@ def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
     Raises:
       StorageError: It cannot be made, or it is not a directory; its store cannot be used.
     """
-    path = _usable(data_directory)
-    if stores.is_local(path) and not path.exists():
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise StorageError(f"data_directory {path} cannot be created: {e}") from e
-    return _not_a_file(path)
+    return _checked(data_directory, is_made=True)
 
 
-def _usable(data_directory: str | os.PathLike[str]) -> epath.Path:
+def _checked(data_directory: str | os.PathLike[str], *, is_made: bool) -> epath.Path:
     if not os.fspath(data_directory):
         raise StorageError("data_directory is empty; pass the path of a directory")
     try:
         path = stores.as_path(data_directory)
         if not stores.is_local(path):
             stores.require_bucket(path)
+            return path
     except (OSError, ValueError) as e:
         raise StorageError(f"data_directory cannot be used: {e}") from e
-    return path
-
-
-def _not_a_file(path: epath.Path) -> epath.Path:
-    if stores.is_local(path) and not path.is_dir():
+    if not path.exists() and not is_made:
+        raise StorageError(f"data_directory {path} does not exist; check the path")
+    if not path.exists():
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise StorageError(f"data_directory {path} cannot be created: {e}") from e
+    if not path.is_dir():
         raise StorageError(f"data_directory {path} is not a directory")
     return path

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import abc
 import datetime
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -55,13 +56,11 @@ class NStepScheduler:
 
     def __init__(self, step_interval: int) -> None:
         self._step_interval = _checked_interval(step_interval, "step_interval")
-        self._step_counter = 0
+        self._numbers = itertools.count()
 
     def __call__(self, data: StepData | None = None) -> bool:
         """Whether this step is one of the chosen ones."""
-        chosen = self._step_counter % self._step_interval == 0
-        self._step_counter += 1
-        return chosen
+        return next(self._numbers) % self._step_interval == 0
 
 
 class BernoulliStepScheduler:
@@ -97,13 +96,11 @@ class ListStepScheduler:
 
     def __init__(self, desired_steps: Sequence[int] | np.ndarray) -> None:
         self._desired_steps = _checked_numbers(desired_steps, "desired_steps")
-        self._step_counter = 0
+        self._numbers = itertools.count()
 
     def __call__(self, data: StepData | None = None) -> bool:
         """Whether this step is one of the chosen ones."""
-        chosen = self._step_counter in self._desired_steps
-        self._step_counter += 1
-        return chosen
+        return next(self._numbers) in self._desired_steps
 
 
 class TimeScheduler:

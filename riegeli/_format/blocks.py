@@ -14,21 +14,9 @@ out.
 from struct import Struct
 
 from riegeli._core import highway_hash64
-from riegeli._pure.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE, encode_block_header
+from riegeli._pure.blocks import BLOCK_HEADER_SIZE as BLOCK_HEADER_SIZE
+from riegeli._pure.blocks import BLOCK_SIZE as BLOCK_SIZE
 from riegeli.base.riegeli_error import InvalidArgumentError
-
-__all__ = [
-    "BLOCK_HEADER_SIZE",
-    "BLOCK_SIZE",
-    "USABLE_BLOCK_SIZE",
-    "advance",
-    "decode_block_header",
-    "distance",
-    "encode_block_header",
-    "is_possible_chunk_boundary",
-    "remaining_in_block",
-    "round_up_to_possible_chunk_boundary",
-]
 
 USABLE_BLOCK_SIZE = BLOCK_SIZE - BLOCK_HEADER_SIZE
 

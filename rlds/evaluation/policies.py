@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -554,41 +553,37 @@ def mlp_policy(
     return GaussianPolicy(parameters)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Network:
-    """Hidden layers, and the heads that follow them."""
-
-    hidden: tuple[_Layer, ...]
-    heads: tuple[_Layer, ...]
-    nonlinearity: Callable[[np.ndarray], np.ndarray]
-
-    def __call__(self, observations: Any) -> tuple[np.ndarray, ...]:
-        size = (*self.hidden, *self.heads)[0][0].shape[1]
-        if isinstance(observations, Mapping | tuple):
-            raise TypeError(
-                f"observations are nested, but the policy takes vectors of {size} numbers: pass "
-                "collect a list of fields to join"
-            )
-        found = np.asarray(observations)
-        if found.ndim != 2 or found.shape[1] != size:
-            raise ValueError(
-                f"observations of shape {found.shape[1:]}, but those of the policy have the shape "
-                f"{(size,)}"
-            )
-        blocks = [
-            self._of_block(found[begin : begin + _BLOCK_ROWS])
-            for begin in range(0, max(len(found), 1), _BLOCK_ROWS)
-        ]
-        return tuple(np.concatenate(outputs) for outputs in zip(*blocks, strict=True))
-
-    def _of_block(self, observations: np.ndarray) -> list[np.ndarray]:
-        values = observations.astype(np.float64)
-        for weight, bias in self.hidden:
-            values = self.nonlinearity(values @ weight.T + bias)
-        return [values @ weight.T + bias for weight, bias in self.heads]
+def _outputs(
+    observations: Any,
+    hidden: Sequence[_Layer],
+    heads: Sequence[_Layer],
+    nonlinearity: Callable[[np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, ...]:
+    """Returns what the heads make of observations, after the hidden layers."""
+    size = (*hidden, *heads)[0][0].shape[1]
+    if isinstance(observations, Mapping | tuple):
+        raise TypeError(
+            f"observations are nested, but the policy takes vectors of {size} numbers: pass "
+            "collect a list of fields to join"
+        )
+    found = np.asarray(observations)
+    if found.ndim != 2 or found.shape[1] != size:
+        raise ValueError(
+            f"observations of shape {found.shape[1:]}, but those of the policy have the shape "
+            f"{(size,)}"
+        )
+    blocks = []
+    for begin in range(0, max(len(found), 1), _BLOCK_ROWS):
+        values = found[begin : begin + _BLOCK_ROWS].astype(np.float64)
+        for weight, bias in hidden:
+            values = nonlinearity(values @ weight.T + bias)
+        blocks.append([values @ weight.T + bias for weight, bias in heads])
+    return tuple(np.concatenate(outputs) for outputs in zip(*blocks, strict=True))
 
 
-def _network(arrays: Mapping[str, Any], *, with_log_std: bool) -> _Network:
+def _network(
+    arrays: Mapping[str, Any], *, with_log_std: bool
+) -> Callable[[Any], tuple[np.ndarray, ...]]:
     number = 0
     while f"fc{number}/weight" in arrays:
         number += 1
@@ -613,8 +608,8 @@ def _network(arrays: Mapping[str, Any], *, with_log_std: bool) -> _Network:
                 "last_fc_log_std is a copy of last_fc, so the deviations of the actions are "
                 "unknown. Pass deterministic=True to use the means."
             )
-    nonlinearity = _text(arrays, "nonlinearity", _NONLINEARITIES)
-    return _Network(hidden, heads, _NONLINEARITIES[nonlinearity])
+    nonlinearity = _NONLINEARITIES[_text(arrays, "nonlinearity", _NONLINEARITIES)]
+    return lambda observations: _outputs(observations, hidden, heads, nonlinearity)
 
 
 def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from riegeli_internals import ChunkHeader, blocks
+from riegeli_internals import ChunkHeader, blocks, encode_block_header
 
 import riegeli
 
@@ -69,12 +69,12 @@ def test_rounding_up_gives_the_next_place_for_a_chunk(pos):
     ],
 )
 def test_block_header_bytes(header, to_begin, to_end):
-    assert blocks.encode_block_header(to_begin, to_end).hex() == header
+    assert encode_block_header(to_begin, to_end).hex() == header
     assert blocks.decode_block_header(bytes.fromhex(header), 65536) == (to_begin, to_end)
 
 
 def test_a_flipped_bit_in_a_block_header_is_named_with_its_place():
-    header = bytearray(blocks.encode_block_header(1, 2))
+    header = bytearray(encode_block_header(1, 2))
     header[9] ^= 4
     with pytest.raises(riegeli.InvalidArgumentError, match="block header at byte 65536 is damaged"):
         blocks.decode_block_header(bytes(header), 65536)

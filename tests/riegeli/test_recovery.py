@@ -18,6 +18,7 @@ from riegeli_internals import (
     ChunkHeader,
     ChunkType,
     blocks,
+    encode_block_header,
 )
 
 import riegeli
@@ -349,7 +350,7 @@ def test_damaged_metadata_counts_as_empty(serialized, damage):
 
 
 def block_header(to_begin, to_end):
-    return blocks.encode_block_header(to_begin, to_end)
+    return encode_block_header(to_begin, to_end)
 
 
 # What a block header may say wrongly though its hash is right, and where reading goes on.

@@ -20,7 +20,8 @@ from riegeli.records import _chunk_reader, _field_projection
 
 core, pure, machine = _core, _pure, _pure.machine
 BLOCK_SIZE, BLOCK_HEADER_SIZE = blocks.BLOCK_SIZE, blocks.BLOCK_HEADER_SIZE
-encode_block_header, remaining_in_block = blocks.encode_block_header, blocks.remaining_in_block
+encode_block_header = _pure.blocks.encode_block_header
+remaining_in_block = blocks.remaining_in_block
 SIGNATURE, CHUNK_HEADER_SIZE = chunk.SIGNATURE, chunk.CHUNK_HEADER_SIZE
 Chunk, ChunkHeader, ChunkType = chunk.Chunk, chunk.ChunkHeader, chunk.ChunkType
 padding_chunk = chunk.padding_chunk
