@@ -25,38 +25,28 @@ DISTRIBUTION: str = "rlds-ecosystem"
 # The same packages, without TensorFlow among the requirements.
 _LIGHT = f"{DISTRIBUTION}-light"
 
-# Libraries that not every installation has, and the extra that brings each.
-_EXTRA_OF = {
-    "alembic": "creator",
-    "apache_beam": "beam",
+# Libraries that not every installation has, by the extra that brings them.
+_LIBRARIES = {
     "array_record": "array_record",
-    "av": "video",
-    "cv2": "images",
+    "beam": "apache_beam",
+    "creator": "alembic msgspec sqlalchemy starlette uvicorn websockets",
     "dm_control": "dm_control",
-    "duckdb": "query",
-    "gcsfs": "gcs",
+    "gcs": "gcsfs",
     "grain": "grain",
     "gymnasium": "gymnasium",
-    "h5py": "hdf5",
-    "huggingface_hub": "hf",
-    "imagecodecs": "zarr",
-    "lz4": "ros",
-    "mcap": "ros",
-    "msgspec": "creator",
-    "numcodecs": "zarr",
-    "psycopg": "postgresql",
-    "pyarrow": "parquet",
-    "rosbags": "ros",
-    "ruamel": "ros",
-    "s3fs": "s3",
-    "simplejpeg": "images",
-    "sqlalchemy": "creator",
-    "starlette": "creator",
+    "hdf5": "h5py",
+    "hf": "huggingface_hub",
+    "images": "cv2 simplejpeg",
+    "parquet": "pyarrow",
+    "postgresql": "psycopg",
+    "query": "duckdb yaml",
+    "ros": "lz4 mcap rosbags ruamel",
+    "s3": "s3fs",
     "torch": "torch",
-    "uvicorn": "creator",
-    "websockets": "creator",
-    "yaml": "query",
+    "video": "av",
+    "zarr": "imagecodecs numcodecs",
 }
+_EXTRA_OF = {name: extra for extra, names in _LIBRARIES.items() for name in names.split()}
 
 
 _warn_of_others(sys.path)

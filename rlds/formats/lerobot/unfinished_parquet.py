@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from rlds.formats.lerobot.layout import LeRobotFeature
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem import import_extra
+from tfds_files.wire import encode_varint
 
 __all__ = ["finish_parquet"]
 
@@ -270,7 +271,7 @@ def _packed(fields: _Struct) -> bytes:
             kind = _TRUE if value else _FALSE
         short = 0 < number - last < 16
         parts.append(bytes([(number - last) << 4 | kind if short else kind]))
-        parts += [] if short else [_varint(number << 1)]
+        parts += [] if short else [encode_varint(number << 1)]
         parts += [] if kind in (_TRUE, _FALSE) else [_value(kind, value)]
         last = number
     return b"".join([*parts, b"\0"])
@@ -280,20 +281,12 @@ def _value(kind: int, value: Any) -> bytes:
     if kind in (_TRUE, _FALSE, _BYTE):
         return bytes([value])
     if kind in (_I16, _I32, _I64):
-        return _varint(value << 1 ^ value >> 63)
+        return encode_varint(value << 1 ^ value >> 63)
     if kind == _BINARY:
-        return _varint(len(value)) + bytes(value)
+        return encode_varint(len(value)) + bytes(value)
     if kind == _STRUCT:
         return _packed(value)
     of, values = value
     size = len(values)
-    begin = bytes([size << 4 | of]) if size < 15 else bytes([15 << 4 | of]) + _varint(size)
+    begin = bytes([size << 4 | of]) if size < 15 else bytes([15 << 4 | of]) + encode_varint(size)
     return begin + b"".join(_value(of, each) for each in values)
-
-
-def _varint(number: int) -> bytes:
-    parts = []
-    while number > 127:
-        parts.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*parts, number])
