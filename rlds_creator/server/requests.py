@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
@@ -54,30 +55,28 @@ def _sentence(error: Exception) -> str:
     return re.sub(r"(?<![.!?])$", ".", text[:1].upper() + text[1:])
 
 
+@dataclasses.dataclass(eq=False)
 class Authentication:
     """Who sends a request.
 
-    Args:
+    Attributes:
       store: Knows all people, and where they are logged in.
       everybody: The person that all requests are from; None if people log in.
       cookie: The name of the cookie with which they do.
       is_secure: Whether browsers may send the cookie by https only.
     """
 
-    def __init__(
-        self, store: Store, everybody: Person | None, *, cookie: str, is_secure: bool = False
-    ) -> None:
-        self._store = store
-        self.everybody = everybody
-        self._cookie = cookie
-        self._is_secure = is_secure
+    store: Store
+    everybody: Person | None
+    cookie: str
+    is_secure: bool = False
 
     async def of(self, request: HTTPConnection) -> Person | None:
         """Returns who sends a request; None if nobody knows."""
         if self.everybody is not None:
             return self.everybody
-        token = request.cookies.get(self._cookie)
-        return await in_thread(self._store.person_of, token) if token else None
+        token = request.cookies.get(self.cookie)
+        return await in_thread(self.store.person_of, token) if token else None
 
     async def required(self, request: HTTPConnection, what: May | None = None) -> Person:
         """Returns who sends a request, and may do what it asks for.
@@ -97,17 +96,17 @@ class Authentication:
     def log_in(self, response: Response, token: str) -> None:
         """Has the browser send a token from then on."""
         response.set_cookie(
-            self._cookie,
+            self.cookie,
             token,
             max_age=_LOGIN_SECONDS,
-            secure=self._is_secure,
+            secure=self.is_secure,
             httponly=True,
             samesite="lax",
         )
 
     async def log_out(self, request: Request, response: Response) -> None:
         """Forgets the token of a browser."""
-        token = request.cookies.get(self._cookie)
+        token = request.cookies.get(self.cookie)
         if token:
-            await asyncio.shield(in_thread(self._store.end_login, token))
-        response.delete_cookie(self._cookie, httponly=True, secure=self._is_secure)
+            await asyncio.shield(in_thread(self.store.end_login, token))
+        response.delete_cookie(self.cookie, httponly=True, secure=self.is_secure)

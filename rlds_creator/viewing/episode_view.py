@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -48,10 +49,11 @@ _STAMP = "timestamp"
 _RATE = 15.0
 
 
+@dataclasses.dataclass(eq=False)
 class ViewedEpisode:
     """An episode.
 
-    Args:
+    Attributes:
       steps: Its steps.
       title: What it is called.
       about: The metadata of the dataset that it is of, where its rate may be found.
@@ -59,18 +61,13 @@ class ViewedEpisode:
       cache_seconds: How long browsers may keep its pictures.
     """
 
-    def __init__(
-        self,
-        steps: EpisodeSteps,
-        *,
-        title: str = "",
-        about: Mapping[str, Any] | None = None,
-        base: str | None = None,
-        cache_seconds: int = 31_536_000,
-    ) -> None:
-        self.steps, self.title, self.base = steps, title, base
-        self.cache_seconds = cache_seconds
-        self._about = about or {}
+    steps: EpisodeSteps
+    title: str = ""
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    base: str | None = None
+    cache_seconds: int = 31_536_000
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._kinds: dict[str, str] | None = None
         self._layouts: dict[str, str] = {}
@@ -205,7 +202,7 @@ class ViewedEpisode:
         if self._has_number(FPS):  # 0 where the player set the pace.
             rates = map(float, self.steps.samples(FPS, _SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
-        return rate_in(self.steps.metadata) or rate_in(self._about)
+        return rate_in(self.steps.metadata) or rate_in(self.about)
 
     def _has_number(self, path: str) -> bool:
         """Whether there are numbers at a path."""

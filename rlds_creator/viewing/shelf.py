@@ -354,7 +354,9 @@ class _Dataset:
             lambda split, state: columns_of(self.labels(split), split)
         )
         self._read: dict[tuple[str, int], dict[str, Any]] = {}
-        self._has_table: dict[str, bool] = {}
+        self._has_table = functools.cache(
+            lambda split: has_table(self.labels(split).episodes.source, split)
+        )
         self._table_of: dict[str, tuple[Any, Any]] = {}
 
     def open(self) -> None:
@@ -453,10 +455,8 @@ class _Dataset:
     def _whole(self, split: str) -> Any:
         """The table of episodes with their labels; None if it was not made yet."""
         labels, making = self.labels(split), self._makings.get(split)
-        if split not in self._has_table:
-            self._has_table[split] = has_table(labels.episodes.source, split)
         is_made = making is not None and making.made.done() and not making.made.exception()
-        if not (is_made or self._has_table[split]):
+        if not (is_made or self._has_table(split)):
             return None
         state = labels.state()
         if self._table_of.get(split, (None, None))[0] != state:
