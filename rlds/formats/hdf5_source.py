@@ -67,12 +67,6 @@ class Channels:
     doc: str = ""
     kind: str = ""
 
-    def describe(self, field: Field) -> Field:
-        """Returns a field with what is known of it, if it has as many channels."""
-        if self.names is not None and field.shape[-1:] != (len(self.names),):
-            return field
-        return dataclasses.replace(field, **dataclasses.asdict(self))
-
 
 @dataclasses.dataclass(frozen=True)
 class Hdf5Table:
@@ -118,10 +112,12 @@ class Hdf5Table:
         return field_path
 
     def described(self, path: str, field: Field) -> Field:
-        """Returns the field of an array with what is known of its channels."""
+        """Returns the field of an array with what is known of its channels, if it has as many."""
         for end, channels in self.channels.items():
-            if path == end or path.endswith(f"/{end}"):
-                return channels.describe(field)
+            if f"/{path}".endswith(f"/{end}"):
+                is_unlike = channels.names and field.shape[-1:] != (len(channels.names),)
+                about = {} if is_unlike else dataclasses.asdict(channels)
+                return dataclasses.replace(field, **about)
         return field
 
 

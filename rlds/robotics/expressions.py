@@ -12,10 +12,9 @@ import dataclasses
 import functools
 import re
 
-__all__ = ["RULES", "Piece", "parse"]
+from rlds.robotics.rules import RULES
 
-RULES = ("binarize", "clip", "euler", "invert", "reached", "rel2abs")
-"""The rules that there are; see `rlds.robotics.standard_columns`."""
+__all__ = ["Piece", "parse"]
 
 _MOST_RULES = 8
 _CALL = re.compile(r"(\w+)\((.+)\)")
