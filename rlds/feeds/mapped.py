@@ -426,22 +426,24 @@ class MappedStorage(Storage):
         num_steps = self._joined(lambda index: index.num_elements).astype(np.int64)
         known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
-            last = self._joined_field(lambda index: index.last, rlds.FINAL_OBSERVATION_KNOWN)
-            if (last == _NO_FLAG).any():
-                raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
-            known = last != 0
+            known = self._last_flags(rlds.FINAL_OBSERVATION_KNOWN, known)
         num_transitions = np.maximum(num_steps - 1, 0)
-        name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
-        if not known.all() and self._has(name):
-            last = self._joined_field(lambda index: index.last, name)
-            if (last == _NO_FLAG)[~known & (num_steps > 0)].any():
-                raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
-            num_transitions += ~known & (last != 0) & (num_steps > 0)
-        elif not known.all():
-            raise tfds_files.UnsupportedFileError(
-                "episodes without their final observation, and without is_terminal"
-            )
+        if not known.all():
+            name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
+            if not self._has(name):
+                raise tfds_files.UnsupportedFileError(
+                    "episodes without their final observation, and without is_terminal"
+                )
+            are_unknown = ~known & (num_steps > 0)
+            num_transitions += are_unknown & self._last_flags(name, are_unknown)
         return Lengths(num_steps, num_transitions, known)
+
+    def _last_flags(self, name: str, needed: np.ndarray) -> np.ndarray:
+        """The last value of a flag in each episode, which some need."""
+        last = self._joined_field(lambda index: index.last, name)
+        if (last == _NO_FLAG)[needed].any():
+            raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
+        return last != 0
 
     def _place(self, name: str, field: Field, counts: np.ndarray) -> _Column | _Strings | None:
         """Where the values of a field are, of which the episodes have so many."""

@@ -11,8 +11,8 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.feeds.permutation import key_of, uniform_of
-from rlds.feeds.policy_samples import NormalizedPolicySamples, padded
-from rlds.feeds.roles import ACTION, STATE
+from rlds.feeds.policy_samples import NormalizedPolicySamples
+from rlds.feeds.roles import ACTION, STATE, padded
 from rlds.feeds.samples import Columns, SampleRows
 from rlds.feeds.statistics_files import PROPRIO, filed, plain_statistics, read_filed
 from rlds.statistics import Statistics

@@ -79,18 +79,11 @@ def _cut(field: FieldStatistics, dim: int | None, what: str) -> FieldStatistics:
             f"The statistics of the {what} have {size} elements, expected {dim} or more."
         )
 
-    def cut(values: np.ndarray) -> np.ndarray:
-        return values[:dim]
-
+    arrays = ("count", "mean", "squares", "min", "max", "mask")
     return dataclasses.replace(
         field,
-        count=cut(field.count),
-        mean=cut(field.mean),
-        squares=cut(field.squares),
-        min=cut(field.min),
-        max=cut(field.max),
-        mask=cut(field.mask),
-        quantiles={q: cut(values) for q, values in field.quantiles.items()},
+        **{name: getattr(field, name)[:dim] for name in arrays},
+        quantiles={q: values[:dim] for q, values in field.quantiles.items()},
     )
 
 

@@ -64,9 +64,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
                 f"shuffle: got {wanted!r}, but weighted samples are drawn at random: leave it out"
             )
         return Plan("weighted", "the samples have weights")
-    if wanted is None or isinstance(wanted, SegmentShuffle):
-        return Plan(wanted, "you chose it")
-    if wanted == "global":
+    if wanted in (None, "global") or isinstance(wanted, SegmentShuffle):
         return Plan(wanted, "you chose it")
     if wanted not in ("auto", "segments"):
         suits = ": 'auto' shuffles in the way that suits the data"

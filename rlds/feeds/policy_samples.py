@@ -20,7 +20,7 @@ from rlds.sources import arrays
 from rlds.sources.texts import as_utf8
 from rlds.statistics import FieldStatistics, Statistics
 
-__all__ = ["NormalizedPolicySamples", "PolicySamples", "Size", "padded"]
+__all__ = ["NormalizedPolicySamples", "PolicySamples", "Size"]
 
 Size: TypeAlias = tuple[int, int]
 """The height and the width of an image."""
@@ -214,17 +214,3 @@ class NormalizedPolicySamples(PolicySamples):
         names = np.empty(number, object)
         names[:] = self.dataset_name.encode()
         return names
-
-
-def padded(vectors: np.ndarray, dim: int | None, what: str) -> np.ndarray:
-    """Returns vectors with zeros at the end.
-
-    Raises:
-      ValueError: They are too long.
-    """
-    size = vectors.shape[-1]
-    if dim is not None and dim < size:
-        raise ValueError(f"the {what} has {size} elements, expected {dim} at most")
-    if dim is None or dim == size:
-        return vectors
-    return np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, dim - size)])

@@ -14,7 +14,7 @@ from rlds.sources.standardized import STANDARD
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.nests import at
 
-__all__ = ["ACTION", "STATE", "Roles", "joined"]
+__all__ = ["ACTION", "STATE", "Roles", "joined", "padded"]
 
 ACTION = rlds_types.ACTION
 """What the statistics of the action are called, whatever its fields are."""
@@ -152,3 +152,19 @@ def joined(
         part = np.zeros(shape, np.float32) if path is None else columns[path]
         parts.append(part.reshape(*shape, math.prod(part.shape[len(shape) :])))
     return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+
+
+def padded(vectors: np.ndarray, dim: int | None, what: str) -> np.ndarray:
+    """Returns vectors with zeros at the end.
+
+    Raises:
+      ValueError: They are too long.
+    """
+    size = vectors.shape[-1]
+    if dim is not None and dim < size:
+        raise ValueError(f"the {what} has {size} elements, expected {dim} at most")
+    if dim is None or dim == size:
+        return vectors
+    made = np.zeros((*vectors.shape[:-1], dim), vectors.dtype)
+    made[..., :size] = vectors
+    return made

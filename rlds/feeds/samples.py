@@ -748,9 +748,6 @@ class _DerivedSamples(Samples):
     def __init__(self, samples: Samples) -> None:
         self.table, self._samples, self.weights = samples.table, samples, samples.weights
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
     @override
     def reach(self, path: str) -> tuple[int, int]:
         return self._samples.reach(path)
@@ -1039,9 +1036,6 @@ class SubsampledSamples(_DerivedSamples):
             raise ValueError("at_most: call it before weighted(...)")
         super().__init__(samples)
         self._length, self._seed = length, seed
-
-    def __len__(self) -> int:
-        return Samples.__len__(self)
 
     @override
     def describe(self) -> str:

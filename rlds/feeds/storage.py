@@ -323,11 +323,10 @@ class EpisodeCache:
             kept = self._kept.get(number, {})
             if kept:
                 self._kept.move_to_end(number)
-            missing = [path for path in paths if path not in kept]
-        if not missing:
-            return kept
-        with self._lock:
-            self._paths.update(dict.fromkeys(missing))
+            wanted = [path for path in paths if path not in kept]
+            if not wanted:
+                return kept
+            self._paths.update(dict.fromkeys(wanted))
             missing = [path for path in self._paths if path not in kept]
         read = self.episodes.columns(number, missing, decode_images=False)
         with self._lock:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.feeds.resizing import resize
-from rlds.feeds.roles import ACTION, STATE, Roles, joined
+from rlds.feeds.roles import ACTION, STATE, Roles, joined, padded
 from rlds.feeds.table import Table
 from rlds.feeds.views import ViewStorage
 from rlds.robotics.registry import meaning_of
@@ -228,16 +228,11 @@ class UniformFields(View):
         if parts and not _is_vector(field):
             part = str(parts[0])
             return _image(field, path, part, values[_STEPS + part])
-        made = np.zeros((size, *(int(n or 0) for n in field.shape)), field.column_dtype)
-        if parts:
-            vectors = self._vectors(path, values, of)
-            if vectors.shape[1] > made.shape[1]:
-                raise ValueError(
-                    f"{path} would have {vectors.shape[1]} elements, expected {made.shape[1]} at "
-                    "most"
-                )
-            made[:, : vectors.shape[1]] = vectors
-        return made
+        shape = tuple(int(n or 0) for n in field.shape)
+        if not parts:
+            return np.zeros((size, *shape), field.column_dtype)
+        vectors = padded(self._vectors(path, values, of), shape[0], f"field {path!r}")
+        return vectors.astype(field.column_dtype, copy=False)
 
     def _vectors(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
         """The parts of a vector, joined; what is relative, added up until the next step."""

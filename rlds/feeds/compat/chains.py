@@ -76,30 +76,27 @@ class Rows(Iterator[Batch]):
         **options: Any,
     ) -> None:
         rank, world = shard_of()
-        self._is_single, self._limit = batch_size is None, limit
+        is_single, self._limit = batch_size is None, limit
         size = (batch_size or _ROWS) * world
         self.feed = Feed(samples, size, rank=rank, world=world, **options)
         self._given = first = skipped = 0
         if start is not None:
             self._given = int(start["items"])
-            first, skipped = divmod(self._given, _ROWS) if self._is_single else (self._given, 0)
+            first, skipped = divmod(self._given, _ROWS) if is_single else (self._given, 0)
             first = self.feed.start_of({**start["feed"], "batch": first})
-            if self._is_single and start["feed"]["batch_size"] != size:
+            if is_single and start["feed"]["batch_size"] != size:
                 raise ValueError("the state comes from a run with another number of processes")
-        self._batches = self.feed.iterate(first)
-        self._rows: Iterator[Batch] = iter(())
-        if skipped:
-            self._rows = itertools.islice(rows_of(next(self._batches)), skipped, None)
+        items: Iterator[Batch] = self.feed.iterate(first)
+        if is_single:
+            items = itertools.chain.from_iterable(map(rows_of, items))
+        self._items = itertools.islice(items, skipped, None)
 
     def __next__(self) -> Batch:
         if self._given == self._limit:
             raise StopIteration
-        row = next(self._batches) if not self._is_single else next(self._rows, None)
-        while row is None:
-            self._rows = rows_of(next(self._batches))
-            row = next(self._rows, None)
+        item = next(self._items)
         self._given += 1
-        return row
+        return item
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what is needed to go on after the items that you got so far, in this process."""
