@@ -407,7 +407,7 @@ class Samples(abc.ABC):
         self,
         chosen: SampleRows,
         offsets: np.ndarray,
-        ends: np.ndarray,
+        ends: np.ndarray | None,
         names: Iterable[str],
         padding: str,
     ) -> tuple[np.ndarray, Columns]:
@@ -416,18 +416,22 @@ class Samples(abc.ABC):
         Args:
           chosen: The samples.
           offsets: The distances.
-          ends: How many steps of each episode have values.
+          ends: How many steps of each episode have values; None if none is beyond them.
           names: The fields.
           padding: "edge" or "zeros".
 
         Returns:
           Which values are no padding, and the fields.
         """
-        places, ends = chosen.steps[:, np.newaxis] + offsets, ends[:, np.newaxis]
-        is_there = (places >= 0) & (places < ends)
+        places = chosen.steps[:, np.newaxis] + offsets
+        is_there = places >= 0
+        if (offsets < 0).any():
+            np.maximum(places, 0, out=places)
+        if ends is not None:
+            is_there &= places < ends[:, np.newaxis]
+            np.minimum(places, np.maximum(ends - 1, 0)[:, np.newaxis], out=places)
         paths = [path for name in names for path in _below(self.table.fields, name)]
-        inside = np.clip(places, 0, np.maximum(ends - 1, 0))
-        columns = self._taken(chosen.episodes, inside, paths)
+        columns = self._taken(chosen.episodes, places, paths)
         if padding == "zeros":
             for column in columns.values():
                 zero_out(column, ~is_there)
@@ -649,10 +653,10 @@ class Windows(_StepsAround):
     def columns(self, chosen: SampleRows) -> Columns:
         outlines, episodes = self.table.outlines, chosen.episodes
         past, future = np.arange(1 - self._history, 1), np.arange(self._horizon)
-        num_steps, num_real = outlines.num_steps[episodes], outlines.num_real_steps(episodes)
+        num_real = outlines.num_real_steps(episodes)
         result = self._others(episodes, chosen.steps)
         for mask, offsets, ends, names in (
-            ("timestep_pad_mask", past, num_steps, self._history_fields),
+            ("timestep_pad_mask", past, None, self._history_fields),
             ("action_pad_mask", future, num_real, self._horizon_fields),
         ):
             if names:

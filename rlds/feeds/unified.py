@@ -236,10 +236,11 @@ class UniformFields(View):
 
     def _vectors(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
         """The parts of a vector, joined; what is relative, added up until the next step."""
-        size, parts, needed = len(of.steps), self._parts[path], self.needs([_STEPS + path])
+        size, parts = len(of.steps), self._parts[path]
+        needed = [part for part in parts if part is not None]
 
         def vectors_of(values: Mapping[str, Any]) -> np.ndarray:
-            columns = {p.removeprefix(_STEPS): values[p] for p in needed}
+            columns = {part: values[_STEPS + part] for part in needed}
             found = joined(parts, columns, (size,))
             return found.reshape(size, math.prod(found.shape[1:]))
 
@@ -259,7 +260,8 @@ class UniformFields(View):
         for ahead in range(math.ceil(self._ratio) + 1):
             is_there = begins + ahead < ends
             places = np.where(is_there, begins + ahead, begins)
-            total += vectors_of(of.others(needed, places)) * is_there[:, np.newaxis]
+            others = of.others([_STEPS + part for part in needed], places)
+            total += vectors_of(others) * is_there[:, np.newaxis]
         return np.where(mask, total, vectors)
 
 

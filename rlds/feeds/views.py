@@ -55,7 +55,7 @@ class ViewStorage(Storage):
         self.view, self.fields = copy.copy(episodes.source), fields
         self.view.threads = threads
         self._needs = {path: self._needed(path) for path in fields}
-        self._facts: Sequence[Any] = ()
+        self._facts, self._is_same = (), False
         ranges = episodes.ranges
         self._splits = [split for split, _, _ in ranges]
         numbers = [np.arange(begin, end) for _, begin, end in ranges]
@@ -81,6 +81,8 @@ class ViewStorage(Storage):
         self.num_files = sum(each.num_files for each in below)
         self.is_remote = any(each.is_remote for each in below)
 
+    _facts: Sequence[Any]
+
     @classmethod
     def over(
         cls, view: View, fields: Mapping[str, Field], storage: Storage, facts: Sequence[Any] = ()
@@ -98,7 +100,7 @@ class ViewStorage(Storage):
         made._needs = {path: made._needed(path) for path in fields}
         made._splits, made._index = [ALL], np.arange(number)
         made._split = made._which = np.zeros(number, np.int32)
-        made._numbers = made._index
+        made._numbers, made._is_same = made._index, True
         made._of([storage], None)
         return made
 
@@ -157,6 +159,10 @@ class ViewStorage(Storage):
     def __reduce__(self) -> Any:
         return _again, (type(self), {**vars(self)})
 
+    def _of_each(self, numbers: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+        """The numbers of some episodes; of all episodes of a storage, they are the same."""
+        return episodes if self._is_same else numbers[episodes]
+
     def groups(self, episodes: np.ndarray) -> Iterator[tuple[Any, int, str]]:
         """Yields which of some episodes are of one source below and one split, and which these."""
         if len(self.below) == 1 and len(self._splits) == 1:
@@ -169,7 +175,7 @@ class ViewStorage(Storage):
 
     def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Returns the steps below of steps of episodes of a split."""
-        return self.view.at(split, self._index[episodes], steps)
+        return self.view.at(split, self._of_each(self._index, episodes), steps)
 
     def needed(self, paths: Sequence[str]) -> list[str]:
         """Returns the fields below that fields are made of, if they take no whole episodes."""
@@ -183,7 +189,9 @@ class ViewStorage(Storage):
         rows = []
         for at, part, split in groups:
             there = self.at(split, episodes[at], steps[at])
-            rows.append(self.below[part].rows(self._numbers[episodes[at]], there, needed))
+            rows.append(
+                self.below[part].rows(self._of_each(self._numbers, episodes[at]), there, needed)
+            )
         return _ViewRows(self, episodes, steps, paths, groups, rows, whole)
 
     @override
@@ -193,14 +201,14 @@ class ViewStorage(Storage):
         for at, part, split in self.groups(episodes):
             some, needed = episodes[at], self.needed(paths)
             begins, ends = (self.at(split, some, steps[at]) for steps in (firsts, lasts))
-            self.below[part].read_ahead(self._numbers[some], begins, ends, needed)
+            self.below[part].read_ahead(self._of_each(self._numbers, some), begins, ends, needed)
         if self._whole and any(self._needs[path] is None for path in paths):
             self._whole.read_ahead(episodes, firsts, lasts, paths)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
         for at, part, _ in self.groups(episodes):
-            self.below[part].check(self._numbers[episodes[at]])
+            self.below[part].check(self._of_each(self._numbers, episodes[at]))
 
     @override
     def metadata_column(self, name: str) -> np.ndarray | None:
@@ -312,7 +320,7 @@ class _ViewRows(Rows):
             ) -> dict[str, Any]:
                 return _taken(rows.at(steps), names)
 
-            episodes = self.storage._index[self.episodes[at]]
+            episodes = self.storage._of_each(self.storage._index, self.episodes[at])
             made.append(Of(split, episodes, self.steps[at], others, beside=self.paths))
         return made
 

@@ -182,7 +182,7 @@ def test_what_is_known_of_open_x(tmp_path):
     ("fields", "options", "error"),
     [
         ({"action": "act"}, {}, "no field 'act'; there are: action, "),
-        ({"action": ["action", "action"]}, {}, "the field 'action' has 8 elements, expected 5 at most"),
+        ({"action": ["action", "action"]}, {}, "'action' has 8 elements, expected 5 at most"),
         ({"observation/primary": "action"}, {}, "expected uint8 .* but action is float32"),
         (
             {"action": "action"},
