@@ -258,7 +258,7 @@ def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -
     assert num_read < 500  # A few, and not a whole chunk of 1024.
     of_all = PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"])
     assert [1 + len(list(iterator)), 630] == [len(list(of_all))] * 2
-    with pytest.raises(ValueError, match="chunk_size must be positive, not 0"):
+    with pytest.raises(ValueError, match="chunk_size must be positive, got 0"):
         PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"], chunk_size=0)
 
 
