@@ -29,7 +29,7 @@ _LIGHT = f"{DISTRIBUTION}-light"
 _LIBRARIES = {
     "array_record": "array_record",
     "beam": "apache_beam",
-    "creator": "alembic msgspec sqlalchemy starlette uvicorn websockets",
+    "creator": "alembic sqlalchemy starlette uvicorn websockets",
     "dm_control": "dm_control",
     "gcs": "gcsfs",
     "grain": "grain",

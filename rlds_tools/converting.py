@@ -79,6 +79,7 @@ class ExportResult(Result):
       fields: What becomes of each field: `field`, `place`, `how` and `why`, see
         `rlds.sources.Placement`.
       left_out: What is wrong with the episodes that were left out, as they are damaged.
+      is_share: Whether it is a share of the parts that the whole is made of.
     """
 
     path: str
@@ -88,9 +89,14 @@ class ExportResult(Result):
     steps: int
     fields: tuple[Placement, ...]
     left_out: tuple[str, ...] = ()
+    is_share: bool = False
 
     @override
     def blocks(self) -> Iterator[Block]:
+        if self.is_share:
+            yield f"{count(self.episodes, 'episode')} in {self.path}"
+            yield "when all shares are there, repeat the command without --part"
+            return
         yield self.path if self.is_written else f"{self.path}: plan, nothing was written"
         counted = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
         yield counted if self.is_written else f"fields in the format {self.to}"
@@ -133,6 +139,8 @@ def export(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = None,
+    part: tuple[int, int] | None = None,
+    **sharing: Any,
 ) -> ExportResult:
     """Writes data of any format in the format of others; see `rlds.sources.export`.
 
@@ -151,13 +159,15 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
+      part: Which of how many shares of the work to do, see there.
+      **sharing: `jobs`, `draft`, `beam_runner` and `beam_options`, see there.
 
     Raises:
       FileExistsError: There is something at the target; it is left as it is.
       SourceError: The source is damaged, or of no known format.
       ValueError: The format cannot hold the data as it is; says which fields.
     """
-    from rlds.sources import exporting
+    from rlds.conversion import exporting
 
     opened = _chosen(source, split, where, labels, format, options or {})
     if opened is not source:
@@ -180,11 +190,13 @@ def export(
         skip_damaged=skip_damaged,
         verify=verify,
         progress=progress,
+        part=part,
+        **sharing,
         **chosen,
     )
-    return ExportResult(
-        made.path, to, True, made.num_episodes, made.num_steps or 0, made.placements, made.left_out
-    )
+    steps, is_share = made.num_steps or 0, part is not None
+    counted = (made.num_episodes, steps, made.placements, made.left_out)
+    return ExportResult(made.path, to, not is_share, *counted, is_share)
 
 
 def _chosen(
@@ -245,8 +257,8 @@ def convert(
       num_shards: How many files each split has.
       beam_runner: Has Apache Beam do the work, with this runner.
       beam_options: Options for it.
-      **storage: `shuffle`, `skip_damaged`, `verify`, `float64`, `tensor_encoding` and `png_level`
-        of `tfds_builders.convert`.
+      **storage: `jobs`, `shuffle`, `skip_damaged`, `verify`, `float64`, `tensor_encoding` and
+        `png_level` of `tfds_builders.convert`.
 
     Raises:
       FileExistsError: There is such a dataset; it is left as it is.

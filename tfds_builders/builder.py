@@ -29,6 +29,7 @@ from rlds.sources.restored import with_sidecar
 from rlds.sources.source import AnySource
 from rlds.tfds.features import TensorStorage
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.processes import default_jobs
 from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.model.errors import StorageError, storage_errors
 from tfds_builders.conversion.publishing import missing_files, publish
@@ -67,6 +68,7 @@ def convert(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = None,
+    jobs: int | None = None,
     float64: str | None = None,
     tensor_encoding: str | tfds.features.Encoding | None = None,
     png_level: int | None = None,
@@ -90,6 +92,8 @@ def convert(
         listed in `info.metadata["conversion"]`. Otherwise the first of them is an error.
       verify: Whether to read the dataset back, and compare it with what was written.
       progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: How many processes read the source, if that takes long; if None, as many as there are
+        processors and memory for. The result is the same, to the last byte.
       float64: How the float64 of steps is stored: "bytes", which is the default, keeps every bit;
         "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
       tensor_encoding: How the arrays of steps are stored, whatever the features of the source say:
@@ -119,6 +123,7 @@ def convert(
         skip_damaged=skip_damaged,
         verify=verify,
         progress=progress,
+        jobs=jobs,
         float64=float64,
         tensor_encoding=tensor_encoding,
         png_level=png_level,
@@ -173,6 +178,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
       skip_damaged: See `convert`.
       verify: See `convert`.
       progress: See `convert`.
+      jobs: See `convert`.
       float64: See `convert`.
       tensor_encoding: See `convert`.
       png_level: See `convert`.
@@ -208,6 +214,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         skip_damaged: bool = False,
         verify: bool = True,
         progress: bool | None = None,
+        jobs: int | None = None,
         float64: str | None = None,
         tensor_encoding: str | tfds.features.Encoding | None = None,
         png_level: int | None = None,
@@ -228,7 +235,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         self._given_path = None if path is None else stores.as_path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
-        self._progress = progress
+        self._progress, self._jobs = progress, jobs
         self._reports: dict[str, SplitReport] = {}
         self._source = self._given_source
         self._known_info: tfds.core.DatasetInfo | None = None
@@ -246,6 +253,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             "skip_damaged": skip_damaged,
             "verify": verify,
             "progress": progress,
+            "jobs": jobs,
             "float64": self._storage.float64,
             "tensor_encoding": self._storage.tensor_encoding,
             "png_level": png_level,
@@ -505,7 +513,9 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         self._area = job.directory
         self._remove_orphans()
         try:
-            converted = convert_job(job, _work(download_config), self.data_path, self._progress)
+            converted = convert_job(
+                job, _work(download_config, self._jobs), self.data_path, self._progress
+            )
         except SourceChangedError:  # What is staged is of raw data that was never there.
             remove_staged(job.directory)
             self._area = None
@@ -655,15 +665,15 @@ def check_name(name: str) -> None:
         )
 
 
-def _work(download_config: tfds.download.DownloadConfig) -> Work:
+def _work(download_config: tfds.download.DownloadConfig, jobs: int | None) -> Work:
     """Returns who does the work that a `DownloadConfig` asks for."""
     if _is_on_beam(download_config):
         from tfds_builders.conversion.beam import in_pipeline
 
         return in_pipeline(download_config.beam_runner, download_config.beam_options)
-    from tfds_builders.conversion.job import serially
+    from tfds_builders.conversion.job import in_workers
 
-    return serially
+    return in_workers(jobs or default_jobs())
 
 
 def _is_on_beam(download_config: tfds.download.DownloadConfig) -> bool:

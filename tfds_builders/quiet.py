@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
+import pickle
 import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["quiet_libraries"]
+__all__ = ["quiet_libraries", "quietly_made"]
 
 
 def quiet_libraries() -> None:
@@ -29,6 +31,19 @@ def quiet_libraries() -> None:
         import tensorflow as tf
 
         tf.config.list_physical_devices()
+
+
+def quietly_made(module: str, name: str, packed: bytes, *arguments: Any) -> Any:
+    """Makes what needs TensorFlow in a worker, whose libraries say nothing.
+
+    Args:
+      module: The module of its class.
+      name: The name of that.
+      packed: The first argument of that, pickled.
+      *arguments: The others.
+    """
+    quiet_libraries()
+    return getattr(importlib.import_module(module), name)(pickle.loads(packed), *arguments)
 
 
 @contextlib.contextmanager

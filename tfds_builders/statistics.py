@@ -80,7 +80,7 @@ def _described_by_beam(
     beam_options: Any,
     temp_dir: str | os.PathLike[str] | None,
 ) -> list[Statistics]:
-    from tfds_builders.conversion.beam import run_in_pipeline
+    from rlds.conversion.beam import run_in_pipeline
 
     with tempfile.TemporaryDirectory(dir=temp_dir) as directory:
         directory = os.path.abspath(directory)

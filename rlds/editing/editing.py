@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from rlds.conversion.exporting import Exported, export_class, prepare, write_export
 from rlds.editing.drafts import Draft, state_of
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Exported, export_class, prepare, write_export
 from rlds.sources.label_carrying import said_in
 from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
@@ -218,6 +218,7 @@ def edit(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = False,
+    jobs: int | None = None,
     options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
 ) -> Edited:
@@ -239,6 +240,7 @@ def edit(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: How many processes write, if much changes; see `rlds.sources.export`.
       options: Options of the format of the data.
       target_options: Options of the format of the new dataset.
 
@@ -266,6 +268,7 @@ def edit(
             skip_damaged=skip_damaged,
             verify=verify,
             progress=progress,
+            jobs=jobs,
         )
         if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
             raise ValueError(

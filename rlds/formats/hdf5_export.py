@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,9 +91,9 @@ class Hdf5EpisodesExport(Export):
         reasons = {**dict.fromkeys(self.pngs, PNGS), **self.reasons}
         return sidecar_placements(self.sidecar, reasons, self.names)
 
-    def each_in_order(self) -> Iterator[SourceEpisode]:
-        """Yields the episodes, in the order of the files of the format that they came from."""
-        yield from self.each(self.order_of_origin() if self.metadata else None)
+    @override
+    def files_order(self) -> Sequence[int] | None:
+        return self.order_of_origin() if self.metadata else None
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns what is written of the steps, by the paths of arrays."""

@@ -1,8 +1,8 @@
+from rlds.conversion.exporting import Exported as Exported
+from rlds.conversion.exporting import export as export
+from rlds.conversion.exporting import exports as exports
 from rlds.raw_files.untrusted import SourceChangedError as SourceChangedError
 from rlds.sources.episodes import Episodes as Episodes
-from rlds.sources.exporting import Exported as Exported
-from rlds.sources.exporting import export as export
-from rlds.sources.exporting import exports as exports
 from rlds.sources.opening import UnknownFormatError as UnknownFormatError
 from rlds.sources.opening import format_of as format_of
 from rlds.sources.opening import open as open

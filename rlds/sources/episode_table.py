@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -367,14 +366,8 @@ def _tasks(source: AnySource, split: str) -> list[range | str]:
 
 def _made(source: AnySource, split: str, tasks: Sequence[range | str], jobs: int) -> Iterator[Any]:
     """Yields the rows of each task, in their order; starts processes if that takes long."""
-    maker, begin = RowMaker(source), time.monotonic()
-    for number, task in enumerate(tasks):
-        spent = time.monotonic() - begin
-        if number and jobs > 1 and spent / number * (len(tasks) - number) > _LONG:
-            rows = functools.partial(maker.rows, split)
-            yield from (table for _, table in in_processes(rows, tasks[number:], jobs))
-            return
-        yield maker.rows(split, task)
+    rows = functools.partial(RowMaker(source).rows, split)
+    return (table for _, table in in_processes(rows, tasks, jobs, after=_LONG))
 
 
 def _counted(table: Any, first: int) -> Any:

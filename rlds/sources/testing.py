@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 import rlds
+from rlds.conversion.exporting import Exported, prepare, write_export
 from rlds.sources import reading
 from rlds.sources.digests import as_array, difference, differences
 from rlds.sources.episode_fields import EPISODE_FIELDS, as_converted, fields_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.exporting import Exported, prepare, write_export
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import AnySource, Source, SourceEpisode
 from rlds.sources.view import View

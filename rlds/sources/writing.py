@@ -9,11 +9,12 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     FACTS,
+    AnySource,
     Origin,
     Outline,
     Place,
@@ -109,6 +111,20 @@ class Watch:
         raise error
 
 
+class StagedEpisodes(Protocol):
+    """Episodes that are written already, to datasets in the format that is written."""
+
+    @property
+    def indices(self) -> Set[int]:
+        """Which episodes of the export they are."""
+
+    def noted(self, index: int) -> tuple[int, Origin | None]:
+        """Returns the digest of an episode as it was read from its source, and where it was."""
+
+    def place(self, index: int) -> Place:
+        """Returns where an episode is in them."""
+
+
 class Export(abc.ABC):
     """Writes episodes in a format.
 
@@ -132,10 +148,12 @@ class Export(abc.ABC):
       unchecked: Paths of fields that reading back may give in another form: a video in another
         container, say. Their values are not compared.
       pngs: Fields of steps that are PNG files, of which the format gets the pixels.
-      order: In which order the episodes are written; None for that in which they are.
+      order: Which episodes are written, in their order; None for all in the order that they have.
       number: Which of the episodes `each` yielded last.
       lineage: What is said of where they come from, see `rlds.sources.lineage`.
       watch: What is told of the episodes as they are written.
+      staged: Where episodes are that were written to parts before; None if there are none.
+      made_from: The episodes and the options that it is made of, if it can be made again.
     """
 
     format: ClassVar[str]
@@ -154,6 +172,13 @@ class Export(abc.ABC):
         self.number = -1
         self.lineage: Mapping[str, Any] | None = None
         self.watch = Watch()
+        self.staged: StagedEpisodes | None = None
+        self.made_from: tuple[Episodes, Mapping[str, Any]] | None = None
+
+    def __reduce__(self) -> Any:
+        if self.made_from is None:
+            raise TypeError(f"{type(self).__name__} was made without `prepare`")
+        return _made_again, (type(self), *self.made_from, self.lineage)
 
     @classmethod
     def part_name(cls, name: str) -> str:
@@ -219,6 +244,27 @@ class Export(abc.ABC):
                     key = as_converted(self.episodes.peek(index)).key
                     raise ValueError(f"episode {key}: {what}")
 
+    def files_order(self) -> Sequence[int] | None:
+        """Returns in which order the episodes are written; None for that which they have."""
+        return None
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether episodes may be written to parts first, and read from there for the whole."""
+        return self.is_exact
+
+    def is_in_format(self, index: int) -> bool:
+        """Whether an episode is stored in the format that is written, so that it may be copied."""
+        place = stored_at(self.episodes.source, *self.episodes.place(index), in_part=True)
+        if place is None:
+            return False
+        return isinstance(place.source, self._kind) or self._is_own(place.source)
+
+    @functools.cached_property
+    def _kind(self) -> type[AnySource]:
+        """The class that reads the format."""
+        return formats()[self.format].load()
+
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
         """Returns an episode with the values that what was written is compared by."""
         return episode
@@ -228,10 +274,10 @@ class Export(abc.ABC):
 
         Some may be under other names, left out or added, see `stored_at` of its source.
         """
-        source = self.episodes.source
-        if not isinstance(source, Source):
-            return True
-        return stored_at(source, *self.episodes.place(index), in_part=True) is not None
+        source, split, number = self._place_to_read(index)
+        return not isinstance(source, Source) or (
+            stored_at(source, split, number, in_part=True) is not None
+        )
 
     def recorded(self) -> Mapping[str, Any]:
         """Returns what is said of the files of this format that the episodes came from.
@@ -256,8 +302,7 @@ class Export(abc.ABC):
 
     def _is_own(self, source: Source) -> bool:
         """Whether an export in this format made the files, which have more than others have."""
-        kind = formats()[self.format].load()
-        return isinstance(source, RestoredSource) and isinstance(source.source, kind)
+        return isinstance(source, RestoredSource) and isinstance(source.source, self._kind)
 
     def _said_of(self, source: Source) -> dict[str, Any]:
         """What is said of data as a whole, but for what files of this format say, and lineage."""
@@ -273,18 +318,13 @@ class Export(abc.ABC):
         """Returns the options with which the format reads it back."""
         return {}
 
-    def each(self, order: Iterable[int] | None = None) -> Iterator[SourceEpisode]:
+    def each(self) -> Iterator[SourceEpisode]:
         """Yields the episodes in their `order`, and tells the `watch` of each.
-
-        Args:
-          order: What becomes their `order`.
 
         Raises:
           SourceError: One cannot be read, unless the `watch` leaves those out.
           ValueError: There are none, or the format cannot hold one.
         """
-        if order is not None:
-            self.order = list(order)
         for episode in self.each_or_stored(lambda place: False):
             assert isinstance(episode, SourceEpisode)
             yield episode
@@ -303,7 +343,7 @@ class Export(abc.ABC):
             if not self.episodes.has(index):
                 break
             try:
-                place = stored_at(self.episodes.source, *self.episodes.place(index))
+                place = stored_at(*self._place_to_read(index))
                 written = place if place and copies(place) else self.prepared(index)
                 self.watch.note(index, written)
             except SourceError as error:
@@ -315,6 +355,12 @@ class Export(abc.ABC):
         if self.number < 0:
             none = f"the split {self.episodes.split!r} has no episodes to write"
             raise damaged or ValueError(none)
+
+    def _place_to_read(self, index: int) -> tuple[AnySource, str, int]:
+        """Where an episode is: in the source, or in a part that has it already."""
+        if self.staged is not None and index in self.staged.indices:
+            return self.staged.place(index)
+        return self.episodes.source, *self.episodes.place(index)
 
     def stored_digest(self, place: Place) -> int:
         """Returns a digest of an episode as it is stored; a copy has the same.
@@ -331,8 +377,12 @@ class Export(abc.ABC):
           SourceError: It is damaged.
           ValueError: The format cannot hold it.
         """
-        episode = as_converted(self.episodes.episode(index))
-        if self.pngs:
+        is_staged = self.staged is not None and index in self.staged.indices
+        if self.staged is not None and is_staged:
+            episode = as_converted(reading.read(*self.staged.place(index)))
+        else:
+            episode = as_converted(self.episodes.episode(index))
+        if self.pngs and not is_staged:
             columns = dict(leaves_at(episode.steps, None))
             columns |= {path: as_values(columns[path], field) for path, field in self.pngs.items()}
             episode = dataclasses.replace(episode, steps=nest(columns))
@@ -357,6 +407,17 @@ class Export(abc.ABC):
             names = natural_order(origin.file), origin.begin, natural_order(key)
             origins.append((*names, index))
         return [index for *_, index in sorted(origins)]
+
+
+def _made_again(
+    kind: type[Export],
+    episodes: Episodes,
+    options: Mapping[str, Any],
+    lineage: Mapping[str, Any] | None,
+) -> Export:
+    export = kind(episodes, **options)
+    export.lineage, export.made_from = lineage, (episodes, options)
+    return export
 
 
 def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:

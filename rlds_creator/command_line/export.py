@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-import rlds_ecosystem
 from rlds_creator.exporting.targets import FORMATS
 from rlds_tools.command_line.printing import Command, option, prints_result, wants_progress
 from rlds_tools.results import Result
@@ -80,7 +79,6 @@ def command(
     """
     if not os.path.isdir(recordings):
         raise NotADirectoryError(f"{recordings!r} is not a folder.")
-    rlds_ecosystem.import_extra("msgspec")
     from rlds_creator.exporting.exports import export
     from rlds_creator.exporting.recordings import ExportError
     from rlds_ecosystem.progress import show_progress

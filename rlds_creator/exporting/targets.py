@@ -77,7 +77,7 @@ class ExportFormat:
           SourceError: An episode is damaged.
           ValueError: The format cannot hold the episodes, or there is no such option.
         """
-        from rlds.sources import exporting
+        from rlds.conversion import exporting
         from rlds.sources.options import options_of, parse_options
         from rlds_creator.exporting.labels import write_labels
 

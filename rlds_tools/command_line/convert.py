@@ -12,6 +12,7 @@ from rlds_tools.command_line.printing import (
     Command,
     format_option,
     invocation,
+    jobs_option,
     option,
     parsed_options,
     prints_result,
@@ -75,9 +76,14 @@ _SETTINGS = {"ignore_unknown_options": True}
 )
 @option("--skip-damaged", "Skip unreadable episodes, and list them.")
 @option("--verify/--no-verify", "Read the new dataset back, and check its values.", default=True)
+@jobs_option
 @option(
-    "--runner TEXT", "Convert with Apache Beam on this runner, such as DirectRunner. TFDS only."
+    "--part N/M",
+    "Do the Nth of M equal shares of the work: one for each job of a cluster. Repeat the command "
+    "without it when all are done. Not for TFDS.",
 )
+@option("--draft DIR", "Folder for unfinished parts. Default: that of DST. Not for TFDS.")
+@option("--runner TEXT", "Convert with Apache Beam on this runner, such as DirectRunner.")
 @prints_result
 def command(
     words: Sequence[str],
@@ -89,6 +95,8 @@ def command(
     to_options: Sequence[str],
     allow_loss: bool,
     plan: bool,
+    part: str | None,
+    draft: str | None,
     dataset: str | None,
     version: str | None,
     **options: Any,
@@ -130,7 +138,7 @@ def command(
     layers = None if labels is None else [] if labels == "all" else labels.split(",")
     common: dict[str, Any] = {
         **{"to": to, "format": format, "where": where, "labels": layers},
-        **{name: options[name] for name in ("skip_damaged", "verify")},
+        **{name: options[name] for name in ("skip_damaged", "verify", "jobs")},
         "options": parsed_options(known_options, options["given"], owner),
         "progress": wants_progress(),
     }
@@ -143,11 +151,18 @@ def command(
             target_options=parsed_options(sources.exports()[to], to_options, to),
             allow_loss=allow_loss,
             plan=plan,
+            part=_share(part),
+            draft=draft,
+            beam_runner=options["runner"],
+            beam_options=beam_options or None,
             **common,
         )
     _check_options(
         to,
-        {"--split": split, "--to-option": to_options, "--allow-loss": allow_loss, "--plan": plan},
+        {
+            **{"--split": split, "--to-option": to_options, "--allow-loss": allow_loss},
+            **{"--plan": plan, "--part": part, "--draft": draft},
+        },
     )
     if (where is not None or labels is not None) and dataset is not None:
         raise click.UsageError("--where and --labels do not work with --dataset.")
@@ -168,6 +183,15 @@ def command(
         quiet_process=called.owns_process and not called.verbose,
         **common,
     )
+
+
+def _share(part: str | None) -> tuple[int, int] | None:
+    if part is None:
+        return None
+    number, _, of = part.partition("/")
+    if not (number.isdecimal() and of.isdecimal()):
+        raise click.UsageError(f"--part: got {part!r}, expected a share such as 3/64.")
+    return int(number), int(of)
 
 
 def _options_of_builder(dataset: str) -> Mapping[str, Any]:
@@ -191,7 +215,7 @@ def _check_name(name: str) -> None:
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of datasets of TFDS that were given."""
-    names = ("name", "float64", "tensor_encoding", "png_level", "num_shards", "runner")
+    names = ("name", "float64", "tensor_encoding", "png_level", "num_shards")
     given = {f"--{name.replace('_', '-')}": options[name] for name in names}
     return {**given, "--shuffle": options["shuffle"] is not None}
 

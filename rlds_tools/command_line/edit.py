@@ -11,6 +11,7 @@ from rlds_tools.command_line.printing import (
     Command,
     format_option,
     invocation,
+    jobs_option,
     option,
     parsed_options,
     prints_result,
@@ -20,7 +21,7 @@ from rlds_tools.command_line.printing import (
 from rlds_tools.results import Result
 
 # Options that are no operations.
-_OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify")
+_OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify", "jobs")
 
 
 @click.command(cls=Command)
@@ -79,6 +80,7 @@ _OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify")
 @option("--allow-loss", "Write the dataset even if the new format loses fields.")
 @option("--skip-damaged", "Skip unreadable episodes.")
 @option("--verify/--no-verify", "Read the new dataset back, and check its values.", default=True)
+@jobs_option
 @prints_result
 def command(
     path: str,

@@ -130,7 +130,7 @@ def _default_jobs() -> int:
 
 jobs_option = option(
     "--jobs N",
-    "Number of processes that read thousands of small episodes. Default: one per processor.",
+    "Number of processes that share the work, if it is long. Default: one per processor.",
     type=click.IntRange(1),
     default=_default_jobs,
 )

@@ -11,30 +11,28 @@ dataset are on a shared file system, or in an object store such as `gs://`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
 
-from rlds.sources.source import SourceError
+from rlds.conversion.beam import run_in_pipeline, tried
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.stores import is_local
-from rlds_ecosystem.model.errors import StorageError
 from tfds_builders.conversion.job import (
     ConversionJob,
     SourcePart,
     Work,
-    serially,
+    in_workers,
     stage_part,
     write_staged_shard,
 )
 from tfds_builders.conversion.sharding import ShardPlan
 
-__all__ = ["in_pipeline", "run_in_pipeline"]
+__all__ = ["in_pipeline"]
 
 # Into how many units of work the writing of a split is divided. Each reads the plan once.
 _MAX_WRITERS = 256
@@ -44,7 +42,7 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
     """Returns what does the work of a conversion on Beam.
 
     The parts of the source are the units of work. The result is the same as that of
-    `conversion.serially`, to the last byte.
+    `conversion.in_workers`, to the last byte.
 
     Args:
       runner: A runner, or its name, such as "DirectRunner".
@@ -71,39 +69,9 @@ def in_pipeline(runner: Any = None, options: Any = None) -> Work:
             for begin in range(min(job.plan(split).num_shards, _MAX_WRITERS))
         ]
         run_in_pipeline(functools.partial(_write, job), files, runner, options, "Write")
-        return serially(job, progress)
+        return in_workers(1)(job, progress)
 
     return work
-
-
-def run_in_pipeline(
-    function: Callable[..., None],
-    arguments: Sequence[tuple[Any, ...]],
-    runner: Any,
-    options: Any,
-    label: str,
-) -> None:
-    """Calls a function once for each tuple of arguments, in a pipeline, and waits for the end.
-
-    Args:
-      function: What is called, for what it does; it has to be picklable.
-      arguments: What it is called with.
-      runner: See `in_pipeline`.
-      options: See `in_pipeline`.
-      label: The name of the step.
-    """
-    beam = import_extra("apache_beam")
-    if isinstance(options, (list, tuple)):
-        options = import_extra("apache_beam.options.pipeline_options").PipelineOptions(
-            list(options)
-        )
-    with beam.Pipeline(runner=runner, options=options) as pipeline:
-        _ = (
-            pipeline
-            | "Arguments" >> beam.Create(list(arguments))
-            | "Spread" >> beam.Reshuffle()
-            | label >> beam.MapTuple(function)
-        )
 
 
 def _folder_of_relative_paths(job: ConversionJob) -> str | None:
@@ -119,13 +87,10 @@ def _stage(job: ConversionJob, folder: str | None, split: str, number: int, name
             f"the raw data has relative paths, as from {folder}, but a Beam worker runs in "
             f"{os.getcwd()}. Open the data with an absolute path."
         )
-    # The process that called meets what fails again.
-    with contextlib.suppress(SourceError, StorageError):
-        stage_part(job, SourcePart(split, number, name))
+    tried(stage_part, job, SourcePart(split, number, name))
 
 
 def _write(job: ConversionJob, split: str, begin: int) -> None:
     plan = job.plan(split)
-    with contextlib.suppress(StorageError):
-        for index in range(begin, plan.num_shards, _MAX_WRITERS):
-            write_staged_shard(job, plan, split, index)
+    for index in range(begin, plan.num_shards, _MAX_WRITERS):
+        tried(write_staged_shard, job, plan, split, index)

@@ -8,8 +8,11 @@ one process, in one that was killed and its successor, or in the workers of a pi
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import functools
+import pickle
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -33,6 +36,7 @@ from rlds.sources.source import (
 )
 from rlds.tfds.features import EXACT, TensorStorage
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.processes import advance, in_processes
 from rlds_ecosystem.model.errors import storage_errors
 from rlds_ecosystem.progress import show_progress
 from tfds_builders.conversion.encoder import EpisodeEncoder, counts_of
@@ -40,6 +44,7 @@ from tfds_builders.conversion.episode_groups import in_groups
 from tfds_builders.conversion.sharding import ShardPlan, no_episodes, plan_shards, write_shard
 from tfds_builders.conversion.staging import LeftOut, PartWriter, StagedPart, read_part
 from tfds_builders.features import features_of
+from tfds_builders.quiet import quietly_made
 from tfds_files import index_files, parse_features
 from tfds_files.indexing import save_index
 
@@ -51,12 +56,14 @@ __all__ = [
     "Work",
     "convert_job",
     "describe",
-    "serially",
+    "in_workers",
     "stage_part",
     "write_staged_shard",
 ]
 
 _RAW = "raw/"
+# After how many seconds other processes help: each of them has to load TensorFlow.
+_LONG = 10.0
 # The attributes of an episode that are counted.
 _COUNTED = ("truncated", "complete", "final_observation_known")
 
@@ -298,35 +305,63 @@ class _Stager:
         self._writer.leave_out(key, error, ends_part=ends_part)
 
 
-def serially(job: ConversionJob, progress: bool | None) -> Mapping[str, ShardPlan]:
-    """Does all steps of a conversion, one after the other, in this process."""
-    plans = {}
-    with show_progress(progress) as bars:
-        for split in job.source.splits:
-            _stage_split(job, split, bars)
-            plans[split] = plan = job.plan(split)
-            shards = range(plan.num_shards)
-            for index in bars.track(shards, description=f"{split}: writing files"):
-                write_staged_shard(job, plan, split, index)
-    return plans
+def in_workers(jobs: int) -> Work:
+    """Returns what does all steps of a conversion, the long ones in several processes.
+
+    Args:
+      jobs: How many. With 1, this process does it all.
+    """
+
+    def work(job: ConversionJob, progress: bool | None) -> Mapping[str, ShardPlan]:
+        plans = {}
+        with show_progress(progress) as bars:
+            for split in job.source.splits:
+                _stage_split(job, split, bars, jobs)
+                plans[split] = plan = job.plan(split)
+                shards = range(plan.num_shards)
+                for index in bars.track(shards, description=f"{split}: writing files"):
+                    write_staged_shard(job, plan, split, index)
+        return plans
+
+    return work
 
 
-def _stage_split(job: ConversionJob, split: str, bars: rich.progress.Progress) -> None:
+def _stage_split(job: ConversionJob, split: str, bars: rich.progress.Progress, jobs: int) -> None:
     """Stages all parts of a split; the bar counts its episodes, or its parts if that is unknown."""
     parts, num_episodes = job.parts(split), reading.count(job.source, split)
     what = "parts" if num_episodes is None else "episodes"
     bar = bars.add_task(f"{split}: reading {what}", total=num_episodes or len(parts))
-    for part in parts:
+    work = _PartStager(job, num_episodes is not None)
+    show = functools.partial(bars.advance, bar)
+    collections.deque(in_processes(work, parts, jobs, after=_LONG, on_advance=show), 0)
 
-        def on_episodes(number: int, fraction: float | None, index: int = part.number) -> None:
-            if num_episodes is None:
-                bars.update(bar, completed=index + (fraction or 0.0))
-            else:
-                bars.advance(bar, number)
 
-        on_episodes(len(read_part(job.directory, split, part.number).examples), 0.0)
-        stage_part(job, part, on_episodes)
-    bars.update(bar, completed=num_episodes or len(parts))
+class _PartStager:
+    """Stages parts of a source, in this process or in a worker.
+
+    Args:
+      job: The conversion.
+      counts: Whether episodes are counted; otherwise how much of a part is done.
+    """
+
+    def __init__(self, job: ConversionJob, counts: bool) -> None:
+        self._job, self._counts = job, counts
+
+    def __call__(self, part: SourcePart) -> None:
+        done = 0.0
+
+        def tell(number: int, fraction: float | None) -> None:
+            nonlocal done
+            before, done = done, max(done, fraction or 0.0)
+            advance(number if self._counts else done - before)
+
+        tell(len(read_part(self._job.directory, part.split, part.number).examples), 0.0)
+        stage_part(self._job, part, tell)
+        tell(0, 1.0)
+
+    def __reduce__(self) -> Any:
+        packed = pickle.dumps(self._job)
+        return quietly_made, (__name__, type(self).__name__, packed, self._counts)
 
 
 def write_staged_shard(job: ConversionJob, plan: ShardPlan, split: str, index: int) -> epath.Path:

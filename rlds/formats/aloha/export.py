@@ -86,7 +86,7 @@ class AlohaExport(Hdf5EpisodesExport):
     @override
     def write(self, path: Path) -> None:
         with SidecarWriter.in_folder(path, self.sidecar) as sidecar:
-            for index, episode in enumerate(self.each_in_order()):
+            for index, episode in enumerate(self.each()):
                 sidecar.add(episode)
                 self._write_file(path / f"episode_{index}.hdf5", episode)
 

@@ -99,12 +99,15 @@ class D3rlpyExport(Export):
         return found
 
     @override
+    def files_order(self) -> Sequence[int] | None:
+        return self.order_of_origin() if self._sidecar is None else None
+
+    @override
     def write(self, path: Path) -> None:
         with new_file(path) as (file, check):
             file["columns"] = [*dict.fromkeys(map(root_of, self._paths)), TERMINATED]
             said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
             sidecar = hdf5_sidecar_writer(file, said)
-            self.order = self.order_of_origin() if self._sidecar is None else None
             count = 0
             for episode in self.each():
                 for name, column in self._columns_of(episode):

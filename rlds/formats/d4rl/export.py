@@ -114,13 +114,16 @@ class D4rlExport(Export):
         return without_transitions(number, self.format)
 
     @override
+    def files_order(self) -> Sequence[int] | None:
+        return self.order_of_origin() if self._is_recorded else None
+
+    @override
     def write(self, path: Path) -> None:
-        order = self.order_of_origin() if self._is_recorded else None
         with new_file(path) as (file, check):
             sidecar = hdf5_sidecar_writer(file, self._sidecar)
             ends: list[int] = []
             all_known = True
-            for stored in self.each(order):
+            for stored in self.each():
                 is_changed = not self.is_stored(self.number)
                 episode = self._with_end(stored) if is_changed else stored
                 for name, rows in self._rows_of(episode):

@@ -157,9 +157,17 @@ class LeRobotExport(Export):
         return {"flat_cameras": True}
 
     @override
+    def files_order(self) -> Sequence[int] | None:
+        return order_of(self.episodes) if isinstance(self._made, LeRobotRows) else None
+
+    @property
+    @override
+    def in_parts(self) -> bool:
+        # Otherwise tasks have the numbers of a part in it.
+        return isinstance(self._made, RldsRows)
+
+    @override
     def write(self, path: Path) -> None:
-        if isinstance(self._made, LeRobotRows):
-            self.order = order_of(self.episodes)
         self._made.write(path, self)
         if self._has_modality and not (path / MODALITY).exists():
             features = read_info(epath.Path(path)).features.values()

@@ -65,7 +65,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
             new_file(path / f"{name}.h5") as (file, check),
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
-            for number, episode in enumerate(self.each_in_order()):
+            for number, episode in enumerate(self.each()):
                 sidecar.add(episode)
                 group = ordered_group(file, f"{TRAJECTORY}{number}")
                 self._write_group(group, episode)

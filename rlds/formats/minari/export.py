@@ -303,10 +303,13 @@ class MinariExport(Export):
         said[METADATA_KEY] = {**self._recorded, **spaces}
         return dataclasses.replace(sidecar, metadata={**sidecar.metadata, "metadata": said})
 
+    @override
+    def files_order(self) -> Sequence[int] | None:
+        return self.order_of_origin() if self._recorded else None
+
     def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
         number = total_steps = 0
-        order = self.order_of_origin() if self._recorded else None
-        for episode in self.each(order):
+        for episode in self.each():
             made = self._episode(episode, number)
             try:
                 write(number, made)

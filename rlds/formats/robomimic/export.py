@@ -149,7 +149,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         with new_file(path) as (file, check):
             data = file.create_group("data")
             sidecar = hdf5_sidecar_writer(file, self.sidecar)
-            for number, episode in enumerate(self.each_in_order()):
+            for number, episode in enumerate(self.each()):
                 name = f"demo_{number}"
                 total += self._write_demo(data.create_group(name), episode)
                 missing = {path for path in missing if self._lacks(path, episode)}

@@ -128,10 +128,13 @@ class ZarrExport(Export):
             super().check_target(path)
 
     @override
+    def files_order(self) -> Sequence[int] | None:
+        # A dataset of TFDS has them in another order.
+        return self.order_of_origin() if METADATA_KEY in self.episodes.metadata else None
+
+    @override
     def write(self, path: Path) -> None:
         attributes = self._buffer["attributes"]
-        if METADATA_KEY in self.episodes.metadata:  # A dataset has them in another order.
-            self.order = self.order_of_origin()
         with ZarrWriter(path) as writer:
             for group in ("", "data", "meta", "rlds", SIDECAR_COLUMNS.rstrip("/")):
                 writer.group(group, attributes.get(group))

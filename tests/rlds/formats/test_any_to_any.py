@@ -14,8 +14,8 @@ from rlds.editing import Set
 from rlds.raw_files.image_files import black_jpeg
 from rlds.sources import Can, Field, Lengths, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import differences
 from rlds.sources.source import About, Fields
+from rlds.sources.testing import differences
 from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.columns import stack
 from tfds_files.png import encode_png

@@ -20,8 +20,8 @@ import raw_zarr
 from export_options import options_for
 
 import rlds.sources
+from rlds.conversion.exporting import prepare, write_export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.exporting import prepare, write_export
 from rlds.sources.rates import with_rate
 from rlds.sources.testing import differences
 from rlds.sources.writing import PNGS

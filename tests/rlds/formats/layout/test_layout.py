@@ -17,8 +17,8 @@ import rlds.feeds
 import rlds.sources
 import rlds_tools
 from rlds.sources import reading
-from rlds.sources.exporting import differences
 from rlds.sources.source import SourceError
+from rlds.sources.testing import differences
 from rlds_tools.command_line.commands import run
 from tfds_files.png import encode_png
 

@@ -17,10 +17,10 @@ from lerobot_layout import check_layout
 
 import rlds
 import rlds.sources
+from rlds.conversion.exporting import prepare, write_export
 from rlds.editing import Add, Delete, Drop, Merge, Rename, Trim
 from rlds.formats.lerobot.dataset_files import DatasetFiles
 from rlds.sources import SourceError, export
-from rlds.sources.exporting import prepare, write_export
 from rlds.video.container import Clip, packets_of
 from rlds.video.decoding import ClipReader
 from rlds_ecosystem.model.nests import at, leaves_at

@@ -15,7 +15,8 @@ import raw_npz
 
 import rlds.sources
 import tfds_builders
-from rlds.sources.exporting import differences, export
+from rlds.sources import export
+from rlds.sources.testing import differences
 from rlds_ecosystem.model.nests import leaves_at
 
 ManiSkillSource = rlds.sources.formats()["maniskill"].load()

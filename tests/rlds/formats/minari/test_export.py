@@ -10,7 +10,7 @@ import raw_npz
 
 import rlds.sources
 from rlds.sources import reading
-from rlds.sources.exporting import differences
+from rlds.sources.testing import differences
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ import raw_npz
 import raw_robomimic as raw
 
 import rlds.sources
+from rlds.conversion.exporting import prepare
 from rlds.editing import Set
 from rlds.raw_files.input_files import natural_order
 from rlds.sources import export
-from rlds.sources.exporting import prepare
 from rlds.sources.testing import differences
 
 RobomimicSource = rlds.sources.formats()["robomimic"].load()

@@ -11,9 +11,9 @@ import raw_webdataset
 from webdataset import autodecode, tariterators
 
 import rlds.sources
-from rlds.sources import reading
-from rlds.sources.exporting import differences, export
+from rlds.sources import export, reading
 from rlds.sources.source import Origin, SourceError
+from rlds.sources.testing import differences
 from rlds_ecosystem.model.nests import at
 
 NpzSource = rlds.sources.formats()["npz"].load()

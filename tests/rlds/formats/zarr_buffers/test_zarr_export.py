@@ -12,8 +12,8 @@ import zarr
 
 import rlds.sources
 import tfds_builders
-from rlds.sources import reading
-from rlds.sources.exporting import differences, export
+from rlds.sources import export, reading
+from rlds.sources.testing import differences
 
 NpzSource = rlds.sources.formats()["npz"].load()
 

@@ -10,16 +10,12 @@ import contextlib
 import dataclasses
 import errno
 import os
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import google_crc32c
-from typing_extensions import override
-
+from rlds.conversion.staging import Staging
+from rlds.conversion.watching import Digests, Notes, ReadBack
 from rlds.sources import lineage, reading
-from rlds.sources.digests import COMPARED_FACTS, content_of, differences
-from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_carrying import carry
 from rlds.sources.opening import open as open_episodes
@@ -28,14 +24,10 @@ from rlds.sources.registry import Format, formats
 from rlds.sources.source import (
     FACTS,
     AnySource,
-    Origin,
-    Place,
-    Source,
-    SourceEpisode,
     SourceError,
 )
-from rlds.sources.view import flat, stored_at, traced
-from rlds.sources.writing import Export, Placement, Watch
+from rlds.sources.writing import Export, Placement
+from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.progress import show_progress
@@ -51,6 +43,8 @@ __all__ = [
 
 # The codes of a disk, a quota or a limit of the size of files that is used up.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# How many episodes are compared by one call.
+_COMPARED = 64
 # Which placements keep no values.
 _INEXACT = ("changed", "lost", "renumbered")
 
@@ -113,6 +107,11 @@ def export(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = False,
+    jobs: int | None = None,
+    part: tuple[int, int] | None = None,
+    draft: str | os.PathLike[str] | None = None,
+    beam_runner: Any = None,
+    beam_options: Any = None,
     **options: Any,
 ) -> Exported:
     """Writes episodes of any source in another format.
@@ -133,6 +132,16 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: How many processes write, if there is much; if None, as many as there are processors and
+        memory for. The result is the same. If this process is killed, the next one that is called
+        so goes on with what they have done, in the folder `.<name>.parts` beside the path.
+      part: Which of how many shares of the work to do, such as `(3, 64)`: for the jobs of a cluster
+        that do the shares at the same time. Nothing is at the path until the same is called
+        without it, when all are done.
+      draft: The folder that has `.<name>.parts`, if that is not to be beside the path. All machines
+        need to see it.
+      beam_runner: Has Apache Beam do the work, with this runner or the one of this name.
+      beam_options: Options for it: `PipelineOptions`, or a list of flags.
       **options: Options of the format, see `exports`.
 
     Raises:
@@ -158,6 +167,10 @@ def export(
         skip_damaged=skip_damaged,
         verify=verify,
         progress=progress,
+        jobs=jobs,
+        part=part,
+        drafts=draft,
+        pipeline=None if beam_runner is beam_options is None else (beam_runner, beam_options),
     )
 
 
@@ -169,6 +182,10 @@ def write_export(
     skip_damaged: bool = False,
     verify: bool = True,
     progress: bool | None = False,
+    jobs: int | None = None,
+    part: tuple[int, int] | None = None,
+    drafts: str | os.PathLike[str] | None = None,
+    pipeline: tuple[Any, Any] | None = None,
     at: str | os.PathLike[str] | None = None,
     described: Mapping[str, Any] | None = None,
 ) -> Exported:
@@ -181,6 +198,10 @@ def write_export(
       skip_damaged: See there.
       verify: See there.
       progress: See there.
+      jobs: See there.
+      part: See there.
+      drafts: See `draft` there.
+      pipeline: `beam_runner` and `beam_options`, see there.
       at: Where it gets to be when it is written, if that is another place than `path`.
       described: What is said anew of the data as a whole, by the names of facts and of metadata.
     """
@@ -196,34 +217,91 @@ def write_export(
     inexact = {place.field for place in placements if place.how in _INEXACT} | {*writer.unchecked}
     is_checked = verify and writer.is_exact
     # What is damaged has no digest, and is not copied.
-    watch = _Watch(writer, inexact, digests=is_checked or skip_damaged, skip_damaged=skip_damaged)
-    writer.watch = watch
+    digests = Digests(writer, inexact) if is_checked or skip_damaged else None
+    staging = Staging(writer, at or path, digests, skip_damaged=skip_damaged, draft=drafts)
+    if part is not None:
+        return _staged_share(staging, part, jobs or 1, placements, progress)
+    jobs = 1 if staging.is_small else jobs or default_jobs()
     with (
         _advice(skip_damaged, at or path),
         made_at_once(path) as draft,
         show_progress(progress) as bars,
     ):
+        if staging.parts:
+            shown = _bar(bars, "episodes to parts", staging.num_episodes)
+            staging.run(jobs, shown, pipeline=pipeline)
         total = len(writer.episodes) if writer.episodes.has_random_access else None
-        task = bars.add_task(f"episodes to {format}", total=total)
-        watch.advance = lambda: bars.advance(task)
-        writer.write(draft)
-        watch.warn()
+        notes = staging.join(draft, _bar(bars, f"episodes to {format}", total))
+        notes.warn()
         again = open_episodes(draft, "all", format=format, **writer.read_options())
         if not allow_loss:
             _check_is_described(again, described or {})
-        counts = watch.compare(again, bars) if is_checked else watch.count(again)
+        if is_checked and digests is not None:
+            shown = _bar(bars, "episodes read back", len(notes.written))
+            counts = _compared(ReadBack.of(notes, draft, digests), again, jobs, shown)
+        else:
+            counts = _counted(again, notes)
         renumbers = any(place.how == "renumbered" for place in placements)
-        pairs = enumerate(watch.written)
-        others = (pair for pair in pairs if renumbers or pair[1] not in watch.copied)
+        pairs = enumerate(notes.written)
+        others = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
         carry(writer.episodes, others, again, draft, at or path)
-        traces = {split or again.splits[0]: trace for split, trace in watch.traces.items()}
+        traces = {split or again.splits[0]: trace for split, trace in notes.traces().items()}
         if writer.lineage is not None and not lineage.is_beside(draft):
             lineage.write_beside(draft, writer.lineage, traces)
+        staging.finish()
+    staging.remove()
     if writer.lineage is not None and os.path.exists(path) and lineage.is_beside(path):
         lineage.write_beside(path, writer.lineage, traces)
     writer.finish(path)
-    left_out = tuple(map(str, watch.left_out))
+    left_out = tuple(map(str, notes.left_out))
     return Exported(os.fspath(path), format, *counts, placements, left_out)
+
+
+def _staged_share(
+    staging: Staging,
+    part: tuple[int, int],
+    jobs: int,
+    placements: tuple[Placement, ...],
+    progress: bool | None,
+) -> Exported:
+    """Writes a share of the parts only, beside others that do so."""
+    numbers = staging.share(part)
+    number = sum(len(staging.parts[each]) for each in numbers)
+    with show_progress(progress) as bars:
+        staging.run(jobs, _bar(bars, "episodes to parts", number), numbers=numbers)
+    return Exported(os.fspath(staging.folder), staging.format, number, None, placements)
+
+
+def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
+    """Shows a bar; returns what is told of each episode that is done."""
+    task = bars.add_task(name, total=total)
+    return lambda number: bars.advance(task, number)
+
+
+def _compared(
+    comparison: ReadBack, found: Episodes, jobs: int, on_advance: Callable[[float], None]
+) -> tuple[int, int | None]:
+    """Compares what was written, by several processes; returns how many episodes and steps it has.
+
+    Raises:
+      ValueError: It differs; says where.
+    """
+    number = len(comparison.written)
+    ranges = [range(n, min(n + _COMPARED, number)) for n in range(0, number, _COMPARED)]
+    done = in_processes(comparison, ranges, jobs, on_advance=on_advance)
+    num_steps = sum(steps for _, steps in done)
+    if found.has(number):
+        raise ValueError(f"{found.format}: the files hold more than the {number} written episodes")
+    has_copies = any(is_copied for *_, is_copied in comparison.written)
+    return number, _num_steps(found) if has_copies else num_steps
+
+
+def _counted(found: Episodes, notes: Notes) -> tuple[int, int | None]:
+    """Returns how many episodes and steps were written."""
+    if notes.copied:
+        return len(found), _num_steps(found)
+    steps = [outline.num_steps for outline in found.outlines()]
+    return len(steps), sum(steps)
 
 
 @contextlib.contextmanager
@@ -293,142 +371,10 @@ def prepare(
             source, format, options, name=name, source_format=source_format, split=split
         )
     about = {lineage.KEY: lineage.without_episodes(said)}
-    writer = written_by(Episodes(source, split, format=source_format, said=about), **options)
-    writer.lineage = said
+    episodes = Episodes(source, split, format=source_format, said=about)
+    writer = written_by(episodes, **options)
+    writer.lineage, writer.made_from = said, (episodes, options)
     return writer
-
-
-# --- What was written is what was read.
-
-
-class _Watch(Watch):
-    """Notes what an export writes: digests, to compare it when it is read back, and lineage.
-
-    Args:
-      export: It.
-      inexact: The fields that are not compared.
-      digests: Whether digests are needed.
-      skip_damaged: Whether episodes that cannot be read are left out.
-
-    Attributes:
-      written: The episodes that were written, in their order, each with its digest.
-      copied: Which of them were copied as they are stored.
-      left_out: What is wrong with those that were left out.
-      traces: Where those of each split come from that were written.
-      advance: Called after each.
-    """
-
-    def __init__(
-        self, export: Export, inexact: Collection[str], *, digests: bool, skip_damaged: bool
-    ) -> None:
-        self._export, self._inexact = export, inexact
-        self._has_digests, self._skip_damaged = digests, skip_damaged
-        self.advance: Callable[[], None] = lambda: None
-        self.begin()
-
-    @override
-    def begin(self) -> None:
-        self.written: dict[int, int] = {}
-        self.copied: set[int] = set()
-        self.left_out: list[SourceError] = []
-        self.traces: dict[str, lineage.Trace] = {}
-
-    @override
-    def note(self, index: int, episode: SourceEpisode | Place) -> None:
-        self.written[index] = self._digest(episode) if self._has_digests else 0
-        if isinstance(episode, Place):
-            self.copied.add(index)
-            origin = episode.source.can.origin
-            self._trace(index, None if origin is None else origin(episode.split, episode.index))
-        else:
-            self._trace(index, episode.origin)
-        self.advance()
-
-    @override
-    def leave_out(self, error: SourceError) -> None:
-        if not self._skip_damaged:
-            raise error
-        self.left_out.append(error)
-        self.advance()
-
-    def _trace(self, index: int, origin: Origin | None) -> None:
-        episodes, said = self._export.episodes, self._export.lineage
-        if said is None:
-            return
-        source, (split, number) = episodes.source, episodes.place(index)
-        name = split if self._export.keeps_splits else ""
-        if name not in self.traces:
-            self.traces[name] = lineage.Trace(said, reading.bases(source))
-        if isinstance(source, Source):
-            (source, split, number), _ = traced(source, split, number)
-        self.traces[name].add(source, split, number, origin)
-
-    def _digest(self, episode: SourceEpisode | Place) -> int:
-        """Returns a CRC-32C of all that `differences` compares."""
-        if isinstance(episode, Place):
-            return self._export.stored_digest(episode)
-        episode, but = self._export.compared(episode), self._inexact
-        facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
-        crc = google_crc32c.value("\n".join(facts).encode())
-        fields = flat(episode.steps, episode.metadata)
-        for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
-            crc = google_crc32c.extend(crc, bytes(part))
-        return int(crc)
-
-    def warn(self) -> None:
-        """Warns of episodes that were left out."""
-        if self.left_out:
-            number = len(self.left_out)
-            what = "1 episode is" if number == 1 else f"{number} episodes are"
-            first = "" if number == 1 else ", the first"
-            warnings.warn(f"{what} damaged and left out{first}: {self.left_out[0]}", stacklevel=3)
-
-    def count(self, found: Episodes) -> tuple[int, int | None]:
-        """Returns how many episodes and steps were written."""
-        if self.copied:
-            return len(found), _num_steps(found)
-        steps = [outline.num_steps for outline in found.outlines()]
-        return len(steps), sum(steps)
-
-    def compare(self, found: Episodes, bars: Any) -> tuple[int, int | None]:
-        """Compares what was written with what was read; returns how many episodes and steps it has.
-
-        Digests do: an episode is read from its source again only to say how it differs.
-
-        Raises:
-          ValueError: They differ; says where.
-        """
-        num_steps, format = 0, self._export.format
-        for number, (index, digest) in enumerate(
-            bars.track(self.written.items(), description="episodes read back")
-        ):
-            if not found.has(number):
-                raise ValueError(f"{format}: episode {number} is missing in the written files")
-            if index in self.copied:
-                copy = stored_at(found.source, *found.place(number))
-                if copy is None or self._export.stored_digest(copy) != digest:
-                    raise ValueError(
-                        f"{format}, episode {number}: the copy differs from the original"
-                    )
-                continue
-            other = as_converted(found.episode(number))
-            if self._digest(other) != digest:
-                self._refuse(number, index, other)
-            num_steps += other.num_steps
-        if found.has(len(self.written)):
-            raise ValueError(
-                f"{format}: the files hold more than the {len(self.written)} written episodes"
-            )
-        return len(self.written), _num_steps(found) if self.copied else num_steps
-
-    def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
-        """Says how an episode differs from what was written."""
-        episode, other = map(self._export.compared, (self._export.prepared(index), other))
-        for difference in differences(episode, other, self._inexact):
-            raise ValueError(
-                f"{self._export.format}, episode {number} ({episode.key}): the written episode "
-                f"differs from the original: {difference}"
-            )
 
 
 def _num_steps(episodes: Episodes) -> int | None:

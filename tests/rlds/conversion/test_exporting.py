@@ -14,10 +14,10 @@ from rlds.sources import (
     Export,
     Field,
     Format,
+    Placement,
     Source,
     SourceError,
     export,
-    exporting,
 )
 from rlds.sources.sidecar import Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.source import Fields
@@ -83,8 +83,8 @@ def table(monkeypatch):
     """The format, among the others."""
     format = Format("table", f"{__name__}:TableSource", f"{__name__}:TableExport")
     known = {**rlds.sources.formats(), "table": format}
-    for module in ("opening", "exporting"):
-        monkeypatch.setattr(f"rlds.sources.{module}.formats", lambda: known)
+    for module in ("sources.opening", "sources.writing", "conversion.exporting"):
+        monkeypatch.setattr(f"rlds.{module}.formats", lambda: known)
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_a_full_disk(table, tmp_path, monkeypatch):
 
 def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    lost = exporting.Placement("steps/goal", "", "lost", "there is no place for goals")
+    lost = Placement("steps/goal", "", "lost", "there is no place for goals")
     monkeypatch.setattr(TableExport, "placements", lambda self: [lost])
     with pytest.raises(ValueError, match=r"steps/goal .lost: there is no place for goals"):
         export(path, "table", tmp_path / "made")

@@ -1,0 +1,52 @@
+"""Work that Apache Beam has other machines do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlds.sources.source import SourceError
+from rlds_ecosystem import import_extra
+from rlds_ecosystem.model.errors import StorageError
+
+__all__ = ["run_in_pipeline", "tried"]
+
+
+def run_in_pipeline(
+    function: Callable[..., None],
+    arguments: Sequence[tuple[Any, ...]],
+    runner: Any,
+    options: Any,
+    label: str,
+) -> None:
+    """Calls a function once for each tuple of arguments, in a pipeline, and waits for the end.
+
+    Args:
+      function: What is called, for what it does; it has to be picklable.
+      arguments: What it is called with.
+      runner: A runner, or its name, such as "DirectRunner".
+      options: `PipelineOptions`, or a list of flags.
+      label: The name of the step.
+
+    Raises:
+      ImportError: Apache Beam is not installed.
+    """
+    beam = import_extra("apache_beam")
+    if isinstance(options, (list, tuple)):
+        options = import_extra("apache_beam.options.pipeline_options").PipelineOptions(
+            list(options)
+        )
+    with beam.Pipeline(runner=runner, options=options) as pipeline:
+        _ = (
+            pipeline
+            | "Arguments" >> beam.Create(list(arguments))
+            | "Spread" >> beam.Reshuffle()
+            | label >> beam.MapTuple(function)
+        )
+
+
+def tried(function: Callable[..., None], *arguments: Any) -> None:
+    """Calls a function; the process that runs the pipeline meets again what fails here."""
+    with contextlib.suppress(SourceError, StorageError):
+        function(*arguments)

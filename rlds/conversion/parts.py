@@ -1,0 +1,182 @@
+"""Parts of a dataset that is made: which episodes each has, and what is noted of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlds_ecosystem
+from rlds.sources.episode_table import key_of
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import AnySource, Origin, SourceError
+from rlds.sources.view import View
+from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.model.fields import Field
+from rlds_ecosystem.model.nests import leaves_at
+
+__all__ = [
+    "NotComparable",
+    "PartEpisode",
+    "WrittenPart",
+    "cut",
+    "identity_of",
+    "read_part",
+    "sizes_of",
+]
+
+# The arguments of an error.
+_ERROR = ("what", "file", "episode", "row", "field")
+# What a part has at most; a kill costs no more. Where lengths are unknown, episodes may be long.
+_EPISODES, _EPISODES_OF_UNKNOWN_LENGTH, _BYTES = 256, 32, 256 << 20
+
+
+class NotComparable(TypeError):
+    """Whether two of these are the same cannot be known, as of two functions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PartEpisode:
+    """What is noted of an episode of a part.
+
+    Attributes:
+      index: Which of the episodes it is that are written.
+      digest: That of its values, as they were read from the source; 0 if none is needed.
+      origin: Where those are in the files of the source.
+    """
+
+    index: int
+    digest: int
+    origin: Origin
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenPart:
+    """A part that is written.
+
+    Attributes:
+      episodes: Its episodes, in the order in which it has them.
+      left_out: The errors of those that could not be read.
+    """
+
+    episodes: Sequence[PartEpisode]
+    left_out: Sequence[SourceError]
+
+    def write(self, path: Path) -> None:
+        """Writes it; it is there from then on."""
+        episodes = [
+            [each.index, each.digest, *dataclasses.astuple(each.origin)] for each in self.episodes
+        ]
+        errors = [[getattr(error, name) for name in _ERROR] for error in self.left_out]
+        write_at_once(path, json.dumps({"episodes": episodes, "left_out": errors}).encode())
+
+
+def read_part(path: Path) -> WrittenPart | None:
+    """Returns what is noted of a part; None if it is not written, or not to the end."""
+    try:
+        said = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    episodes = [
+        PartEpisode(index, digest, Origin(file, begin, end))
+        for index, digest, file, begin, end in said["episodes"]
+    ]
+    return WrittenPart(
+        episodes, [SourceError(**dict(zip(_ERROR, each))) for each in said["left_out"]]
+    )
+
+
+def sizes_of(episodes: Episodes) -> np.ndarray | None:
+    """Returns about how many bytes the episodes have, decoded; None if their lengths are unknown.
+
+    It is what their lengths and the shapes of their fields say: int64 of shape `[episodes]`.
+    """
+    lengths = episodes.lengths()
+    return None if lengths is None else lengths.num_steps * _bytes_of_step(episodes)
+
+
+def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
+    """Cuts episodes into parts, the same whoever writes them.
+
+    Args:
+      indices: The episodes, in the order in which they are written.
+      of: What `sizes_of` returns.
+    """
+    most = _EPISODES_OF_UNKNOWN_LENGTH if of is None else _EPISODES
+    sizes = np.zeros(len(indices), np.int64)
+    if of is not None:
+        sizes = of[np.asarray(indices, np.int64)]
+    parts: list[list[int]] = [[]]
+    room = _BYTES
+    for index, size in zip(indices, sizes.tolist()):
+        if parts[-1] and (len(parts[-1]) == most or size > room):
+            parts.append([])
+            room = _BYTES
+        parts[-1].append(index)
+        room -= size
+    return parts if parts[0] else []
+
+
+def _bytes_of_step(episodes: Episodes) -> int:
+    fields = [field for _, field in leaves_at(episodes.spec, None) if isinstance(field, Field)]
+    return sum(
+        math.prod(n or 1 for n in field.shape) * field.column_dtype.itemsize for field in fields
+    )
+
+
+def identity_of(*values: Any) -> str:
+    """Returns a digest that others have only if they are the same, in any process.
+
+    Args:
+      *values: Sources, views, options, in the types of JSON or of NumPy.
+
+    Raises:
+      NotComparable: That cannot be known of one.
+    """
+    content = json.dumps([rlds_ecosystem.version(), *map(_comparable, values)], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _comparable(value: Any) -> Any:
+    """A value in the types of JSON."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, View):
+        state = {name: it for name, it in vars(value).items() if not _is_cached(value, name)}
+        return [kind, _comparable(state)]
+    if isinstance(value, AnySource):
+        try:
+            return [kind, key_of(value)]
+        except FileNotFoundError as error:  # It makes its episodes up.
+            raise NotComparable(f"{kind} has no files: {error}") from error
+    if isinstance(value, Episodes):
+        return [kind, _comparable([value.source, value.split])]
+    if isinstance(value, np.ndarray | np.generic | bytes):
+        array = np.asarray(value)
+        if array.dtype != object:
+            return [str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
+        return [kind, _comparable(array.tolist())]
+    if isinstance(value, Mapping):
+        return [[_comparable(name), _comparable(each)] for name, each in value.items()]
+    if isinstance(value, Sequence):
+        return [_comparable(each) for each in value]
+    if isinstance(value, Collection):  # A set.
+        return sorted(json.dumps(_comparable(each), sort_keys=True) for each in value)
+    if isinstance(value, np.dtype | type):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return [kind, {name: _comparable(getattr(value, name)) for name in names}]
+    raise NotComparable(f"{kind} is not comparable")
+
+
+def _is_cached(view: View, name: str) -> bool:
+    """Whether an attribute of a view is what it has computed."""
+    return name in vars(type(view)) and hasattr(vars(type(view))[name], "attrname")

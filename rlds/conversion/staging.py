@@ -1,0 +1,323 @@
+"""Episodes written to parts, by several processes; and read from there for the whole dataset."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from rlds.conversion.beam import run_in_pipeline, tried
+from rlds.conversion.parts import (
+    NotComparable,
+    PartEpisode,
+    WrittenPart,
+    cut,
+    identity_of,
+    read_part,
+    sizes_of,
+)
+from rlds.conversion.watching import Digests, Notes
+from rlds.raw_files.untrusted import SourceChangedError
+from rlds.sources.episodes import Episodes
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.source import Origin, Place, Source, SourceError, files_of
+from rlds.sources.writing import Export
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.processes import WorkerDied, advance, in_processes
+from rlds_ecosystem.files.whole_files import sync_all, write_at_once
+
+__all__ = ["StagedParts", "Staging"]
+
+# What the parts are of, and a file that is there when the dataset is complete.
+_JOB, _JOINED = "job.json", "joined"
+# What one process writes in the time that another takes to start, in bytes.
+_SMALL = 64 << 20
+# How many parts are open at a time, of which episodes are read.
+_OPEN = 2
+
+
+class Staging:
+    """Writes a dataset: its episodes to parts first, if there are several, and then as a whole.
+
+    Args:
+      export: What writes it.
+      path: Where it gets to be. Its parts are beside that.
+      digests: What makes digests of episodes; None if none are needed.
+      skip_damaged: Whether episodes that cannot be read are left out.
+      draft: The folder in which that of the parts is; None for that of the dataset.
+
+    Attributes:
+      parts: The episodes of each part; none if all are written at once.
+      folder: Their folder.
+      format: The format.
+      is_small: Whether one process is as fast as several, which have to start.
+    """
+
+    def __init__(
+        self,
+        export: Export,
+        path: str | os.PathLike[str],
+        digests: Digests | None,
+        *,
+        skip_damaged: bool,
+        draft: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.format = export.format
+        self._export, self._digests, self._skip_damaged = export, digests, skip_damaged
+        self._name = stores.as_path(path).name
+        self.folder = _folder_of(path, draft)
+        self._order = export.files_order()
+        self.parts: Sequence[Sequence[int]] = []
+        self.is_small = True
+        if export.in_parts and export.episodes.has_random_access:
+            every = range(len(export.episodes)) if self._order is None else self._order
+            sizes = sizes_of(export.episodes)
+            self.parts = cut([i for i in every if not export.is_in_format(i)], sizes)
+            if len(self.parts) == 1:
+                self.parts = []
+            self.is_small = not self.parts or (sizes is not None and int(sizes.sum()) < _SMALL)
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes the parts have."""
+        return sum(map(len, self.parts))
+
+    def share(self, part: tuple[int, int]) -> Sequence[int]:
+        """Returns the parts that one of several jobs writes; all together write all.
+
+        Args:
+          part: Which of how many, such as `(3, 64)`, counted from 1.
+        """
+        number, of = part
+        if not 1 <= number <= of:
+            raise ValueError(f"part: got {number} of {of}, expected 1 of {of} to {of} of {of}")
+        if not self.parts:
+            raise ValueError(
+                "part: these episodes are too few for several parts, or are read in order only; "
+                "write them at once, without it"
+            )
+        return range(number - 1, len(self.parts), of)
+
+    def run(
+        self,
+        jobs: int,
+        on_advance: Callable[[float], None],
+        *,
+        numbers: Sequence[int] | None = None,
+        pipeline: tuple[Any, Any] | None = None,
+    ) -> None:
+        """Writes the parts, or takes those that an earlier run has written.
+
+        Args:
+          jobs: How many processes write.
+          on_advance: Called with how many more episodes are done.
+          numbers: Which parts; all if None. Others may write the rest at the same time.
+          pipeline: A runner of Apache Beam and its options, which writes what it can before.
+
+        Raises:
+          SourceError: An episode cannot be read: the first of these.
+          ValueError: There are parts of another dataset, or the format cannot hold an episode.
+          WorkerDied: A worker was killed twice, or ran out of memory.
+        """
+        self._begin(is_alone=numbers is None)
+        work = _PartWriter(
+            self._export, self.folder, self._name, self.parts, self._digests, self._skip_damaged
+        )
+        numbers = range(len(self.parts)) if numbers is None else numbers
+        if pipeline is not None:
+            each = [(number,) for number in numbers]
+            run_in_pipeline(functools.partial(tried, work), each, *pipeline, "Stage")
+        try:
+            collections.deque(in_processes(work, numbers, jobs, on_advance=on_advance), 0)
+        except WorkerDied as error:
+            part = self.parts[error.task]
+            error.add_note(
+                f"It died twice at the episodes {part[0]} to {part[-1]}. If memory is short, pass "
+                "fewer jobs (--jobs). What is done is kept for the next run."
+            )
+            raise
+        except ValueError as error:
+            if not isinstance(error, SourceError):  # Other options are needed.
+                self.remove()
+            raise
+        self._check_unchanged()
+
+    def _identity(self) -> str:
+        """A digest of all that decides about the parts; empty if that cannot be known."""
+        export = self._export
+        try:
+            return identity_of(export.made_from, export.lineage, export.format, self.parts)
+        except NotComparable:
+            return ""
+
+    def _begin(self, *, is_alone: bool) -> None:
+        """Makes the folder of the parts, unless a run can go on with those that are there."""
+        noted, job = self.folder / _JOB, self._identity()
+        before = json.loads(noted.read_bytes()) if noted.exists() else ""
+        if not before or (self.folder / _JOINED).exists():
+            self.remove()
+        elif before != job:
+            raise ValueError(
+                f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
+                f"other data or with other options. Go on with those, or rm -r {self.folder}"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_at_once(noted, json.dumps(job).encode())
+        for draft in self.folder.glob("?????.?*"):  # Of workers that were killed.
+            if is_alone and draft.suffix != ".json":
+                shutil.rmtree(draft, ignore_errors=True)
+
+    def _check_unchanged(self) -> None:
+        """Checks that the parts are of the same files: each process knows only when it read."""
+        if json.loads((self.folder / _JOB).read_bytes()) != self._identity():
+            self.remove()
+            what = "changed while they were read; start again"
+            raise SourceChangedError(what, file=files_of(self._export.episodes.source))
+
+    def join(self, draft: Path, on_advance: Callable[[float], None]) -> Notes:
+        """Writes the whole dataset to a draft of it, from the parts if there are some."""
+        export, parts = self._export, self.parts
+        left_out: Sequence[SourceError] = []
+        export.order = self._order
+        notes = Notes(
+            export,
+            self._digests,
+            skip_damaged=self._skip_damaged,
+            on_episode=lambda: on_advance(1),
+        )
+        export.watch = notes
+        if parts:
+            export.staged = staged = StagedParts(self.folder, self._name, len(parts), export)
+            every = range(len(export.episodes)) if self._order is None else self._order
+            lost = {*itertools.chain.from_iterable(parts)} - staged.indices
+            export.order = [index for index in every if index not in lost]
+            left_out = staged.left_out
+            if not export.order:
+                raise left_out[0]
+        try:
+            export.write(draft)
+        finally:
+            export.staged = None
+        notes.left_out = [*left_out, *notes.left_out]
+        return notes
+
+    def finish(self) -> None:
+        """Notes that the dataset is complete, and the parts of no more use."""
+        if self.parts:
+            (self.folder / _JOINED).touch()
+
+    def remove(self) -> None:
+        """Removes the parts."""
+        if self.parts:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _folder_of(path: str | os.PathLike[str], draft: str | os.PathLike[str] | None) -> Path:
+    """The folder of the parts of a dataset: beside it, or in the cache if it is in a store."""
+    if draft is not None:
+        return Path(os.path.abspath(draft), f".{stores.as_path(path).name}.parts")
+    if stores.is_local(path):
+        target = Path(os.path.abspath(path))
+        return target.with_name(f".{target.name}.parts")
+    cache = cache_folder("parts", os.fspath(path))
+    return cache or Path(tempfile.gettempdir(), "rlds-parts")
+
+
+@dataclasses.dataclass(frozen=True)
+class _PartWriter:
+    """Writes parts, each to a dataset of its own; given to each worker."""
+
+    export: Export
+    folder: Path
+    name: str
+    parts: Sequence[Sequence[int]]
+    digests: Digests | None
+    skip_damaged: bool
+
+    def __call__(self, number: int) -> None:
+        """Writes a part, unless it is there."""
+        noted = self.folder / f"{number:05d}.json"
+        if (known := read_part(noted)) is not None:
+            advance(len(known.episodes) + len(known.left_out))
+            return
+        place = self.folder / f"{number:05d}"
+        draft = self.folder / f"{number:05d}.{uuid.uuid4().hex}"
+        draft.mkdir()
+        notes = Notes(self.export, self.digests, skip_damaged=self.skip_damaged)
+        self.export.watch, self.export.order = notes, self.parts[number]
+        try:
+            with contextlib.suppress(*([SourceError, ValueError] if self.skip_damaged else [])):
+                self.export.write(draft / self.name)
+            sync_all(draft)
+            shutil.rmtree(place, ignore_errors=True)
+            os.rename(draft, place)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        nowhere = Origin("", 0, 0)
+        episodes = [
+            PartEpisode(index, digest, notes.origins[index] or nowhere)
+            for index, digest in notes.written.items()
+        ]
+        WrittenPart(episodes, notes.left_out).write(noted)
+
+
+class StagedParts:
+    """The parts of a dataset, from which the whole is written.
+
+    Args:
+      folder: Their folder.
+      name: The name that each has there.
+      number: How many there are.
+      export: What has written them.
+
+    Attributes:
+      left_out: The errors of episodes that could not be read.
+    """
+
+    def __init__(self, folder: Path, name: str, number: int, export: Export) -> None:
+        self._folder, self._name, self._format = folder, name, export.format
+        self._options = dict(export.read_options())
+        self._noted: dict[int, PartEpisode] = {}
+        self._places: dict[int, tuple[int, int]] = {}
+        self.left_out: list[SourceError] = []
+        for part_number in range(number):
+            part = read_part(folder / f"{part_number:05d}.json")
+            assert part is not None
+            self.left_out += part.left_out
+            for place, episode in enumerate(part.episodes):
+                self._noted[episode.index] = episode
+                self._places[episode.index] = part_number, place
+        self._open = functools.lru_cache(_OPEN)(self._opened)
+
+    @property
+    def indices(self) -> Set[int]:
+        """The episodes that they have, by their numbers in the whole."""
+        return self._noted.keys()
+
+    def noted(self, index: int) -> tuple[int, Origin | None]:
+        """Returns the digest of an episode as it was read from its source, and where it was."""
+        noted = self._noted[index]
+        return noted.digest, noted.origin if noted.origin.file else None
+
+    def place(self, index: int) -> Place:
+        """Returns where the parts have an episode."""
+        number, place = self._places[index]
+        episodes = self._open(number)
+        assert isinstance(episodes.source, Source)
+        return Place(episodes.source, *episodes.place(place))
+
+    def _opened(self, number: int) -> Episodes:
+        path = self._folder / f"{number:05d}" / self._name
+        return open_episodes(path, "all", format=self._format, **self._options)

@@ -1,0 +1,205 @@
+"""Notes of the episodes that an export writes, and their comparison with what is read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import google_crc32c
+from typing_extensions import override
+
+from rlds.sources import lineage, reading
+from rlds.sources.digests import COMPARED_FACTS, content_of, differences
+from rlds.sources.episode_fields import as_converted
+from rlds.sources.episodes import Episodes
+from rlds.sources.opening import open as open_episodes
+from rlds.sources.source import Origin, Place, Source, SourceEpisode, SourceError
+from rlds.sources.view import flat, stored_at, traced
+from rlds.sources.writing import Export, Watch
+from rlds_ecosystem.files.processes import advance
+
+__all__ = ["Digests", "Notes", "ReadBack"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Digests:
+    """CRC-32C of all that `differences` compares of episodes.
+
+    Attributes:
+      export: What writes the episodes.
+      inexact: The fields that are not compared.
+    """
+
+    export: Export
+    inexact: Collection[str]
+
+    def of(self, episode: SourceEpisode | Place) -> int:
+        """Returns the digest of an episode, or of one that is copied as it is stored."""
+        if isinstance(episode, Place):
+            return self.export.stored_digest(episode)
+        episode, but = self.export.compared(episode), self.inexact
+        facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
+        crc = google_crc32c.value("\n".join(facts).encode())
+        fields = flat(episode.steps, episode.metadata)
+        for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
+            crc = google_crc32c.extend(crc, bytes(part))
+        return int(crc)
+
+
+class Notes(Watch):
+    """Notes of what an export writes: digests, to compare it when it is read back, and origins.
+
+    Args:
+      export: It.
+      digests: Those of its episodes; None if none are needed.
+      skip_damaged: Whether episodes that cannot be read are left out.
+      on_episode: Called after each.
+
+    Attributes:
+      written: The digests of the episodes that were written, in their order.
+      origins: Where those are in the files of their sources.
+      copied: Which of them were copied as they are stored.
+      left_out: The errors of those that were left out.
+    """
+
+    def __init__(
+        self,
+        export: Export,
+        digests: Digests | None,
+        *,
+        skip_damaged: bool,
+        on_episode: Callable[[], None] = advance,
+    ) -> None:
+        self._export, self._digests = export, digests
+        self._skip_damaged, self._on_episode = skip_damaged, on_episode
+        self.begin()
+
+    @override
+    def begin(self) -> None:
+        self.written: dict[int, int] = {}
+        self.origins: dict[int, Origin | None] = {}
+        self.copied: set[int] = set()
+        self.left_out: list[SourceError] = []
+
+    @override
+    def note(self, index: int, episode: SourceEpisode | Place) -> None:
+        staged = self._export.staged
+        if staged is not None and index in staged.indices:
+            self.written[index], self.origins[index] = staged.noted(index)
+        elif isinstance(episode, Place):
+            self.copied.add(index)
+            origin = episode.source.can.origin
+            found = None if origin is None else origin(episode.split, episode.index)
+            self.written[index], self.origins[index] = self._digest(episode), found
+        else:
+            self.written[index], self.origins[index] = self._digest(episode), episode.origin
+        self._on_episode()
+
+    def _digest(self, episode: SourceEpisode | Place) -> int:
+        return 0 if self._digests is None else self._digests.of(episode)
+
+    @override
+    def leave_out(self, error: SourceError) -> None:
+        if not self._skip_damaged:
+            raise error
+        self.left_out.append(error)
+        self._on_episode()
+
+    def warn(self) -> None:
+        """Warns of episodes that were left out."""
+        if self.left_out:
+            number = len(self.left_out)
+            what = "1 episode is" if number == 1 else f"{number} episodes are"
+            first = "" if number == 1 else ", the first"
+            warnings.warn(f"{what} damaged and left out{first}: {self.left_out[0]}", stacklevel=3)
+
+    def traces(self) -> dict[str, lineage.Trace]:
+        """Returns the lineage of the episodes of each split that was written."""
+        episodes, said = self._export.episodes, self._export.lineage
+        found: dict[str, lineage.Trace] = {}
+        if said is None:
+            return found
+        bases = reading.bases(episodes.source)
+        for index, origin in self.origins.items():
+            source, (split, number) = episodes.source, episodes.place(index)
+            name = split if self._export.keeps_splits else ""
+            if name not in found:
+                found[name] = lineage.Trace(said, bases)
+            if isinstance(source, Source):
+                (source, split, number), _ = traced(source, split, number)
+            found[name].add(source, split, number, origin)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadBack:
+    """Compares what was written with what was read, a range of episodes at a time.
+
+    Digests do: an episode is read from its source again only to say how it differs.
+
+    Attributes:
+      export: What has written it.
+      path: Where it is.
+      options: Those with which it is opened.
+      digests: What makes digests of it.
+      written: Each episode that was written, by its number among those of the source, with its
+        digest, and whether it was copied as it is stored.
+    """
+
+    export: Export
+    path: str | os.PathLike[str]
+    options: Mapping[str, Any]
+    digests: Digests
+    written: Sequence[tuple[int, int, bool]]
+
+    @classmethod
+    def of(cls, notes: Notes, path: str | os.PathLike[str], digests: Digests) -> ReadBack:
+        """Returns what compares a dataset with the notes of what was written to it."""
+        written = [(index, crc, index in notes.copied) for index, crc in notes.written.items()]
+        export = digests.export
+        return cls(export, path, dict(export.read_options()), digests, written)
+
+    @functools.cached_property
+    def _found(self) -> Episodes:
+        return open_episodes(self.path, "all", format=self.export.format, **self.options)
+
+    def __call__(self, numbers: range) -> int:
+        """Returns how many steps these episodes have that were compared by their values.
+
+        Raises:
+          ValueError: One differs; says where.
+        """
+        num_steps, format = 0, self.export.format
+        for number in numbers:
+            index, digest, is_copied = self.written[number]
+            if not self._found.has(number):
+                raise ValueError(f"{format}: episode {number} is missing in the written files")
+            if is_copied:
+                if self._digest_of_copy(number) != digest:
+                    raise ValueError(
+                        f"{format}, episode {number}: the copy differs from the original"
+                    )
+            else:
+                other = as_converted(self._found.episode(number))
+                if self.digests.of(other) != digest:
+                    self._refuse(number, index, other)
+                num_steps += other.num_steps
+            advance()
+        return num_steps
+
+    def _digest_of_copy(self, number: int) -> int | None:
+        copy = stored_at(self._found.source, *self._found.place(number))
+        return None if copy is None else self.export.stored_digest(copy)
+
+    def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
+        """Says how an episode differs from what was written."""
+        episode, other = map(self.export.compared, (self.export.prepared(index), other))
+        for difference in differences(episode, other, self.digests.inexact):
+            raise ValueError(
+                f"{self.export.format}, episode {number} ({episode.key}): the written episode "
+                f"differs from the original: {difference}"
+            )

@@ -1,0 +1,74 @@
+"""A worker of `rlds_ecosystem.files.processes`, which is run as a program.
+
+It reads its work and then tasks from the standard input, and answers on the standard output. It
+ends when its input does: whoever started it has ended then, or needs it no more.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from typing import IO, Any
+
+from rlds_ecosystem.files import processes
+from rlds_ecosystem.files.processes import read_frame, write_frame
+
+__all__: list[str] = []
+
+
+def _main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that started this one.
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # Libraries that print do not disturb the answers.
+    threading.Thread(target=_receive, args=(sys.stdin.buffer, tasks), daemon=True).start()
+    processes._on_advance = lambda number: write_frame(
+        answers, pickle.dumps(("advance", number, []))
+    )
+    packed, work = tasks.get(), None
+    while True:
+        task = tasks.get()
+        with warnings.catch_warnings(record=True) as caught:
+            try:
+                work = work or pickle.loads(packed)
+                answer = pickle.dumps(("done", work(pickle.loads(task)), _messages(caught)))
+            except BaseException as error:
+                answer = _failed(error, _messages(caught))
+        write_frame(answers, answer)
+
+
+def _receive(stream: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
+    try:
+        while True:
+            tasks.put(read_frame(stream))
+    except EOFError:
+        os._exit(0)
+
+
+def _messages(caught: list[warnings.WarningMessage]) -> list[Any]:
+    return [each.message for each in caught if issubclass(each.category, UserWarning)]
+
+
+def _failed(error: BaseException, messages: list[Any]) -> bytes:
+    """An error as an answer, with its causes, and the place in this process where it was raised."""
+    text = "".join(traceback.format_exception(error))
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        try:
+            pickle.loads(pickle.dumps(cause))  # Some errors can be pickled, and not be read again.
+            chain.append(cause)
+        except Exception:
+            chain.append(RuntimeError(f"{type(cause).__name__}: {cause}"))
+        cause = cause.__cause__ or cause.__context__
+    return pickle.dumps(("error", (chain, text), messages))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,232 @@
+"""Datasets that are written in parts: the same bytes as at once, by anyone, after any kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import many_episodes
+import numpy as np
+import pytest
+from export_options import NAMES, options_for
+from many_episodes import Interrupted, ManyEpisodes
+
+import rlds
+import rlds.sources
+from rlds.sources import SourceError, export
+from rlds_ecosystem.files.processes import WorkerDied
+
+FORMATS = [*rlds.sources.exports()]
+# One of many files, one of one file, and one whose payload is copied by chunks.
+SLOW = pytest.mark.slow
+QUICK = ("lerobot", "robomimic", "envlogger")
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    return many_episodes.write(tmp_path_factory.mktemp("raw") / "many")
+
+
+def contents(path):
+    """The files of a dataset, by name, with what is in them."""
+    path = Path(path)
+    if path.is_file():
+        return {path.name: path.read_bytes()}
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def written(source, format, folder, **options):
+    """Exports all that a source has; returns the path."""
+    path = folder / format / NAMES.get(format, "made")
+    given = options_for(format, rlds.sources.Episodes(source, "train"))
+    export(source, format, path, **given, **options)
+    return path
+
+
+@pytest.mark.parametrize(
+    "format", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in FORMATS]
+)
+def test_parts_give_the_same_bytes_as_one_go(format, raw, tmp_path, monkeypatch):
+    parts = written(ManyEpisodes(raw), format, tmp_path / "parts", jobs=1)
+    assert not [name for name in os.listdir(parts.parent) if name.endswith(".parts")]
+    monkeypatch.setattr(ManyEpisodes, "knows_lengths", True)
+    once = written(ManyEpisodes(raw), format, tmp_path / "once")
+    one, two = contents(once), contents(parts)
+    assert one.keys() == two.keys()
+    assert [name for name in one if one[name] != two[name]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+def test_processes_give_the_same_bytes_as_one(format, raw, tmp_path):
+    one, two = (
+        contents(written(ManyEpisodes(raw), format, tmp_path / str(jobs), jobs=jobs))
+        for jobs in (1, 2)
+    )
+    assert one == two
+
+
+def test_a_run_that_was_interrupted_goes_on(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(ManyEpisodes, "reads", [])
+    monkeypatch.setattr(ManyEpisodes, "stop", 40)
+    with pytest.raises(Interrupted):
+        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+    assert os.listdir(tmp_path / "robomimic") == [".made.h5.parts"]
+    monkeypatch.setattr(ManyEpisodes, "stop", None)
+    monkeypatch.setattr(ManyEpisodes, "reads", [])
+    path = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+    assert {*ManyEpisodes.reads} == {*range(32, 70)}
+    whole = written(ManyEpisodes(raw), "robomimic", tmp_path / "whole", jobs=1)
+    assert contents(path) == contents(whole)
+
+
+def test_parts_of_something_else_are_not_gone_on_with(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(ManyEpisodes, "stop", 40)
+    with pytest.raises(Interrupted):
+        written(ManyEpisodes(raw), "lerobot", tmp_path, jobs=1)
+    monkeypatch.setattr(ManyEpisodes, "stop", None)
+    parts = tmp_path / "lerobot" / ".made.parts"
+    with pytest.raises(ValueError, match=r"made\.parts has parts .* other data or with other"):
+        export(ManyEpisodes(raw), "lerobot", tmp_path / "lerobot" / "made", fps=20, jobs=1)
+    assert (parts / "00000.json").exists()
+    other = many_episodes.write(tmp_path / "other", 40)
+    with pytest.raises(ValueError, match=r"made\.parts has parts .* other data or with other"):
+        written(ManyEpisodes(other), "lerobot", tmp_path, jobs=1)
+    written(ManyEpisodes(raw), "lerobot", tmp_path, jobs=1)
+    assert not parts.exists()
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_damaged_episodes_are_those_of_one_go(jobs, tmp_path):
+    raw = many_episodes.write(tmp_path / "raw")
+    for number in (5, 50):
+        (raw / f"episode_{number:03d}.npz").write_bytes(b"no zip")
+    with pytest.raises(SourceError, match="episode_005"):
+        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs)
+    with pytest.warns(UserWarning, match=r"2 episodes are damaged and left out, .*episode_005"):
+        path = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs, skip_damaged=True)
+    found = rlds.sources.open(path)
+    assert len(found) == 68
+    kept = [index for index in range(70) if index not in (5, 50)]
+    notes = [str(episode.steps["note"][0]) for episode in found]
+    assert notes == [f"ü{index}" for index in kept]
+
+
+def test_a_worker_that_dies_twice_is_named_and_the_rest_is_kept(raw, tmp_path):
+    with pytest.raises(WorkerDied, match="exit status 3") as caught:
+        written(ManyEpisodes(raw, deadly=66), "robomimic", tmp_path, jobs=2)
+    assert "at the episodes 64 to 69" in caught.value.__notes__[0]
+    parts = tmp_path / "robomimic" / ".made.h5.parts"
+    assert {"00000.json", "00001.json"} <= {*os.listdir(parts)}
+
+
+def test_a_class_of_a_script_stays_in_its_process(raw, tmp_path):
+    """Other processes could not import it; nor does the script need a guard."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""import sys
+sys.path.append({str(Path(many_episodes.__file__).parent)!r})
+import rlds.sources, many_episodes
+class Mine(many_episodes.ManyEpisodes):
+    pass
+rlds.sources.export(Mine({str(raw)!r}), "robomimic", sys.argv[1], jobs=2)
+print("once")
+"""
+    )
+    call = [sys.executable, script, tmp_path / "made.h5"]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("once\n", "")
+    assert len(rlds.sources.open(tmp_path / "made.h5")) == many_episodes.NUMBER
+
+
+KILLED = """
+import sys
+sys.path.append(sys.argv[1])
+import rlds.sources, many_episodes
+rlds.sources.export(many_episodes.ManyEpisodes(sys.argv[2]), sys.argv[3], sys.argv[4], jobs=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["robomimic", "minari", "zarr", "envlogger"])
+@pytest.mark.parametrize("after", ["00000.json", "00002.json"])
+def test_a_kill_costs_no_more_than_parts(format, after, raw, tmp_path):
+    target = tmp_path / NAMES.get(format, "made")
+    support = Path(many_episodes.__file__).parent
+    call = [sys.executable, "-c", KILLED, support, raw, format, target]
+    process = subprocess.Popen(call, start_new_session=True)
+    parts = tmp_path / f".{target.name}.parts"
+    while not (parts / after).exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    kept = {name: (parts / name).stat().st_mtime_ns for name in os.listdir(parts)}
+    process.send_signal(signal.SIGKILL)  # Its workers end when their input does.
+    process.wait()
+    assert not target.exists()
+    source = ManyEpisodes(raw)
+    export(source, format, target, jobs=1)
+    whole = tmp_path / "whole" / target.name
+    export(source, format, whole, jobs=1)
+    assert contents(target) == contents(whole)
+    assert kept
+
+
+def test_edits_that_change_all_are_written_in_parts(raw, tmp_path):
+    opened = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+    edited = tmp_path / "edited.h5"
+    rlds.edit(opened, rlds.editing.Set("reward", 1.0), to=edited, jobs=1)
+    for one, two in zip(rlds.sources.open(opened), rlds.sources.open(edited), strict=True):
+        np.testing.assert_array_equal(
+            one.steps["observation"]["camera"], two.steps["observation"]["camera"]
+        )
+        assert two.steps["reward"][:-1].tolist() == [1.0] * (two.num_steps - 1)
+
+
+def test_jobs_of_a_cluster_each_write_a_share(raw, tmp_path):
+    source = ManyEpisodes(raw)
+    target, drafts = tmp_path / "made.h5", tmp_path / "drafts"
+    for number in (3, 1, 2):
+        made = export(source, "robomimic", target, part=(number, 3), draft=drafts)
+        assert (made.path, made.num_steps) == (str(drafts / ".made.h5.parts"), None)
+    with pytest.raises(ValueError, match="got 4 of 3, expected 1 of 3 to 3 of 3"):
+        export(source, "robomimic", target, part=(4, 3), draft=drafts)
+    assert not target.exists()
+    with pytest.raises(ValueError, match="other data or with other options"):
+        export(source, "robomimic", target, compression="gzip", part=(1, 3), draft=drafts)
+    before = len(ManyEpisodes.reads)
+    export(source, "robomimic", target, draft=drafts, jobs=1)
+    assert len(ManyEpisodes.reads) == before
+    export(source, "robomimic", tmp_path / "whole" / "made.h5", jobs=1)
+    assert contents(target) == contents(tmp_path / "whole" / "made.h5")
+    assert os.listdir(drafts) == []
+
+
+def test_a_few_episodes_have_no_shares(tmp_path):
+    few = many_episodes.write(tmp_path / "few", 3)
+    with pytest.raises(ValueError, match="too few for several parts"):
+        export(ManyEpisodes(few), "robomimic", tmp_path / "made.h5", part=(1, 2))
+
+
+def test_files_that_change_meanwhile_are_told(tmp_path, monkeypatch):
+    raw = many_episodes.write(tmp_path / "raw")
+    monkeypatch.setattr(ManyEpisodes, "stop", 40)
+    with pytest.raises(Interrupted):
+        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+    monkeypatch.setattr(ManyEpisodes, "stop", None)
+    many_episodes.write(tmp_path / "other", 1)
+    os.replace(tmp_path / "other" / "episode_000.npz", raw / "episode_001.npz")
+    with pytest.raises(ValueError, match="other data or with other options"):
+        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+
+
+@pytest.mark.slow
+def test_beam_gives_the_same_bytes(raw, tmp_path):
+    pytest.importorskip("apache_beam")
+    options = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+    one = tmp_path / "beam" / "made.h5"
+    export(ManyEpisodes(raw), "robomimic", one, beam_runner="DirectRunner", beam_options=options)
+    export(ManyEpisodes(raw), "robomimic", tmp_path / "made.h5", jobs=1)
+    assert contents(one) == contents(tmp_path / "made.h5")
