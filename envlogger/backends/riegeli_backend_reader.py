@@ -270,9 +270,16 @@ class RiegeliBackendReader(BackendReader):
             begin = spans.pop()[0] if spans and spans[-1][1] == start else start
             spans.append((begin, start + episode.num_steps))
 
-        def read() -> Iterator[riegeli.JoinedRecords]:
+        def read(records: StoredRecords) -> Iterator[riegeli.JoinedRecords]:
+            def read_run(
+                file: RandomAccessFile, position: int, count: int
+            ) -> list[riegeli.JoinedRecords]:
+                return file.read_joined_run(
+                    position, count, into=records.remaining(), record_size=records.record_size
+                )
+
             for begin, end in spans:
-                for batches in self._read_steps(begin, end, RandomAccessFile.read_joined_run):
+                for batches in self._read_steps(begin, end, read_run):
                     while batches:  # Each is let go before the next chunk takes its place.
                         yield batches.pop(0)
 

@@ -50,17 +50,22 @@ class StoredRecords:
 
     Args:
       num_records: How many they are.
-      read: Reads them, some at a time; it is called again where they need a closer look.
+      read: Reads them, some at a time, and may decompress them into `remaining`; it is called again
+        where they need a closer look.
       name: What they are, in messages.
+
+    Attributes:
+      record_size: The number of bytes of each record for which there is memory; 0 if there is none.
     """
 
     def __init__(
         self,
         num_records: int,
-        read: Callable[[], Iterable[JoinedRecords]],
+        read: Callable[[StoredRecords], Iterable[JoinedRecords]],
         *,
         name: str = "",
     ) -> None:
+        self.record_size = 0
         self._num_records = num_records
         self._name = name
         self._read = read
@@ -80,7 +85,7 @@ class StoredRecords:
     def read(self) -> Iterator[JoinedRecords]:
         """Reads them, some at a time."""
         self._num_read = num_given = 0
-        for joined in self._read():
+        for joined in self._read(self):
             num_before = self._num_read
             self._num_read += len(joined.sizes)
             if self._take(joined):
@@ -97,9 +102,14 @@ class StoredRecords:
         """Makes the memory, if records of this form are for it and there is none yet."""
         if self._main is None and template.main is not None:
             self._main = template.main
+            self.record_size = template.size
             memory = np.empty(self._num_records * template.size, np.uint8)
             self._memory = memory.reshape(-1, template.size)
             self._bytes = memory.data
+
+    def remaining(self) -> memoryview | None:
+        """The part of the memory for the records that were not read yet, if there is any."""
+        return None if self._main is None else self._bytes[self._num_read * self.record_size :]
 
     def column(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray | None:
         """The column of the arrays in the memory, if they are of this dtype and shape."""
@@ -111,18 +121,17 @@ class StoredRecords:
 
     def _take(self, joined: JoinedRecords) -> bool:
         """Puts the records that were read last into the memory, if they fit; whether they do."""
-        size = self._memory.shape[1]
-        if self._main is None or joined.sizes != [size] * len(joined.sizes):
+        if self._main is None or joined.sizes != [self.record_size] * len(joined.sizes):
             return False
-        begin = (self._num_read - len(joined.sizes)) * size
-        self._bytes[begin : begin + len(joined.values)] = joined.values
+        if getattr(joined.values, "obj", None) is not self._bytes.obj:
+            begin = (self._num_read - len(joined.sizes)) * self.record_size
+            self._bytes[begin : begin + len(joined.values)] = joined.values
         return True
 
     def _between(self, begin: int, end: int) -> JoinedRecords:
         """The records from `begin` to `end`, which are in the memory."""
-        size = self._memory.shape[1]
-        values = self._bytes[begin * size : end * size]
-        return JoinedRecords([size] * (end - begin), values)
+        values = self._bytes[begin * self.record_size : end * self.record_size]
+        return JoinedRecords([self.record_size] * (end - begin), values)
 
 
 def recorded_columns(records: StoredRecords, decoder: StepDecoder) -> StepData:
@@ -151,7 +160,7 @@ def recorded_columns(records: StoredRecords, decoder: StepDecoder) -> StepData:
     >>> step = StepData(dm_env.transition(reward=1.5, observation=11), action=5)
     >>> encoded = [encode(start), encode(step)]
     >>> joined = JoinedRecords(list(map(len, encoded)), b"".join(encoded))
-    >>> columns = recorded_columns(StoredRecords(2, lambda: [joined]), StepDecoder())
+    >>> columns = recorded_columns(StoredRecords(2, lambda _: [joined]), StepDecoder())
     >>> columns.timestep.observation, columns.timestep.reward, columns.action
     (array([10, 11]), array([0. , 1.5]), array([0, 5]))
     """

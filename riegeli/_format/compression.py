@@ -36,6 +36,12 @@ _ZSTD_MAX_WINDOW_SIZE = 1 << 31
 _ZSTD_MAX_BLOCK_SIZE = 1 << 17
 _ZSTD_MIN_COMPRESSED_BLOCK_SIZE = 4
 
+# In the header of a block of a Zstd frame: it is a byte that is repeated.
+_ZSTD_RUN = 2
+
+# Blocks are hardly ever smaller, on average.
+_ZSTD_USUAL_BLOCK_SIZE = 1 << 12
+
 # The most that an element of a Snappy stream can decompress to, and the bytes that it takes then.
 _SNAPPY_MAX_COPY_SIZE = 64
 _SNAPPY_COPY_SIZE = 3
@@ -111,13 +117,17 @@ class Compressor:
         return zstandard.ZstdCompressor(compression_params=parameters)
 
 
-def decompress(compression_type: int, buffer: Buffer, max_size: int) -> Buffer:
+def decompress(
+    compression_type: int, buffer: Buffer, max_size: int, into: memoryview | None = None
+) -> Buffer:
     """Undoes `Compressor.compress`.
 
     Args:
       compression_type: The algorithm byte of the chunk.
       buffer: A whole compressed buffer.
       max_size: The largest size that makes sense, however large.
+      into: Where to put it if there is room enough; then the beginning of this is returned. Where
+        there is an error, anything may be in it.
 
     Raises:
       InvalidArgumentError: the stream is damaged, too long, cut off, or followed by other bytes.
@@ -127,7 +137,7 @@ def decompress(compression_type: int, buffer: Buffer, max_size: int) -> Buffer:
     if compression_type == CompressionType.NONE:
         if len(buffer) > max_size:
             raise InvalidArgumentError(f"{len(buffer)} bytes where at most {max_size} can be")
-        return buffer
+        return buffer if into is None or len(buffer) > len(into) else _copied(buffer, into)
     try:
         size, begin = read_varint(buffer, 0)
     except ValueError as e:
@@ -141,10 +151,22 @@ def decompress(compression_type: int, buffer: Buffer, max_size: int) -> Buffer:
         raise ResourceExhaustedError(
             f"compressed buffer claims {size} bytes, more than the limit {MAX_DECOMPRESSED_SIZE}"
         )
-    data = decompress_stream(memoryview(buffer)[begin:], size)
+    stream = memoryview(buffer)[begin:]
+    if into is not None and not 0 < size <= len(into):
+        into = None
+    if into is not None and compression_type == CompressionType.ZSTD:
+        into = into[:size]
+        if _decompress_zstd_into(stream, into):
+            return into
+    data = decompress_stream(stream, size)
     if len(data) != size:
         raise InvalidArgumentError(f"compressed buffer has {len(data)} bytes, but claims {size}")
-    return data
+    return data if into is None else _copied(data, into)
+
+
+def _copied(data: Buffer, into: memoryview) -> memoryview:
+    into[: len(data)] = data
+    return into[: len(data)]
 
 
 def _decompress_brotli(stream: memoryview, size: int) -> bytes:
@@ -191,6 +213,33 @@ def _decompress_zstd(stream: memoryview, size: int) -> bytes:
         raise InvalidArgumentError(f"zstd stream is damaged: {e}") from e
     _free_zstd_decompressors.append(decompressor)
     return data
+
+
+def _decompress_zstd_into(stream: memoryview, into: memoryview) -> bool:
+    """Decompresses a frame that fills `into`; False if it is not as simple as that, or damaged."""
+    try:
+        if _zstd_frame_size(stream, content_size=len(into)) != len(stream):
+            return False
+        decompressor = _take_zstd_decompressor()
+        size = decompressor.stream_reader(stream).readinto(into)
+    except zstandard.ZstdError:
+        return False
+    _free_zstd_decompressors.append(decompressor)
+    return size == len(into)
+
+
+def _zstd_frame_size(stream: memoryview, content_size: int) -> int | None:
+    """How many bytes a frame takes; None if that takes long to find, or its content differs."""
+    frame = zstandard.get_frame_parameters(stream)
+    if frame.content_size != content_size:
+        return None
+    at = zstandard.frame_header_size(stream)
+    for _ in range(1 + content_size // _ZSTD_USUAL_BLOCK_SIZE):
+        header = int.from_bytes(stream[at : at + 3], "little")
+        at += 3 + (1 if header & 6 == _ZSTD_RUN else header >> 3)
+        if header & 1:
+            return at + (4 if frame.has_checksum else 0)
+    return None
 
 
 # Making a decompressor takes as long as decompressing 100 kB. Those in use are not in here, as

@@ -64,13 +64,20 @@ def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
         raise InvalidArgumentError(f"record sizes are damaged: {e}") from e
 
 
-def decode_joined(chunk: Chunk) -> JoinedRecords:
+def decode_joined(
+    chunk: Chunk, into: memoryview | None = None, record_size: int = 0
+) -> JoinedRecords:
     """The records of a simple chunk as they lie in it.
+
+    Args:
+      chunk: The chunk.
+      into: Where to put them, if there is room enough and all are of `record_size`.
+      record_size: This size.
 
     Raises:
       InvalidArgumentError, UnimplementedError: as `decode_simple_chunk` does.
     """
-    encoded_sizes, values = _decompressed(chunk)
+    encoded_sizes, values = _decompressed(chunk, into, record_size)
     try:
         if chunk.num_records > len(encoded_sizes):
             raise ValueError(
@@ -88,7 +95,9 @@ def decode_joined(chunk: Chunk) -> JoinedRecords:
     return JoinedRecords(sizes, values)
 
 
-def _decompressed(chunk: Chunk) -> tuple[Buffer, Buffer]:
+def _decompressed(
+    chunk: Chunk, into: memoryview | None = None, record_size: int = 0
+) -> tuple[Buffer, Buffer]:
     """The record lengths as varints, and the records."""
     data = memoryview(chunk.data)  # So that cutting it copies nothing.
     if not data:
@@ -104,7 +113,12 @@ def _decompressed(chunk: Chunk) -> tuple[Buffer, Buffer]:
         sizes = decompress(
             compression_type, data[begin:end], max_size=chunk.num_records * MAX_VARINT_BYTES
         )
-        values = decompress(compression_type, data[end:], chunk.decoded_data_size)
+        if into is not None and not (
+            chunk.num_records * record_size == chunk.decoded_data_size <= len(into)
+            and sizes == encode_varints([record_size]) * chunk.num_records
+        ):
+            into = None
+        values = decompress(compression_type, data[end:], chunk.decoded_data_size, into)
         if len(values) != chunk.decoded_data_size:
             raise InvalidArgumentError(
                 f"records take {len(values)} bytes, but {chunk.decoded_data_size} are announced"

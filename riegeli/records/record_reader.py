@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import BinaryIO, TypeVar
 
 from google.protobuf import descriptor_pool, message_factory
@@ -107,6 +108,7 @@ class RecordReader(_files.ClosedOnExit):
         self._records: list[bytes] = []
         self._joined: JoinedRecords | None = None  # In place of `_records`, until they are cut.
         self._joined_end = (0, 0)  # Records and bytes of it up to the end of what was read last.
+        self._are_given_away = False  # They lie in memory that others may change.
         self._num_records = 0
         self._records_begin = 0
         self._transposed: Chunk | None = None  # What another field projection needs.
@@ -270,7 +272,8 @@ class RecordReader(_files.ClosedOnExit):
         Args:
           max_records: How many records to return at most; positive.
           into: Writable bytes to put records into, where these are all that a chunk has, are all of
-            `record_size`, and fit; `values` is the beginning of it then.
+            `record_size`, and fit; `values` is the beginning of it then. Where there is an error,
+            anything may be in it.
           record_size: This size.
 
         Raises:
@@ -288,8 +291,10 @@ class RecordReader(_files.ClosedOnExit):
         """
         if max_records < 1:
             raise ValueError(f"max_records must be positive, got {max_records}")
-        if self._index >= self._num_records and not self._read_on(joined=True):
-            return JoinedRecords([], b"")
+        if self._index >= self._num_records:
+            room = None if into is None else into[: max_records * record_size]
+            if not self._read_on(partial(decode_joined, into=room, record_size=record_size)):
+                return JoinedRecords([], b"")
         if self._joined is None:
             batch = self.read_batch(max_records)
             return JoinedRecords(list(map(len, batch)), b"".join(batch))
@@ -302,12 +307,10 @@ class RecordReader(_files.ClosedOnExit):
         sizes = sizes[begin : self._index]
         end_byte = begin_byte + sum(sizes)
         self._joined_end = (self._index, end_byte)
-        values = memoryview(values)[begin_byte:end_byte]
-        is_whole = len(sizes) == self._num_records and sizes == [record_size] * len(sizes)
-        if into is not None and is_whole and len(values) <= len(into):
-            into[: len(values)] = values
-            values = into[: len(values)]
-        return JoinedRecords(sizes, values)
+        if into is not None and getattr(values, "obj", None) is into.obj:
+            self._joined = None
+            self._are_given_away = True
+        return JoinedRecords(sizes, memoryview(values)[begin_byte:end_byte])
 
     def read_chunk(self, at: int) -> StoredChunk | None:
         """The chunk that has the record of a numeric position, as it is stored.
@@ -581,9 +584,13 @@ class RecordReader(_files.ClosedOnExit):
         self._records = []
         self._joined = None
         self._transposed = None
+        self._are_given_away = False
         self._num_records = self._index = self._sought_index = 0
 
     def _go_to_index(self, index: int) -> None:
+        if self._are_given_away:
+            self._chunks.seek(self._records_begin)
+            self._read_chunk(decode_joined)
         self._index = self._sought_index = index
 
     def _seek(self, chunk_begin: int, record_index: int) -> None:
@@ -605,7 +612,7 @@ class RecordReader(_files.ClosedOnExit):
         except Exception as e:
             self._skip(e)
 
-    def _read_on(self, *, joined: bool = False) -> bool:
+    def _read_on(self, join: Callable[[Chunk], JoinedRecords] | None = None) -> bool:
         """Reads chunks up to the next one that has records; False at the end of the file."""
         self._check_open()
         if self._joined is not None and self._index < self._num_records:
@@ -615,7 +622,7 @@ class RecordReader(_files.ClosedOnExit):
         self._sought_index = self._index
         while True:
             try:
-                if not self._read_chunk(joined=joined):
+                if not self._read_chunk(join):
                     return False
             except Exception as e:
                 if not self._skip(e):
@@ -623,11 +630,11 @@ class RecordReader(_files.ClosedOnExit):
             if self._num_records:
                 return True
 
-    def _read_chunk(self, *, joined: bool = False) -> bool:
+    def _read_chunk(self, join: Callable[[Chunk], JoinedRecords] | None = None) -> bool:
         """Reads the records of the next chunk, if it has any; False at the end of the file.
 
         Args:
-          joined: Whether those of a simple chunk are kept as one buffer.
+          join: Gives those of a simple chunk as they are to be kept, if not one by one.
         """
         begin = self._chunks.pos
         chunk = self._chunks.read_chunk()
@@ -636,9 +643,9 @@ class RecordReader(_files.ClosedOnExit):
         self._forget_records()
         self._records_begin = begin
         with self._decoding():
-            if chunk.chunk_type == ChunkType.SIMPLE and joined:
+            if chunk.chunk_type == ChunkType.SIMPLE and join is not None:
                 _check_chunk(chunk)
-                self._joined = decode_joined(chunk)
+                self._joined = join(chunk)
                 self._joined_end = (0, 0)
                 self._num_records = len(self._joined.sizes)
                 return True

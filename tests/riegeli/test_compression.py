@@ -1,6 +1,5 @@
 """Compressed buffers: round trips, and streams that lie."""
 
-import contextlib
 import tracemalloc
 
 import brotli
@@ -44,6 +43,12 @@ def test_round_trip(compressor, data):
     buffer = b"".join(compressor.compress([data]))
     assert decompress(compressor.compression_type, buffer, len(data)) == data
     assert decompress(compressor.compression_type, buffer, (1 << 64) - 1) == data
+    for room in (bytearray(len(data) + 3), bytearray(max(len(data) - 1, 0))):
+        into = memoryview(room)
+        assert decompress(compressor.compression_type, buffer, len(data), into) == data
+        if len(data) <= len(room):
+            assert room.startswith(data)
+            assert not any(room[len(data) :])
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS[1:], ids=repr)
@@ -58,12 +63,15 @@ def test_streams_that_lie_are_refused(compressor):
         (len(data) - 1, stream),
         (len(data) + 1, stream),
     ]:
-        with pytest.raises(riegeli.InvalidArgumentError):
-            decompress(compressor.compression_type, encode_varints([claimed]) + bad, 1 << 20)
+        for into in (None, memoryview(bytearray(claimed))):
+            with pytest.raises(riegeli.InvalidArgumentError):
+                decompress(
+                    compressor.compression_type, encode_varints([claimed]) + bad, 1 << 20, into
+                )
 
 
 @given(data=st.data())
-def test_damaged_zstd_is_refused_or_has_as_many_bytes_as_it_claims(data):
+def test_damaged_zstd_is_refused_in_the_same_words_wherever_it_goes(data):
     content = bytes(range(50)) * data.draw(st.integers(0, 40))
     parameters = zstandard.ZstdCompressionParameters(
         write_checksum=data.draw(st.booleans()), write_content_size=data.draw(st.booleans())
@@ -73,8 +81,14 @@ def test_damaged_zstd_is_refused_or_has_as_many_bytes_as_it_claims(data):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
     stream += data.draw(st.sampled_from([b"", b"\0", bytes(stream)]))
     buffer = encode_varints([len(content)]) + stream
-    with contextlib.suppress(riegeli.RiegeliError):
-        assert len(decompress(CompressionType.ZSTD, buffer, len(content))) == len(content)
+    into = memoryview(bytearray(len(content)))
+    outcomes = []
+    for arguments in ([], [into]):
+        try:
+            outcomes.append(decompress(CompressionType.ZSTD, buffer, len(content), *arguments))
+        except riegeli.RiegeliError as e:
+            outcomes.append(repr(e))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_more_than_makes_sense_is_refused():

@@ -45,16 +45,33 @@ class RandomAccessFile:
         self._check_run(position, count, len(records))
         return records
 
-    def read_joined_run(self, position: int, count: int) -> list[riegeli.JoinedRecords]:
-        """Reads as `read_run` does, the records of a chunk as one buffer."""
+    def read_joined_run(
+        self,
+        position: int,
+        count: int,
+        *,
+        into: memoryview | None = None,
+        record_size: int = 0,
+    ) -> list[riegeli.JoinedRecords]:
+        """Reads as `read_run` does, the records of a chunk as one buffer.
+
+        Args:
+          position: Where the first one is.
+          count: How many.
+          into: Where to put the records, see `riegeli.RecordReader.read_joined`.
+          record_size: Likewise.
+        """
         batches = []
         num_read = 0
         try:
             self._seek(position)
             while num_read < count:
-                batch = self._reader.read_joined(count - num_read)
+                batch = self._reader.read_joined(
+                    count - num_read, into=into, record_size=record_size
+                )
                 if not batch.sizes:
                     break
+                into = None  # One after the other is rare; the next one may lie elsewhere.
                 batches.append(batch)
                 num_read += len(batch.sizes)
         except riegeli.InvalidArgumentError as e:

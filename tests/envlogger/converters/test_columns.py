@@ -33,10 +33,15 @@ def records_of(steps):
 def in_runs(records, length=1000):
     """The records as chunks of some length give them."""
 
-    def read():
+    def read(stored):
         for begin in range(0, len(records), length):
             run = records[begin : begin + length]
-            yield JoinedRecords(list(map(len, run)), b"".join(run))
+            sizes, values = list(map(len, run)), memoryview(b"".join(run))
+            into = stored.remaining()
+            if into is not None and set(sizes) == {stored.record_size}:
+                into[: len(values)] = values
+                values = into[: len(values)]
+            yield JoinedRecords(sizes, values)
 
     return StoredRecords(len(records), read)
 
