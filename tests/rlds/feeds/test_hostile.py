@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import feed_datasets
@@ -101,7 +102,9 @@ def test_files_that_are_changed_in_place_are_not_read_any_more(directory, feed, 
     assert feed[3]
     change(directory / SHARD)
     with pytest.raises(SourceChangedError, match=rf"{SHARD}: it was changed while it was open"):
-        feed[3]
+        for _ in range(1000):  # On a slow disk, it does not look each time.
+            feed[3]
+            time.sleep(0.01)
     with pytest.raises(SourceChangedError, match=SHARD):
         [feed.samples.table.read(episode) for episode in range(12)]
     if change is not truncate:  # Otherwise it is damaged, which the next test but one shows.
