@@ -132,9 +132,10 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes write, if there is much; if None, as many as there are processors and
-        memory for. The result is the same. If this process is killed, the next one that is called
-        so goes on with what they have done, in the folder `.<name>.parts` beside the path.
+      jobs: How many processes write, if there is much. The result is the same. If this process is
+        killed, the next one that is called so goes on with what was done, which is in the folder
+        `.<name>.parts` beside the path. If None, one process writes it all at once, unless video is
+        encoded: then as many as there are processors and memory for.
       part: Which of how many shares of the work to do, such as `(3, 64)`: for the jobs of a cluster
         that do the shares at the same time. Nothing is at the path until the same is called
         without it, when all are done.
@@ -218,7 +219,15 @@ def write_export(
     is_checked = verify and writer.is_exact
     # What is damaged has no digest, and is not copied.
     digests = Digests(writer, inexact) if is_checked or skip_damaged else None
-    staging = Staging(writer, at or path, digests, skip_damaged=skip_damaged, draft=drafts)
+    is_asked = not (jobs is None and part is None and pipeline is None)
+    staging = Staging(
+        writer,
+        at or path,
+        digests,
+        skip_damaged=skip_damaged,
+        in_parts=is_asked or writer.encodes,
+        draft=drafts,
+    )
     if part is not None:
         return _staged_share(staging, part, jobs or 1, placements, progress)
     jobs = 1 if staging.is_small else jobs or default_jobs()

@@ -55,6 +55,7 @@ class Staging:
       path: Where it gets to be. Its parts are beside that.
       digests: What makes digests of episodes; None if none are needed.
       skip_damaged: Whether episodes that cannot be read are left out.
+      in_parts: Whether episodes are written to parts first, if that is possible and there are many.
       draft: The folder in which that of the parts is; None for that of the dataset.
 
     Attributes:
@@ -71,6 +72,7 @@ class Staging:
         digests: Digests | None,
         *,
         skip_damaged: bool,
+        in_parts: bool = True,
         draft: str | os.PathLike[str] | None = None,
     ) -> None:
         self.format = export.format
@@ -80,7 +82,7 @@ class Staging:
         self._order = export.files_order()
         self.parts: Sequence[Sequence[int]] = []
         self.is_small = True
-        if export.in_parts and export.episodes.has_random_access:
+        if in_parts and export.in_parts and export.episodes.has_random_access:
             every = range(len(export.episodes)) if self._order is None else self._order
             sizes = sizes_of(export.episodes)
             self.parts = cut([i for i in every if not export.is_in_format(i)], sizes)

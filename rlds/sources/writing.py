@@ -145,6 +145,7 @@ class Export(abc.ABC):
       renumbers_copies: Whether episodes that are copied get the numbers of its tables of texts.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
+      encodes: Whether writing takes much longer than reading, as it encodes video.
       unchecked: Paths of fields that reading back may give in another form: a video in another
         container, say. Their values are not compared.
       pngs: Fields of steps that are PNG files, of which the format gets the pixels.
@@ -163,6 +164,7 @@ class Export(abc.ABC):
     statistics: ClassVar[Sequence[str]] = ()
     needed_flags: ClassVar[Sequence[str]] = rlds.STEP_FLAGS
     is_exact: bool = True
+    encodes: bool = False
     unchecked: Collection[str] = ()
 
     def __init__(self, episodes: Episodes) -> None:

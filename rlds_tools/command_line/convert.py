@@ -12,12 +12,12 @@ from rlds_tools.command_line.printing import (
     Command,
     format_option,
     invocation,
-    jobs_option,
     option,
     parsed_options,
     prints_result,
     wants_progress,
     where_option,
+    writers_option,
 )
 from rlds_tools.converting import FILE_FORMATS
 from rlds_tools.results import Result
@@ -76,7 +76,7 @@ _SETTINGS = {"ignore_unknown_options": True}
 )
 @option("--skip-damaged", "Skip unreadable episodes, and list them.")
 @option("--verify/--no-verify", "Read the new dataset back, and check its values.", default=True)
-@jobs_option
+@writers_option
 @option(
     "--part N/M",
     "Do the Nth of M equal shares of the work: one for each job of a cluster. Repeat the command "

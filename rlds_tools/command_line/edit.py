@@ -11,12 +11,12 @@ from rlds_tools.command_line.printing import (
     Command,
     format_option,
     invocation,
-    jobs_option,
     option,
     parsed_options,
     prints_result,
     source_options,
     wants_progress,
+    writers_option,
 )
 from rlds_tools.results import Result
 
@@ -80,7 +80,7 @@ _OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify",
 @option("--allow-loss", "Write the dataset even if the new format loses fields.")
 @option("--skip-damaged", "Skip unreadable episodes.")
 @option("--verify/--no-verify", "Read the new dataset back, and check its values.", default=True)
-@jobs_option
+@writers_option
 @prints_result
 def command(
     path: str,

@@ -30,6 +30,7 @@ __all__ = [
     "source_options",
     "wants_progress",
     "where_option",
+    "writers_option",
 ]
 
 # What is around the commands of `next_commands`.
@@ -128,9 +129,15 @@ def _default_jobs() -> int:
     return default_jobs()
 
 
+writers_option = option(
+    "--jobs N",
+    "Write large datasets in N processes, in parts with which a repeated command resumes. Default: "
+    "one per processor for TFDS and if video is encoded; otherwise all at once in one process.",
+    type=click.IntRange(1),
+)
 jobs_option = option(
     "--jobs N",
-    "Number of processes that share the work, if it is long. Default: one per processor.",
+    "Number of processes that read thousands of small episodes. Default: one per processor.",
     type=click.IntRange(1),
     default=_default_jobs,
 )

@@ -109,6 +109,7 @@ class LeRobotExport(Export):
             if codec is not None and cameras:
                 video = Video(codec, quality, fps=rate, gop=gop, delays=True)
                 self.episodes = with_clips(self.episodes, video, cameras)
+                self.encodes = True
             steps = {path for path, _ in leaves_at(self.episodes.spec[rlds.STEPS], None)}
             self._made = RldsRows(
                 self.episodes,

@@ -135,7 +135,7 @@ class TfdsExport(Export):
 
     def _copies(self, place: Place) -> bool:
         source = place.source
-        if self._stored is None or not isinstance(source, FolderSource):
+        if (self._stored is None and self.staged is None) or not isinstance(source, FolderSource):
             return False
         return source is self._stored or source.folder.features == self._features
 
