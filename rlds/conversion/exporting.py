@@ -225,7 +225,7 @@ def write_export(
         at or path,
         digests,
         skip_damaged=skip_damaged,
-        in_parts=is_asked or writer.encodes,
+        in_parts=(is_asked or writer.encodes) and not losses,
         draft=drafts,
     )
     if part is not None:
@@ -234,6 +234,7 @@ def write_export(
     with (
         _advice(skip_damaged, at or path),
         made_at_once(path) as draft,
+        staging,
         show_progress(progress) as bars,
     ):
         if staging.parts:

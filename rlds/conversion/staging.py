@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -12,6 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -82,13 +82,28 @@ class Staging:
         self._order = export.files_order()
         self.parts: Sequence[Sequence[int]] = []
         self.is_small = True
+        self._job, self._has_begun = "", False
         if in_parts and export.in_parts and export.episodes.has_random_access:
-            every = range(len(export.episodes)) if self._order is None else self._order
             sizes = sizes_of(export.episodes)
-            self.parts = cut([i for i in every if not export.is_in_format(i)], sizes)
+            self.parts = cut([i for i in self._every if not export.is_in_format(i)], sizes)
             if len(self.parts) == 1:
                 self.parts = []
             self.is_small = not self.parts or (sizes is not None and int(sizes.sum()) < _SMALL)
+
+    @property
+    def _every(self) -> Sequence[int]:
+        """All episodes, in the order in which they are written."""
+        return range(len(self._export.episodes)) if self._order is None else self._order
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or not self._has_begun:
+            return
+        needs_other_options = issubclass(kind, ValueError) and not issubclass(kind, SourceError)
+        if needs_other_options or not self._job:
+            self.remove()
 
     @property
     def num_episodes(self) -> int:
@@ -106,8 +121,8 @@ class Staging:
             raise ValueError(f"part: got {number} of {of}, expected 1 of {of} to {of} of {of}")
         if not self.parts:
             raise ValueError(
-                "part: these episodes are too few for several parts, or are read in order only; "
-                "write them at once, without it"
+                "part: these episodes are too few for several parts, are read in order only, or "
+                "their fields change; write them at once, without it"
             )
         return range(number - 1, len(self.parts), of)
 
@@ -149,40 +164,38 @@ class Staging:
                 "fewer jobs (--jobs). What is done is kept for the next run."
             )
             raise
-        except ValueError as error:
-            if not isinstance(error, SourceError):  # Other options are needed.
-                self.remove()
-            raise
         self._check_unchanged()
 
     def _identity(self) -> str:
         """A digest of all that decides about the parts; empty if that cannot be known."""
-        export = self._export
+        export, is_noted = self._export, self._digests is not None
+        given = export.made_from, export.lineage, self.parts, is_noted
         try:
-            return identity_of(export.made_from, export.lineage, export.format, self.parts)
+            return identity_of(export.format, *given)
         except NotComparable:
             return ""
 
     def _begin(self, *, is_alone: bool) -> None:
         """Makes the folder of the parts, unless a run can go on with those that are there."""
-        noted, job = self.folder / _JOB, self._identity()
+        noted, self._job = self.folder / _JOB, self._identity()
         before = json.loads(noted.read_bytes()) if noted.exists() else ""
         if not before or (self.folder / _JOINED).exists():
             self.remove()
-        elif before != job:
+        elif before != self._job:
             raise ValueError(
                 f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
                 f"other data or with other options. Go on with those, or rm -r {self.folder}"
             )
+        self._has_begun = True
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_at_once(noted, json.dumps(job).encode())
+        write_at_once(noted, json.dumps(self._job).encode())
         for draft in self.folder.glob("?????.?*"):  # Of workers that were killed.
             if is_alone and draft.suffix != ".json":
                 shutil.rmtree(draft, ignore_errors=True)
 
     def _check_unchanged(self) -> None:
         """Checks that the parts are of the same files: each process knows only when it read."""
-        if json.loads((self.folder / _JOB).read_bytes()) != self._identity():
+        if self._job != self._identity():
             self.remove()
             what = "changed while they were read; start again"
             raise SourceChangedError(what, file=files_of(self._export.episodes.source))
@@ -191,22 +204,19 @@ class Staging:
         """Writes the whole dataset to a draft of it, from the parts if there are some."""
         export, parts = self._export, self.parts
         left_out: Sequence[SourceError] = []
-        export.order = self._order
-        notes = Notes(
-            export,
-            self._digests,
-            skip_damaged=self._skip_damaged,
-            on_episode=lambda: on_advance(1),
-        )
-        export.watch = notes
+        export.order, skips = self._order, self._skip_damaged
         if parts:
             export.staged = staged = StagedParts(self.folder, self._name, len(parts), export)
-            every = range(len(export.episodes)) if self._order is None else self._order
+            every = self._every
             lost = {*itertools.chain.from_iterable(parts)} - staged.indices
             export.order = [index for index in every if index not in lost]
             left_out = staged.left_out
             if not export.order:
                 raise left_out[0]
+            # What is in parts was sound: their damage leaves nothing out.
+            skips = skips and self.num_episodes < len(every)
+        notes = Notes(export, self._digests, skip_damaged=skips, on_episode=lambda: on_advance(1))
+        export.watch = notes
         try:
             export.write(draft)
         finally:
@@ -259,8 +269,11 @@ class _PartWriter:
         notes = Notes(self.export, self.digests, skip_damaged=self.skip_damaged)
         self.export.watch, self.export.order = notes, self.parts[number]
         try:
-            with contextlib.suppress(*([SourceError, ValueError] if self.skip_damaged else [])):
+            try:
                 self.export.write(draft / self.name)
+            except SourceError as error:
+                if notes.written or error not in notes.left_out:  # There are others.
+                    raise
             sync_all(draft)
             shutil.rmtree(place, ignore_errors=True)
             os.rename(draft, place)
@@ -292,15 +305,18 @@ class StagedParts:
         self._folder, self._name, self._format = folder, name, export.format
         self._options = dict(export.read_options())
         self._noted: dict[int, PartEpisode] = {}
-        self._places: dict[int, tuple[int, int]] = {}
+        self._places: dict[int, tuple[int, str, int]] = {}
         self.left_out: list[SourceError] = []
         for part_number in range(number):
             part = read_part(folder / f"{part_number:05d}.json")
             assert part is not None
             self.left_out += part.left_out
-            for place, episode in enumerate(part.episodes):
+            counted: Counter[str] = Counter()
+            for episode in part.episodes:
+                split = export.episodes.place(episode.index)[0] if export.keeps_splits else ""
                 self._noted[episode.index] = episode
-                self._places[episode.index] = part_number, place
+                self._places[episode.index] = part_number, split, counted[split]
+                counted[split] += 1
         self._open = functools.lru_cache(_OPEN)(self._opened)
 
     @property
@@ -315,9 +331,11 @@ class StagedParts:
 
     def place(self, index: int) -> Place:
         """Returns where the parts have an episode."""
-        number, place = self._places[index]
+        number, split, place = self._places[index]
         episodes = self._open(number)
         assert isinstance(episodes.source, Source)
+        if split:
+            return Place(episodes.source, split, place)
         return Place(episodes.source, *episodes.place(place))
 
     def _opened(self, number: int) -> Episodes:

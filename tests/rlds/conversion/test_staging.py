@@ -230,3 +230,26 @@ def test_beam_gives_the_same_bytes(raw, tmp_path):
     export(ManyEpisodes(raw), "robomimic", one, beam_runner="DirectRunner", beam_options=options)
     export(ManyEpisodes(raw), "robomimic", tmp_path / "made.h5", jobs=1)
     assert contents(one) == contents(tmp_path / "made.h5")
+
+
+def test_parts_keep_splits_in_any_order(tmp_path):
+    raw = many_episodes.write(tmp_path / "raw", 300)
+    rlds.sources.export(raw, "tfds", tmp_path / "one")
+    parts = {"b": 0.5, "a": 0.5}
+    rlds.edit(tmp_path / "one", rlds.editing.Split(parts), to=tmp_path / "two")
+    change = rlds.editing.Set("reward", 1.0)
+    for name, jobs in {"direct": None, "parts": 1}.items():
+        rlds.edit(tmp_path / "two", change, to=tmp_path / name, jobs=jobs, verify=False)
+    assert {*rlds.sources.open(tmp_path / "parts", "all").splits} == {"a", "b"}
+    assert contents(tmp_path / "parts") == contents(tmp_path / "direct")
+
+
+def test_what_the_format_cannot_hold_is_an_error_that_skipping_damage_does_not_hide(tmp_path):
+    raw = many_episodes.write(tmp_path / "raw")
+    path = raw / "episode_050.npz"
+    arrays = dict(np.load(path))
+    none = {name: it[:1] for name, it in arrays.items() if name[0] in "on"}
+    np.savez(path, **none, action=arrays["action"][:0], reward=arrays["reward"][:0])
+    with pytest.raises(ValueError, match="without a transition"):
+        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1, skip_damaged=True)
+    assert not (tmp_path / "robomimic").exists()
