@@ -179,9 +179,15 @@ class Staging:
         """Makes the folder of the parts, unless a run can go on with those that are there."""
         noted, self._job = self.folder / _JOB, self._identity()
         before = json.loads(noted.read_bytes()) if noted.exists() else ""
-        if not before or (self.folder / _JOINED).exists():
+        if not self._job and not is_alone:
+            raise ValueError(
+                "part: a function makes these episodes, or a source without files: nobody can know "
+                "whether another job has the same. Write them at once, without it"
+            )
+        is_stale = not before or (self.folder / _JOINED).exists()
+        if is_stale and is_alone:  # Others may have begun the same.
             self.remove()
-        elif before != self._job:
+        elif before not in ("", self._job):
             raise ValueError(
                 f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
                 f"other data or with other options. Go on with those, or rm -r {self.folder}"

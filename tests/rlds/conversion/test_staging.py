@@ -253,3 +253,10 @@ def test_what_the_format_cannot_hold_is_an_error_that_skipping_damage_does_not_h
     with pytest.raises(ValueError, match="without a transition"):
         written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1, skip_damaged=True)
     assert not (tmp_path / "robomimic").exists()
+
+
+def test_episodes_that_are_of_no_files_have_no_shares(raw, tmp_path):
+    source = ManyEpisodes(raw)
+    source.inputs = lambda: ["made up"]
+    with pytest.raises(ValueError, match="part: a function makes these episodes"):
+        export(source, "robomimic", tmp_path / "made.h5", part=(1, 2))
