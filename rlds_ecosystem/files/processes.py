@@ -20,6 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
 __all__ = ["WorkerDied", "advance", "default_jobs", "in_processes", "read_frame", "write_frame"]
@@ -51,9 +52,10 @@ def default_jobs() -> int:
     processors = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # Not on Windows.
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        processors = min(processors, free // _BYTES_OF_WORKER)
+    with contextlib.suppress(OSError, StopIteration):  # Linux only.
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(line for line in lines if line.startswith("MemAvailable:"))
+        processors = min(processors, int(available.split()[1]) * 1024 // _BYTES_OF_WORKER)
     return max(processors, 1)
 
 
