@@ -53,7 +53,7 @@ def test_many_values_are_within_the_stated_error(order) -> None:
     for q in QS:
         assert rank_error(rows, sketch.quantile(q), q) <= sketch.error + 1 / len(rows)
     kept = sketch._buffer.nbytes + sum(
-        level.half.nbytes for level in sketch._levels if level.half is not None
+        level.half.nbytes for level in sketch._levels.values() if level.half is not None
     )
     assert kept < rows.nbytes / 5
 

@@ -61,7 +61,7 @@ def idle(monkeypatch):
     @contextlib.contextmanager
     def idle():
         with monkeypatch.context() as context:
-            context.setattr(conversion, "_stage_episodes", work)
+            context.setattr(conversion._Stager, "stage", work)
             context.setattr(sharding, "_read", work)
             yield
 
