@@ -21,11 +21,7 @@ from rlds.sources.label_carrying import carry
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
-from rlds.sources.source import (
-    FACTS,
-    AnySource,
-    SourceError,
-)
+from rlds.sources.source import FACTS, AnySource, SourceError
 from rlds.sources.writing import Export, Placement
 from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.files.whole_files import made_at_once
@@ -248,7 +244,7 @@ def write_export(
             _check_is_described(again, described or {})
         if is_checked and digests is not None:
             shown = _bar(bars, "episodes read back", len(notes.written))
-            counts = _compared(ReadBack.of(notes, draft, digests), again, jobs, shown)
+            counts = _compared(ReadBack.of(notes, again, digests), jobs, shown)
         else:
             counts = _counted(again, notes)
         renumbers = any(place.how == "renumbered" for place in placements)
@@ -289,14 +285,14 @@ def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
 
 
 def _compared(
-    comparison: ReadBack, found: Episodes, jobs: int, on_advance: Callable[[float], None]
+    comparison: ReadBack, jobs: int, on_advance: Callable[[float], None]
 ) -> tuple[int, int | None]:
     """Compares what was written, by several processes; returns how many episodes and steps it has.
 
     Raises:
       ValueError: It differs; says where.
     """
-    number = len(comparison.written)
+    found, number = comparison.found, len(comparison.written)
     ranges = [range(n, min(n + _COMPARED, number)) for n in range(0, number, _COMPARED)]
     done = in_processes(comparison, ranges, jobs, on_advance=on_advance)
     num_steps = sum(steps for _, steps in done)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import rlds_ecosystem
+from rlds.sources import reading
 from rlds.sources.episode_table import key_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import AnySource, Origin, SourceError
@@ -26,6 +27,7 @@ __all__ = [
     "PartEpisode",
     "WrittenPart",
     "cut",
+    "files_read_by",
     "identity_of",
     "read_part",
     "sizes_of",
@@ -143,6 +145,14 @@ def identity_of(*values: Any) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+def files_read_by(source: AnySource) -> Sequence[str]:
+    """Returns what changes if the files of a source do; nothing if it makes its episodes up."""
+    try:
+        return [key_of(base) for base in reading.bases(source)]
+    except FileNotFoundError:
+        return ()
+
+
 def _comparable(value: Any) -> Any:
     """A value in the types of JSON."""
     if value is None or isinstance(value, bool | int | float | str):
@@ -152,10 +162,9 @@ def _comparable(value: Any) -> Any:
         state = {name: it for name, it in vars(value).items() if not _is_cached(value, name)}
         return [kind, _comparable(state)]
     if isinstance(value, AnySource):
-        try:
-            return [kind, key_of(value)]
-        except FileNotFoundError as error:  # It makes its episodes up.
-            raise NotComparable(f"{kind} has no files: {error}") from error
+        if not (files := files_read_by(value)):
+            raise NotComparable(f"{kind} has no files")
+        return [kind, *files]
     if isinstance(value, Episodes):
         return [kind, _comparable([value.source, value.split])]
     if isinstance(value, np.ndarray | np.generic | bytes):

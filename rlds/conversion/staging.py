@@ -22,6 +22,7 @@ from rlds.conversion.parts import (
     PartEpisode,
     WrittenPart,
     cut,
+    files_read_by,
     identity_of,
     read_part,
     sizes_of,
@@ -83,6 +84,7 @@ class Staging:
         self.parts: Sequence[Sequence[int]] = []
         self.is_small = True
         self._job, self._has_begun = "", False
+        self._files: Sequence[str] = ()
         if in_parts and export.in_parts and export.episodes.has_random_access:
             sizes = sizes_of(export.episodes)
             self.parts = cut([i for i in self._every if not export.is_in_format(i)], sizes)
@@ -101,8 +103,9 @@ class Staging:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or not self._has_begun:
             return
-        needs_other_options = issubclass(kind, ValueError) and not issubclass(kind, SourceError)
-        if needs_other_options or not self._job:
+        is_damage = issubclass(kind, SourceError) and not issubclass(kind, SourceChangedError)
+        is_of_use = is_damage or not issubclass(kind, ValueError)  # Not to other options.
+        if not (is_of_use and self._job):
             self.remove()
 
     @property
@@ -164,7 +167,7 @@ class Staging:
                 "fewer jobs (--jobs). What is done is kept for the next run."
             )
             raise
-        self._check_unchanged()
+        self._check_files()
 
     def _identity(self) -> str:
         """A digest of all that decides about the parts; empty if that cannot be known."""
@@ -178,6 +181,7 @@ class Staging:
     def _begin(self, *, is_alone: bool) -> None:
         """Makes the folder of the parts, unless a run can go on with those that are there."""
         noted, self._job = self.folder / _JOB, self._identity()
+        self._files = files_read_by(self._export.episodes.source)
         before = json.loads(noted.read_bytes()) if noted.exists() else ""
         if not self._job and not is_alone:
             raise ValueError(
@@ -199,12 +203,13 @@ class Staging:
             if is_alone and draft.suffix != ".json":
                 shutil.rmtree(draft, ignore_errors=True)
 
-    def _check_unchanged(self) -> None:
-        """Checks that the parts are of the same files: each process knows only when it read."""
-        if self._job != self._identity():
-            self.remove()
-            what = "changed while they were read; start again"
-            raise SourceChangedError(what, file=files_of(self._export.episodes.source))
+    def _check_files(self) -> None:
+        """Checks that all parts are of the same files: each process knows only when it read."""
+        source = self._export.episodes.source
+        if not source.may_grow and self._files != files_read_by(source):
+            raise SourceChangedError(
+                "changed while it was read; start again", file=files_of(source)
+            )
 
     def join(self, draft: Path, on_advance: Callable[[float], None]) -> Notes:
         """Writes the whole dataset to a draft of it, from the parts if there are some."""
@@ -275,11 +280,7 @@ class _PartWriter:
         notes = Notes(self.export, self.digests, skip_damaged=self.skip_damaged)
         self.export.watch, self.export.order = notes, self.parts[number]
         try:
-            try:
-                self.export.write(draft / self.name)
-            except SourceError as error:
-                if notes.written or error not in notes.left_out:  # There are others.
-                    raise
+            self._write(draft / self.name, notes)
             sync_all(draft)
             shutil.rmtree(place, ignore_errors=True)
             os.rename(draft, place)
@@ -292,6 +293,14 @@ class _PartWriter:
             for index, digest in notes.written.items()
         ]
         WrittenPart(episodes, notes.left_out).write(noted)
+
+    def _write(self, path: Path, notes: Notes) -> None:
+        """Writes a dataset, or nothing if all episodes are left out."""
+        try:
+            self.export.write(path)
+        except SourceError as error:
+            if notes.written or error not in notes.left_out:  # There are others.
+                raise
 
 
 class StagedParts:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 import google_crc32c
 from typing_extensions import override
@@ -16,7 +13,6 @@ from rlds.sources import lineage, reading
 from rlds.sources.digests import COMPARED_FACTS, content_of, differences
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
-from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import Origin, Place, Source, SourceEpisode, SourceError
 from rlds.sources.view import flat, stored_at, traced
 from rlds.sources.writing import Export, Watch
@@ -87,8 +83,7 @@ class Notes(Watch):
 
     @override
     def note(self, index: int, episode: SourceEpisode | Place) -> None:
-        staged = self._export.staged
-        if staged is not None and index in staged.indices:
+        if (staged := self._export.staged_with(index)) is not None:
             self.written[index], self.origins[index] = staged.noted(index)
         elif isinstance(episode, Place):
             self.copied.add(index)
@@ -142,30 +137,21 @@ class ReadBack:
     Digests do: an episode is read from its source again only to say how it differs.
 
     Attributes:
-      export: What has written it.
-      path: Where it is.
-      options: Those with which it is opened.
-      digests: What makes digests of it.
+      digests: What makes digests of it, and the export that has written it.
+      found: What was read. Another process opens it again.
       written: Each episode that was written, by its number among those of the source, with its
         digest, and whether it was copied as it is stored.
     """
 
-    export: Export
-    path: str | os.PathLike[str]
-    options: Mapping[str, Any]
     digests: Digests
+    found: Episodes
     written: Sequence[tuple[int, int, bool]]
 
     @classmethod
-    def of(cls, notes: Notes, path: str | os.PathLike[str], digests: Digests) -> ReadBack:
+    def of(cls, notes: Notes, found: Episodes, digests: Digests) -> ReadBack:
         """Returns what compares a dataset with the notes of what was written to it."""
         written = [(index, crc, index in notes.copied) for index, crc in notes.written.items()]
-        export = digests.export
-        return cls(export, path, dict(export.read_options()), digests, written)
-
-    @functools.cached_property
-    def _found(self) -> Episodes:
-        return open_episodes(self.path, "all", format=self.export.format, **self.options)
+        return cls(digests, found, written)
 
     def __call__(self, numbers: range) -> int:
         """Returns how many steps these episodes have that were compared by their values.
@@ -173,10 +159,10 @@ class ReadBack:
         Raises:
           ValueError: One differs; says where.
         """
-        num_steps, format = 0, self.export.format
+        num_steps, format = 0, self.digests.export.format
         for number in numbers:
             index, digest, is_copied = self.written[number]
-            if not self._found.has(number):
+            if not self.found.has(number):
                 raise ValueError(f"{format}: episode {number} is missing in the written files")
             if is_copied:
                 if self._digest_of_copy(number) != digest:
@@ -184,7 +170,7 @@ class ReadBack:
                         f"{format}, episode {number}: the copy differs from the original"
                     )
             else:
-                other = as_converted(self._found.episode(number))
+                other = as_converted(self.found.episode(number))
                 if self.digests.of(other) != digest:
                     self._refuse(number, index, other)
                 num_steps += other.num_steps
@@ -192,14 +178,15 @@ class ReadBack:
         return num_steps
 
     def _digest_of_copy(self, number: int) -> int | None:
-        copy = stored_at(self._found.source, *self._found.place(number))
-        return None if copy is None else self.export.stored_digest(copy)
+        copy = stored_at(self.found.source, *self.found.place(number))
+        return None if copy is None else self.digests.of(copy)
 
     def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
         """Says how an episode differs from what was written."""
-        episode, other = map(self.export.compared, (self.export.prepared(index), other))
+        export = self.digests.export
+        episode, other = map(export.compared, (export.prepared(index), other))
         for difference in differences(episode, other, self.digests.inexact):
             raise ValueError(
-                f"{self.export.format}, episode {number} ({episode.key}): the written episode "
+                f"{export.format}, episode {number} ({episode.key}): the written episode "
                 f"differs from the original: {difference}"
             )

@@ -358,10 +358,14 @@ class Export(abc.ABC):
             none = f"the split {self.episodes.split!r} has no episodes to write"
             raise damaged or ValueError(none)
 
+    def staged_with(self, index: int) -> StagedEpisodes | None:
+        """Returns the parts that have an episode already; None if it is read from its source."""
+        return self.staged if self.staged is not None and index in self.staged.indices else None
+
     def _place_to_read(self, index: int) -> tuple[AnySource, str, int]:
         """Where an episode is: in the source, or in a part that has it already."""
-        if self.staged is not None and index in self.staged.indices:
-            return self.staged.place(index)
+        if (staged := self.staged_with(index)) is not None:
+            return staged.place(index)
         return self.episodes.source, *self.episodes.place(index)
 
     def stored_digest(self, place: Place) -> int:
@@ -379,18 +383,21 @@ class Export(abc.ABC):
           SourceError: It is damaged.
           ValueError: The format cannot hold it.
         """
-        is_staged = self.staged is not None and index in self.staged.indices
-        if self.staged is not None and is_staged:
-            episode = as_converted(reading.read(*self.staged.place(index)))
+        if (staged := self.staged_with(index)) is not None:
+            episode = as_converted(reading.read(*staged.place(index)))
         else:
-            episode = as_converted(self.episodes.episode(index))
-        if self.pngs and not is_staged:
-            columns = dict(leaves_at(episode.steps, None))
-            columns |= {path: as_values(columns[path], field) for path, field in self.pngs.items()}
-            episode = dataclasses.replace(episode, steps=nest(columns))
+            episode = self._with_pixels(as_converted(self.episodes.episode(index)))
         if what := self.why_unsupported(episode.outline):
             raise ValueError(f"episode {episode.key}: {what}")
         return episode
+
+    def _with_pixels(self, episode: SourceEpisode) -> SourceEpisode:
+        """The episode with arrays in place of the PNG files of `pngs`."""
+        if not self.pngs:
+            return episode
+        columns = dict(leaves_at(episode.steps, None))
+        columns |= {path: as_values(columns[path], field) for path, field in self.pngs.items()}
+        return dataclasses.replace(episode, steps=nest(columns))
 
     def order_of_origin(self) -> list[int] | None:
         """Returns the episodes of a TFDS dataset in the order that they had in their files.

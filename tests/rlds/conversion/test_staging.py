@@ -15,7 +15,7 @@ from many_episodes import Interrupted, ManyEpisodes
 
 import rlds
 import rlds.sources
-from rlds.sources import SourceError, export
+from rlds.sources import SourceChangedError, SourceError, export
 from rlds_ecosystem.files.processes import WorkerDied
 
 FORMATS = [*rlds.sources.exports()]
@@ -210,7 +210,25 @@ def test_a_few_episodes_have_no_shares(tmp_path):
         export(ManyEpisodes(few), "robomimic", tmp_path / "made.h5", part=(1, 2))
 
 
-def test_files_that_change_meanwhile_are_told(tmp_path, monkeypatch):
+class Meddled(ManyEpisodes):
+    """Has another episode for its second one once it is asked for the one at 40."""
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        if index == 40 and fields is None:
+            folder = Path(self.inputs()[0]).parent
+            os.replace(folder.parent / "other" / "episode_000.npz", folder / "episode_001.npz")
+        return super().read(split, index, fields, rows)
+
+
+def test_files_that_change_while_parts_are_written_are_told(tmp_path):
+    raw = many_episodes.write(tmp_path / "raw")
+    many_episodes.write(tmp_path / "other", 1)
+    with pytest.raises(SourceChangedError, match="changed while it was read"):
+        written(Meddled(raw), "robomimic", tmp_path, jobs=1)
+    assert not (tmp_path / "robomimic").exists()
+
+
+def test_files_that_change_between_two_runs_are_told(tmp_path, monkeypatch):
     raw = many_episodes.write(tmp_path / "raw")
     monkeypatch.setattr(ManyEpisodes, "stop", 40)
     with pytest.raises(Interrupted):
