@@ -23,7 +23,7 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
 from rlds.sources.source import FACTS, AnySource, SourceError
 from rlds.sources.writing import Export, Placement
-from rlds_ecosystem.files.processes import default_jobs, in_processes
+from rlds_ecosystem.files.processes import Workers, default_jobs
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.progress import show_progress
@@ -228,6 +228,7 @@ def write_export(
         return _staged_share(staging, part, jobs or 1, placements, progress)
     jobs = 1 if staging.is_small else jobs or default_jobs()
     with (
+        Workers(jobs) as workers,
         _advice(skip_damaged, at or path),
         made_at_once(path) as draft,
         staging,
@@ -235,16 +236,16 @@ def write_export(
     ):
         if staging.parts:
             shown = _bar(bars, "episodes to parts", staging.num_episodes)
-            staging.run(jobs, shown, pipeline=pipeline)
+            staging.run(workers, shown, pipeline=pipeline)
         total = len(writer.episodes) if writer.episodes.has_random_access else None
-        notes = staging.join(draft, _bar(bars, f"episodes to {format}", total))
+        notes = staging.join(draft, workers, _bar(bars, f"episodes to {format}", total))
         notes.warn()
         again = open_episodes(draft, "all", format=format, **writer.read_options())
         if not allow_loss:
             _check_is_described(again, described or {})
         if is_checked and digests is not None:
             shown = _bar(bars, "episodes read back", len(notes.written))
-            counts = _compared(ReadBack.of(notes, again, digests), jobs, shown)
+            counts = _compared(ReadBack.of(notes, again, digests), workers, shown)
         else:
             counts = _counted(again, notes)
         renumbers = any(place.how == "renumbered" for place in placements)
@@ -273,8 +274,8 @@ def _staged_share(
     """Writes a share of the parts only, beside others that do so."""
     numbers = staging.share(part)
     number = sum(len(staging.parts[each]) for each in numbers)
-    with show_progress(progress) as bars:
-        staging.run(jobs, _bar(bars, "episodes to parts", number), numbers=numbers)
+    with Workers(jobs) as workers, show_progress(progress) as bars:
+        staging.run(workers, _bar(bars, "episodes to parts", number), numbers=numbers)
     return Exported(os.fspath(staging.folder), staging.format, number, None, placements)
 
 
@@ -285,7 +286,7 @@ def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
 
 
 def _compared(
-    comparison: ReadBack, jobs: int, on_advance: Callable[[float], None]
+    comparison: ReadBack, workers: Workers, on_advance: Callable[[float], None]
 ) -> tuple[int, int | None]:
     """Compares what was written, by several processes; returns how many episodes and steps it has.
 
@@ -294,7 +295,7 @@ def _compared(
     """
     found, number = comparison.found, len(comparison.written)
     ranges = [range(n, min(n + _COMPARED, number)) for n in range(0, number, _COMPARED)]
-    done = in_processes(comparison, ranges, jobs, on_advance=on_advance)
+    done = workers.do(comparison, ranges, on_advance=on_advance)
     num_steps = sum(steps for _, steps in done)
     if found.has(number):
         raise ValueError(f"{found.format}: the files hold more than the {number} written episodes")

@@ -35,7 +35,7 @@ from rlds.sources.source import Origin, Place, Source, SourceError, files_of
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.caches import cache_folder
-from rlds_ecosystem.files.processes import WorkerDied, advance, in_processes
+from rlds_ecosystem.files.processes import WorkerDied, Workers, advance
 from rlds_ecosystem.files.whole_files import sync_all, write_at_once
 
 __all__ = ["StagedParts", "Staging"]
@@ -131,7 +131,7 @@ class Staging:
 
     def run(
         self,
-        jobs: int,
+        workers: Workers,
         on_advance: Callable[[float], None],
         *,
         numbers: Sequence[int] | None = None,
@@ -140,7 +140,7 @@ class Staging:
         """Writes the parts, or takes those that an earlier run has written.
 
         Args:
-          jobs: How many processes write.
+          workers: Who writes them.
           on_advance: Called with how many more episodes are done.
           numbers: Which parts; all if None. Others may write the rest at the same time.
           pipeline: A runner of Apache Beam and its options, which writes what it can before.
@@ -159,7 +159,7 @@ class Staging:
             each = [(number,) for number in numbers]
             run_in_pipeline(functools.partial(tried, work), each, *pipeline, "Stage")
         try:
-            collections.deque(in_processes(work, numbers, jobs, on_advance=on_advance), 0)
+            collections.deque(workers.do(work, numbers, on_advance=on_advance), 0)
         except WorkerDied as error:
             part = self.parts[error.task]
             error.add_note(
@@ -211,12 +211,13 @@ class Staging:
                 "changed while it was read; start again", file=files_of(source)
             )
 
-    def join(self, draft: Path, on_advance: Callable[[float], None]) -> Notes:
+    def join(self, draft: Path, workers: Workers, on_advance: Callable[[float], None]) -> Notes:
         """Writes the whole dataset to a draft of it, from the parts if there are some."""
         export, parts = self._export, self.parts
         left_out: Sequence[SourceError] = []
         export.order, skips = self._order, self._skip_damaged
         if parts:
+            export.workers = workers.do
             export.staged = staged = StagedParts(self.folder, self._name, len(parts), export)
             every = self._every
             lost = {*itertools.chain.from_iterable(parts)} - staged.indices
@@ -317,6 +318,7 @@ class StagedParts:
     """
 
     def __init__(self, folder: Path, name: str, number: int, export: Export) -> None:
+        self._made_from = folder, name, number, export
         self._folder, self._name, self._format = folder, name, export.format
         self._options = dict(export.read_options())
         self._noted: dict[int, PartEpisode] = {}
@@ -333,6 +335,9 @@ class StagedParts:
                 self._places[episode.index] = part_number, split, counted[split]
                 counted[split] += 1
         self._open = functools.lru_cache(_OPEN)(self._opened)
+
+    def __reduce__(self) -> Any:
+        return type(self), self._made_from
 
     @property
     def indices(self) -> Set[int]:

@@ -82,7 +82,7 @@ class Notes(Watch):
         self.left_out: list[SourceError] = []
 
     @override
-    def note(self, index: int, episode: SourceEpisode | Place) -> None:
+    def note(self, index: int, episode: SourceEpisode | Place | None) -> None:
         if (staged := self._export.staged_with(index)) is not None:
             self.written[index], self.origins[index] = staged.noted(index)
         elif isinstance(episode, Place):
@@ -90,7 +90,7 @@ class Notes(Watch):
             origin = episode.source.can.origin
             found = None if origin is None else origin(episode.split, episode.index)
             self.written[index], self.origins[index] = self._digest(episode), found
-        else:
+        elif episode is not None:
             self.written[index], self.origins[index] = self._digest(episode), episode.origin
         self._on_episode()
 

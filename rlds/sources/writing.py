@@ -99,8 +99,10 @@ class Watch:
     def begin(self) -> None:
         """Notes that the first episode comes next."""
 
-    def note(self, index: int, episode: SourceEpisode | Place) -> None:
+    def note(self, index: int, episode: SourceEpisode | Place | None) -> None:
         """Notes the next episode that is written, or the place from which it is copied.
+
+        It may be None for one that parts have.
 
         Raises:
           SourceError: It is damaged.
@@ -154,6 +156,9 @@ class Export(abc.ABC):
       lineage: What is said of where they come from, see `rlds.sources.lineage`.
       watch: What is told of the episodes as they are written.
       staged: Where episodes are that were written to parts before; None if there are none.
+      workers: Calls a function with each of some tasks, in any process, and yields each task with
+        its result, in their order. For files that `write` has made of episodes in parts: the
+        function is pickled, and may be called again for a task that is done.
       made_from: The episodes and the options that it is made of, if it can be made again.
     """
 
@@ -175,12 +180,14 @@ class Export(abc.ABC):
         self.lineage: Mapping[str, Any] | None = None
         self.watch = Watch()
         self.staged: StagedEpisodes | None = None
+        self.workers: Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]] = _one_by_one
         self.made_from: tuple[Episodes, Mapping[str, Any]] | None = None
 
     def __reduce__(self) -> Any:
         if self.made_from is None:
             raise TypeError(f"{type(self).__name__} was made without `prepare`")
-        return _made_again, (type(self), *self.made_from, self.lineage)
+        state = {name: getattr(self, name) for name in ("lineage", "made_from", "order", "staged")}
+        return _made_again, (type(self), *self.made_from), state
 
     @classmethod
     def part_name(cls, name: str) -> str:
@@ -358,6 +365,18 @@ class Export(abc.ABC):
             none = f"the split {self.episodes.split!r} has no episodes to write"
             raise damaged or ValueError(none)
 
+    def each_staged(self) -> Iterator[int]:
+        """Yields the numbers of the episodes in their `order`, which parts have; tells the `watch`.
+
+        For files that `workers` write of them.
+        """
+        assert self.order is not None
+        assert self.staged is not None
+        self.watch.begin()
+        for index in self.order:
+            self.watch.note(index, None)
+            yield index
+
     def staged_with(self, index: int) -> StagedEpisodes | None:
         """Returns the parts that have an episode already; None if it is read from its source."""
         return self.staged if self.staged is not None and index in self.staged.indices else None
@@ -418,15 +437,12 @@ class Export(abc.ABC):
         return [index for *_, index in sorted(origins)]
 
 
-def _made_again(
-    kind: type[Export],
-    episodes: Episodes,
-    options: Mapping[str, Any],
-    lineage: Mapping[str, Any] | None,
-) -> Export:
-    export = kind(episodes, **options)
-    export.lineage, export.made_from = lineage, (episodes, options)
-    return export
+def _made_again(kind: type[Export], episodes: Episodes, options: Mapping[str, Any]) -> Export:
+    return kind(episodes, **options)
+
+
+def _one_by_one(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    return ((task, function(task)) for task in tasks)
 
 
 def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:

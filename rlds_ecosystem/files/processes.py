@@ -23,7 +23,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-__all__ = ["WorkerDied", "advance", "default_jobs", "in_processes", "read_frame", "write_frame"]
+__all__ = [
+    "WorkerDied",
+    "Workers",
+    "advance",
+    "default_jobs",
+    "in_processes",
+    "read_frame",
+    "write_frame",
+]
+
+# What the first byte of a frame says that it is.
+_WORK, _TASK = b"w", b"t"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -79,51 +90,82 @@ def in_processes(
     after: float | None = None,
     on_advance: Callable[[float], None] = lambda number: None,
 ) -> Iterator[tuple[T, R]]:
-    """Does tasks in processes of their own; yields each task with its result, in their order.
+    """Does tasks as `Workers` do, with workers of its own."""
+    with Workers(jobs) as workers:
+        yield from workers.do(work, tasks, after=after, on_advance=on_advance)
 
-    The error of the first task that fails is raised, whichever fails first in time. A task whose
-    worker dies is tried once more, with no other beside it.
+
+class Workers:
+    """Processes that do tasks. They start when they are needed, and end with this context manager.
 
     Args:
-      work: What makes a result of a task. It is pickled once for each process.
-      tasks: The tasks. A few more are taken than processes can begin.
-      jobs: How many processes there are. With 1, this process does it all; so it does where other
-        processes cannot have the work, as it is of a class that a script defines.
-      after: For how many seconds this process does tasks before it starts others; None for not at
-        all.
-      on_advance: Called with what a task says by `advance`, in any thread.
-
-    Raises:
-      WorkerDied: A worker died of a task twice.
+      jobs: How many there are. With 1, this process does it all.
     """
-    remaining, begin = iter(tasks), time.monotonic()
-    packed = _packed(work) if jobs > 1 else None
-    if packed is None or after is not None:
-        for task in remaining:
-            yield task, _done_here(work, task, on_advance)
-            if packed is not None and after is not None and time.monotonic() - begin > after:
-                break
-    if packed is None:
-        return
-    crew = _Crew(packed, on_advance)
-    pool = concurrent.futures.ThreadPoolExecutor(jobs)
-    waiting: collections.deque[tuple[T, concurrent.futures.Future[R]]] = collections.deque()
-    try:
-        while True:
-            for task in itertools.islice(remaining, 2 * jobs - len(waiting)):
-                waiting.append((task, pool.submit(crew.do, task)))
-            if not waiting:
-                return
-            task, future = waiting.popleft()
-            try:
-                result = future.result()
-            except WorkerDied:
-                concurrent.futures.wait([future for _, future in waiting])
-                result = pool.submit(crew.do_again, task).result()
-            yield task, result
-    finally:
-        crew.dismiss()
-        pool.shutdown(cancel_futures=True)
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._crew: _Crew | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._crew is not None:
+            self._crew.dismiss()
+            self._crew = None
+
+    def do(
+        self,
+        work: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        after: float | None = None,
+        on_advance: Callable[[float], None] = lambda number: None,
+    ) -> Iterator[tuple[T, R]]:
+        """Yields each task with its result, in their order.
+
+        The error of the first task that fails is raised, whichever fails first in time. A task
+        whose worker dies is tried once more, with no other beside it.
+
+        Args:
+          work: What makes a result of a task. It is pickled once for each process. This process
+            does what others cannot have, as it is of a class that a script defines.
+          tasks: The tasks. A few more are taken than processes can begin.
+          after: For how many seconds this process does tasks before others help; None for not at
+            all.
+          on_advance: Called with what a task says by `advance`, in any thread.
+
+        Raises:
+          WorkerDied: A worker died of a task twice.
+        """
+        remaining, begin = iter(tasks), time.monotonic()
+        packed = _packed(work) if self._jobs > 1 else None
+        if packed is None or after is not None:
+            for task in remaining:
+                yield task, _done_here(work, task, on_advance)
+                if packed is not None and after is not None and time.monotonic() - begin > after:
+                    break
+        if packed is None:
+            return
+        crew = self._crew = self._crew or _Crew(self._jobs)
+        crew.work, crew.on_advance = packed, on_advance
+        waiting: collections.deque[tuple[T, concurrent.futures.Future[R]]] = collections.deque()
+        try:
+            while True:
+                for task in itertools.islice(remaining, 2 * self._jobs - len(waiting)):
+                    waiting.append((task, crew.pool.submit(crew.do, task)))
+                if not waiting:
+                    return
+                task, future = waiting.popleft()
+                try:
+                    result = future.result()
+                except WorkerDied:
+                    concurrent.futures.wait([future for _, future in waiting])
+                    result = crew.pool.submit(crew.do_again, task).result()
+                yield task, result
+        except BaseException:
+            self.__exit__()  # Some are at tasks of which nobody wants the result.
+            raise
 
 
 def _packed(work: Any) -> bytes | None:
@@ -145,10 +187,19 @@ def _done_here(work: Callable[[T], R], task: T, on_advance: Callable[[float], No
 
 
 class _Crew:
-    """The workers of one call, one for each thread that waits for it."""
+    """Workers, one for each thread that waits for it.
 
-    def __init__(self, work: bytes, on_advance: Callable[[float], None]) -> None:
-        self._work, self._on_advance = work, on_advance
+    Attributes:
+      pool: The threads.
+      work: What the workers do, pickled.
+      on_advance: What is told of their advance.
+    """
+
+    work: bytes
+    on_advance: Callable[[float], None]
+
+    def __init__(self, jobs: int) -> None:
+        self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
         self._workers: list[subprocess.Popen[bytes]] = []
         self._of_thread = threading.local()
         self._is_dismissed = False
@@ -159,12 +210,15 @@ class _Crew:
         assert worker.stdin is not None
         assert worker.stdout is not None
         try:
-            write_frame(worker.stdin, pickle.dumps(task))
+            if self._of_thread.work is not self.work:
+                write_frame(worker.stdin, _WORK + self.work)
+                self._of_thread.work = self.work
+            write_frame(worker.stdin, _TASK + pickle.dumps(task))
             while True:
                 kind, content, messages = pickle.loads(read_frame(worker.stdout))
                 if kind != "advance":
                     break
-                self._on_advance(content)
+                self.on_advance(content)
         except (EOFError, OSError) as error:
             del self._of_thread.worker
             raise WorkerDied(
@@ -197,11 +251,9 @@ class _Crew:
             env={**os.environ, **one, "PYTHONPATH": os.pathsep.join(paths)},
         )
         self._workers.append(worker)
-        self._of_thread.worker = worker
+        self._of_thread.worker, self._of_thread.work = worker, b""
         if self._is_dismissed:
             worker.kill()
-        assert worker.stdin is not None
-        write_frame(worker.stdin, self._work)
         return worker
 
     def dismiss(self) -> None:
@@ -215,6 +267,7 @@ class _Crew:
                 with contextlib.suppress(OSError):
                     if stream is not None:
                         stream.close()
+        self.pool.shutdown(cancel_futures=True)
 
 
 def _ending(code: int) -> str:

@@ -17,7 +17,7 @@ import warnings
 from typing import IO, Any
 
 from rlds_ecosystem.files import processes
-from rlds_ecosystem.files.processes import read_frame, write_frame
+from rlds_ecosystem.files.processes import _WORK, read_frame, write_frame
 
 __all__: list[str] = []
 
@@ -31,13 +31,16 @@ def _main() -> None:
     processes._on_advance = lambda number: write_frame(
         answers, pickle.dumps(("advance", number, []))
     )
-    packed, work = tasks.get(), None
+    packed, work = b"", None
     while True:
         task = tasks.get()
+        if task.startswith(_WORK):
+            packed, work = task[1:], None
+            continue
         with warnings.catch_warnings(record=True) as caught:
             try:
                 work = work or pickle.loads(packed)
-                answer = pickle.dumps(("done", work(pickle.loads(task)), _messages(caught)))
+                answer = pickle.dumps(("done", work(pickle.loads(task[1:])), _messages(caught)))
             except BaseException as error:
                 answer = _failed(error, _messages(caught))
         write_frame(answers, answer)
