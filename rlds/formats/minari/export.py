@@ -62,6 +62,16 @@ from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 __all__ = ["MinariExport"]
 
 _COMPUTED = ("total_episodes", "total_steps", "data_format", "dataset_id", "dataset_size")
+# All that this export says anew of episodes that did not come from Minari.
+_OWN = (
+    *_COMPUTED,
+    *SPACES.values(),
+    "jpeg_encoding",
+    "minari_version",
+    "description",
+    "rlds",
+    SAID,
+)
 # The version of Minari whose files are written: the first that says whether images are JPEG.
 _MINARI_VERSION = "0.5.4"
 _EXAMPLE_KEY = "rlds"
@@ -116,10 +126,11 @@ class MinariExport(Export):
         for name in sorted(self._given.keys() & {*_COMPUTED, *SPACES.values()}):
             raise ValueError(f"metadata: {name!r} comes from the dataset; leave it out")
         spec = episodes.spec
-        # What metadata.json said, of episodes that came from Minari.
-        self._recorded: Mapping[str, Any] = {}
-        if IRREGULAR in spec:
-            self._recorded = episodes.metadata.get(METADATA_KEY, {})
+        # The content of metadata.json, of episodes that came from Minari, or what an export added.
+        said = episodes.metadata.get(METADATA_KEY, {})
+        self._recorded: Mapping[str, Any] = said if IRREGULAR in spec else {}
+        if not self._recorded and isinstance(said, Mapping):
+            self._given = {name: it for name, it in said.items() if name not in _OWN} | self._given
         self._data_format = data_format or self._recorded.get("data_format", "hdf5")
         self._dataset_id = ""
         self._source = episodes.source
@@ -283,8 +294,8 @@ class MinariExport(Export):
                 write = stack.enter_context(hdf5_writer(data, self._compression))
             numbers = self._write_episodes(write, sidecar)
             spaces = self._spaces_in_json()
-            if self._recorded:  # Texts are known now.
-                sidecar.sidecar = self._restated(self._sidecar, spaces)
+            if self._recorded or self._given:  # Texts are known now.
+                sidecar.sidecar = self._restated(self._sidecar, spaces if self._recorded else {})
         described = {
             **self._described(spaces),
             **numbers,
@@ -298,9 +309,9 @@ class MinariExport(Export):
         (data / "metadata.json").write_text(json.dumps(described))
 
     def _restated(self, sidecar: Sidecar, spaces: Mapping[str, str]) -> Sidecar:
-        """Returns the sidecar with the spaces that fields have now."""
+        """Returns the sidecar with the spaces that fields have now, and the given metadata."""
         said = dict(sidecar.metadata["metadata"])
-        said[METADATA_KEY] = {**self._recorded, **spaces}
+        said[METADATA_KEY] = {**self._recorded, **spaces, **self._given}
         return dataclasses.replace(sidecar, metadata={**sidecar.metadata, "metadata": said})
 
     @override

@@ -50,9 +50,17 @@ def export_minari(data, target, split=None, **options):
 @pytest.mark.parametrize("data_format", one_in(3, FORMATS))
 def test_what_minari_recorded_comes_out_the_same(data_format, tmp_path):
     directory = raw_minari.record_cart_pole("cart/pole-v0", data_format=data_format)
-    exported = export_minari(directory, "cart/other-v0")
+    given = {"author": ["Somebody else"]}
+    exported = export_minari(directory, "cart/other-v0", metadata=given)
     before, after = raw_minari.read_metadata(directory), raw_minari.read_metadata(exported)
-    for name in before.keys() - {"dataset_size", "dataset_id", "jpeg_encoding", "minari_version"}:
+    assert rlds.sources.open(exported).metadata["minari"]["author"] == ["Somebody else"]
+    for name in before.keys() - {
+        "author",
+        "dataset_size",
+        "dataset_id",
+        "jpeg_encoding",
+        "minari_version",
+    }:
         assert after[name] == before[name], name
     original, dataset = minari.load_dataset("cart/pole-v0"), minari.load_dataset("cart/other-v0")
     assert dataset.env_spec == original.env_spec
@@ -216,7 +224,7 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
     metadata = {"episode_id": features.Text(), "agent": {"score": np.float32}}
     path = write_rlds(tmp_path, step, episodes, metadata)
     given = {"author": ["Somebody"], "env_spec": None}
-    export_minari(path, "any/data-v0", data_format=data_format, metadata=given)
+    made = export_minari(path, "any/data-v0", data_format=data_format, metadata=given)
     dataset = minari.load_dataset("any/data-v0")
     assert dataset.storage.metadata["author"] == {"Somebody"}
     assert isinstance(dataset.action_space, spaces.Discrete)
@@ -243,6 +251,11 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
             assert dataset.observation_space.contains(_row(exported.observations, row))
     (first, _) = dataset.storage.get_episode_metadata([0, 1])
     assert first["rlds"] == {"episode_id": "0", "agent": {"score": np.float32(0.1)}}
+    edited = made.with_name("edited-v0")
+    rlds.edit(made, rlds.editing.Rename("note", "notes"), to=edited)
+    for data in (made, edited):
+        assert rlds.sources.open(data).metadata["minari"] == given
+        assert raw_minari.read_metadata(data)["author"] == ["Somebody"]
 
 
 def _row(nest, row):
