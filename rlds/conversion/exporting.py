@@ -238,7 +238,8 @@ def write_export(
             shown = _bar(bars, "episodes to parts", staging.num_episodes)
             staging.run(workers, shown, pipeline=pipeline)
         total = len(writer.episodes) if writer.episodes.has_random_access else None
-        notes = staging.join(draft, workers, _bar(bars, f"episodes to {format}", total))
+        shown = _bar(bars, f"episodes to {format}", total)
+        notes = staging.join(draft, workers, shown, pipeline=pipeline)
         notes.warn()
         again = open_episodes(draft, "all", format=format, **writer.read_options())
         if not allow_loss:

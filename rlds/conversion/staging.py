@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +155,8 @@ class Staging:
             self._export, self.folder, self._name, self.parts, self._digests, self._skip_damaged
         )
         numbers = range(len(self.parts)) if numbers is None else numbers
-        if pipeline is not None:
-            each = [(number,) for number in numbers]
-            run_in_pipeline(functools.partial(tried, work), each, *pipeline, "Stage")
         try:
-            collections.deque(workers.do(work, numbers, on_advance=on_advance), 0)
+            collections.deque(_in_pipeline(workers, pipeline, work, numbers, on_advance), 0)
         except WorkerDied as error:
             part = self.parts[error.task]
             error.add_note(
@@ -211,13 +208,27 @@ class Staging:
                 "changed while it was read; start again", file=files_of(source)
             )
 
-    def join(self, draft: Path, workers: Workers, on_advance: Callable[[float], None]) -> Notes:
-        """Writes the whole dataset to a draft of it, from the parts if there are some."""
+    def join(
+        self,
+        draft: Path,
+        workers: Workers,
+        on_advance: Callable[[float], None],
+        *,
+        pipeline: tuple[Any, Any] | None = None,
+    ) -> Notes:
+        """Writes the whole dataset to a draft of it, from the parts if there are some.
+
+        Args:
+          draft: The draft.
+          workers: Who writes the files that the format has made of parts.
+          on_advance: Called with how many more episodes are done.
+          pipeline: See `run`.
+        """
         export, parts = self._export, self.parts
         left_out: Sequence[SourceError] = []
         export.order, skips = self._order, self._skip_damaged
         if parts:
-            export.workers = workers.do
+            export.workers = functools.partial(_in_pipeline, workers, pipeline)
             export.staged = staged = StagedParts(self.folder, self._name, len(parts), export)
             every = self._every
             lost = {*itertools.chain.from_iterable(parts)} - staged.indices
@@ -245,6 +256,20 @@ class Staging:
         """Removes the parts."""
         if self.parts:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _in_pipeline(
+    workers: Workers,
+    pipeline: tuple[Any, Any] | None,
+    work: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    on_advance: Callable[[float], None] = lambda number: None,
+) -> Iterator[tuple[Any, Any]]:
+    """Has a pipeline, if there is one, do tasks before workers do: these find them done."""
+    if pipeline is not None:
+        each = [(task,) for task in tasks]
+        run_in_pipeline(functools.partial(tried, work), each, *pipeline, type(work).__name__)
+    return workers.do(work, tasks, on_advance=on_advance)
 
 
 def _folder_of(path: str | os.PathLike[str], draft: str | os.PathLike[str] | None) -> Path:
