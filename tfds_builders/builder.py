@@ -534,9 +534,7 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
 
     def _post_download_and_prepare_hook(self) -> None:
         if not is_local(self._target):
-            path = os.path.relpath(self._target, self.data_dir_root)
-            here = os.fspath(self.data_path).removesuffix(path)
-            publish(epath.Path(here), stores.as_path(os.fspath(self.data_dir_root)))
+            publish(epath.Path(self.data_path), self._target)
         if self._area is not None:
             remove_staged(self._area)
 

@@ -23,6 +23,7 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
 from rlds.sources.source import FACTS, AnySource, SourceError
 from rlds.sources.writing import Export, Placement
+from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import Workers, default_jobs
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.errors import StorageError
@@ -136,7 +137,8 @@ def export(
         that do the shares at the same time. Nothing is at the path until the same is called
         without it, when all are done.
       draft: The folder that has `.<name>.parts`, if that is not to be beside the path. All machines
-        need to see it.
+        need to see it. It also has what goes to an object store, until it is there; the cache
+        (`RLDS_CACHE_DIR`) by default.
       beam_runner: Has Apache Beam do the work, with this runner or the one of this name.
       beam_options: Options for it: `PipelineOptions`, or a list of flags.
       **options: Options of the format, see `exports`.
@@ -230,7 +232,7 @@ def write_export(
     with (
         Workers(jobs) as workers,
         _advice(skip_damaged, at or path),
-        made_at_once(path) as draft,
+        made_at_once(path, last=formats()[format].first_read, drafts=drafts) as draft,
         staging,
         show_progress(progress) as bars,
     ):
@@ -254,11 +256,12 @@ def write_export(
         others = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
         carry(writer.episodes, others, again, draft, at or path)
         traces = {split or again.splits[0]: trace for split, trace in notes.traces().items()}
-        if writer.lineage is not None and not lineage.is_beside(draft):
+        is_beside = lineage.is_beside(draft)
+        if writer.lineage is not None and not (is_beside and stores.is_local(path)):
             lineage.write_beside(draft, writer.lineage, traces)
         staging.finish()
     staging.remove()
-    if writer.lineage is not None and os.path.exists(path) and lineage.is_beside(path):
+    if writer.lineage is not None and is_beside and os.path.exists(path):
         lineage.write_beside(path, writer.lineage, traces)
     writer.finish(path)
     left_out = tuple(map(str, notes.left_out))

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import shutil
-import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -34,9 +33,8 @@ from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import Origin, Place, Source, SourceError, files_of
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.processes import WorkerDied, Workers, advance
-from rlds_ecosystem.files.whole_files import sync_all, write_at_once
+from rlds_ecosystem.files.whole_files import draft_of, sync_all, write_at_once
 
 __all__ = ["StagedParts", "Staging"]
 
@@ -78,8 +76,9 @@ class Staging:
     ) -> None:
         self.format = export.format
         self._export, self._digests, self._skip_damaged = export, digests, skip_damaged
-        self._name = stores.as_path(path).name
-        self.folder = _folder_of(path, draft)
+        place, self._is_local = draft_of(path, draft), stores.is_local(path)
+        self._name = place.name
+        self.folder = place.with_name(f".{place.name}.parts")
         self._order = export.files_order()
         self.parts: Sequence[Sequence[int]] = []
         self.is_small = True
@@ -248,8 +247,11 @@ class Staging:
         return notes
 
     def finish(self) -> None:
-        """Notes that the dataset is complete, and the parts of no more use."""
-        if self.parts:
+        """Notes that the dataset is complete, and the parts of no more use: it will be renamed.
+
+        An upload may take long, and needs them if it is interrupted.
+        """
+        if self.parts and self._is_local:
             (self.folder / _JOINED).touch()
 
     def remove(self) -> None:
@@ -270,17 +272,6 @@ def _in_pipeline(
         each = [(task,) for task in tasks]
         run_in_pipeline(functools.partial(tried, work), each, *pipeline, type(work).__name__)
     return workers.do(work, tasks, on_advance=on_advance)
-
-
-def _folder_of(path: str | os.PathLike[str], draft: str | os.PathLike[str] | None) -> Path:
-    """The folder of the parts of a dataset: beside it, or in the cache if it is in a store."""
-    if draft is not None:
-        return Path(os.path.abspath(draft), f".{stores.as_path(path).name}.parts")
-    if stores.is_local(path):
-        target = Path(os.path.abspath(path))
-        return target.with_name(f".{target.name}.parts")
-    cache = cache_folder("parts", os.fspath(path))
-    return cache or Path(tempfile.gettempdir(), "rlds-parts")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,6 +91,8 @@ def open(
     known = formats()
     if isinstance(path, str | os.PathLike):
         finish_replacing(path)
+        if not stores.is_local(path) and (stores.as_path(path) / stores.UNFINISHED).exists():
+            raise SourceError("its upload is not complete; repeat the export", file=os.fspath(path))
     if format is None:
         format = _LAYOUT if _LAYOUT in options else format_of(path)
     elif format not in known:

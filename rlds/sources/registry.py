@@ -85,6 +85,11 @@ class Format:
         return with_video(source)
 
     @property
+    def first_read(self) -> tuple[str, ...]:
+        """Patterns of the names of files by which it is recognized; the most telling comes last."""
+        return (*self.signs, *filter(None, [posixpath.basename(self.mark)]))
+
+    @property
     def description(self) -> str:
         """What the format is, in a sentence."""
         return (self.load().__doc__ or "").partition("\n")[0]

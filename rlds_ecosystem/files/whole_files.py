@@ -13,10 +13,13 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlds_ecosystem.files.stores import PathLike, as_path, copy_file, is_local
+from etils import epath
+
+from rlds_ecosystem.files.caches import cache_folder
+from rlds_ecosystem.files.stores import UNFINISHED, PathLike, as_path, is_local, publish
 
 try:
     import fcntl
@@ -26,7 +29,9 @@ except ImportError:  # On Windows.
 __all__ = [
     "Share",
     "can_lock",
+    "check_is_free",
     "draft_folder",
+    "draft_of",
     "empty",
     "exchange",
     "finish_taking",
@@ -45,6 +50,8 @@ __all__ = [
 
 # Where what was replaced is in the folder of drafts, if it was renamed.
 _OLD = ".old"
+# What a repository of the Hub has before somebody adds data.
+_OF_NEW_REPOSITORIES = {".gitattributes", "README.md"}
 
 
 def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> None:
@@ -77,14 +84,19 @@ def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> No
 
 
 @contextlib.contextmanager
-def made_at_once(target: PathLike) -> Iterator[Path]:
+def made_at_once(
+    target: PathLike, *, last: Sequence[str] = (), drafts: PathLike | None = None
+) -> Iterator[Path]:
     """Gives a place to write to, which becomes a file or a folder if all went well.
 
     What a process left that was killed is removed by the next one that makes the same. The files
-    of a folder in a store appear there one after the other.
+    of a folder in a store appear there one after the other, and stay if the process is killed: the
+    next one goes on with the upload. What is beside a file gets beside it in the store.
 
     Args:
       target: The file or the folder; it must not exist, or be an empty folder.
+      last: See `stores.publish`.
+      drafts: The folder for what goes to a store; see `draft_of`.
 
     Yields:
       A path at which there is nothing, to make the file or the folder.
@@ -92,20 +104,21 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
     Raises:
       FileExistsError: There is something at the target, or another process is making it.
     """
-    if not is_local(target):
-        with _uploaded(target) as made:
-            yield made
-        return
-    target = Path(os.path.abspath(target))
-    _check_is_free(target)
+    there = as_path(target)
+    is_here = is_local(there)
+    target = draft_of(target, None if is_here else drafts)
+    check_is_free(there)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         with draft_folder(target) as place:
-            _check_is_free(target)  # It may have been there between two renames.
+            check_is_free(there)  # It may have been there between two renames.
             empty(place)
             made = place / target.name  # Some libraries look at the end of a name.
             try:
                 yield made
+                if not is_here:
+                    _upload(made, there, last)
+                    return
                 if target.exists():
                     target.rmdir()
                 sync_all(made)
@@ -120,8 +133,48 @@ def made_at_once(target: PathLike) -> Iterator[Path]:
                 parent.rmdir()
 
 
-def _check_is_free(target: Path) -> None:
-    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+def _upload(made: Path, there: epath.Path, last: Sequence[str]) -> None:
+    """Copies a file or a folder to a store, and what is beside it."""
+    if made.is_file():
+        publish(made.parent, there.parent, [made.name])
+        return
+    for beside in made.parent.iterdir():
+        if beside != made:
+            publish(beside, there.parent / beside.name)
+    publish(made, there, last, is_new=True)
+
+
+def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
+    """Returns the local path beside which drafts of a file or a folder are made.
+
+    Args:
+      target: The file or the folder.
+      drafts: The folder for drafts. If None, that of the target, or one in the cache for a target
+        in a store.
+    """
+    name = as_path(target).name
+    if drafts is None and is_local(target):
+        return Path(os.path.abspath(target))
+    folder = drafts or cache_folder("drafts", os.fspath(target)) or tempfile.gettempdir()
+    return Path(os.path.abspath(folder), name)
+
+
+def check_is_free(path: PathLike) -> None:
+    """Checks that a new file or folder can be made.
+
+    Raises:
+      FileExistsError: There is something that is no empty folder, new repository of the Hub, or
+        upload that was interrupted.
+    """
+    target = as_path(path)
+    if is_local(target):
+        is_free = not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir()))
+    else:
+        names = {path.name for path in target.iterdir()}
+        is_free = UNFINISHED in names or (
+            names <= _OF_NEW_REPOSITORIES if names else not target.exists()
+        )
+    if not is_free:
         raise FileExistsError(
             f"{target} exists and is not overwritten; choose another name, or remove it"
         )
@@ -254,19 +307,6 @@ def kept_name(target: Path) -> Path:
     No format takes a file of this name for its own, so a folder of files does not read it again.
     """
     return target.with_name(f"{target.name}.old")
-
-
-@contextlib.contextmanager
-def _uploaded(target: PathLike) -> Iterator[Path]:
-    there = as_path(target)
-    if there.exists():
-        raise FileExistsError(f"{there} exists and is not overwritten; choose another name")
-    with tempfile.TemporaryDirectory() as directory:
-        made = Path(directory, there.name)
-        yield made
-        files = [made] if made.is_file() else [path for path in made.rglob("*") if path.is_file()]
-        for file in sorted(files):
-            copy_file(file, there / file.relative_to(made).as_posix() if made.is_dir() else there)
 
 
 def sync_all(path: PathLike) -> None:

@@ -5,6 +5,7 @@
 It prints the address, and then what it is asked.
 """
 
+import base64
 import hashlib
 import json
 import re
@@ -13,14 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
-COMMIT = "0" * 40
-
 
 class Hub(BaseHTTPRequestHandler):
-    """Answers what huggingface_hub asks before it reads a file, and gives parts of files."""
+    """Answers what huggingface_hub asks before it reads a file, gives parts, takes commits."""
 
     protocol_version = "HTTP/1.1"
     root = Path()
+    commit = "0" * 40
 
     def described(self, file):
         name = str(file.relative_to(self.root))
@@ -40,14 +40,36 @@ class Hub(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(self.path.partition("?")[0])
         print(path, self.headers.get("range"), flush=True)
-        if found := re.fullmatch(rf"/datasets/owner/name/resolve/{COMMIT}/(.*)", path):
+        if found := re.fullmatch(rf"/datasets/owner/name/resolve/{self.commit}/(.*)", path):
             data = (self.root / found[1]).read_bytes()
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range") or "")
             self.reply(data[int(asked[1]) : int(asked[2]) + 1], 206)
         elif re.fullmatch(r"/api/datasets/owner/name(/revision/main)?", path):
-            self.reply({"id": "owner/name", "sha": COMMIT, "private": False})
-        elif path == f"/api/datasets/owner/name/tree/{COMMIT}" and "recursive=true" in self.path:
+            self.reply({"id": "owner/name", "sha": self.commit, "private": False})
+        elif (
+            path == f"/api/datasets/owner/name/tree/{self.commit}" and "recursive=true" in self.path
+        ):
             self.reply([self.described(each) for each in sorted(self.root.rglob("*"))])
+        else:
+            self.reply({"error": "no"}, 404, **{"X-Error-Code": "RepoNotFound"})
+
+    def do_POST(self):
+        path = unquote(self.path.partition("?")[0])
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        print(path, flush=True)
+        if path.endswith("/preupload/main"):
+            names = [file["path"] for file in json.loads(body)["files"]]
+            modes = {"uploadMode": "regular", "shouldIgnore": False}
+            self.reply({"files": [{"path": name, **modes} for name in names]})
+        elif path == "/api/datasets/owner/name/commit/main":
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    file = self.root / line["value"]["path"]
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(base64.b64decode(line["value"]["content"]))
+            Hub.commit = f"{int(self.commit) + 1:040}"
+            address = f"http://{self.headers['Host']}/datasets/owner/name/commit/{self.commit}"
+            self.reply({"success": True, "commitOid": self.commit, "commitUrl": address})
         else:
             self.reply({"error": "no"}, 404, **{"X-Error-Code": "RepoNotFound"})
 

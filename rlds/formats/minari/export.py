@@ -333,7 +333,7 @@ class MinariExport(Export):
 
     @override
     def finish(self, path: str | os.PathLike[str]) -> None:
-        make_namespaces(pathlib.Path(os.path.abspath(path)))
+        make_namespaces(path)
 
     def _described(self, spaces: Mapping[str, str]) -> dict[str, Any]:
         """Returns metadata.json, when all episodes are written."""

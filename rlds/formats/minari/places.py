@@ -66,19 +66,15 @@ def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
     Raises:
       ValueError: Minari could not find a dataset of this name.
     """
-    if not stores.is_local(path):
-        raise ValueError(
-            f"{os.fspath(path)!r}: Minari reads datasets from directories only; export to one, and "
-            "copy it"
-        )
-    root, directory = datasets_root().absolute(), pathlib.Path(path).absolute()
+    root = datasets_root().absolute()
+    directory: Any = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
     if not is_versioned(directory.name):
         raise ValueError(
             f"{os.fspath(path)!r} does not end with <name>-v<number>, as Minari needs it"
         )
     if directory.is_relative_to(root):
         return directory.relative_to(root).as_posix()
-    is_recorded = directory.as_posix().endswith(f"/{recorded_id}") and recorded_id
+    is_recorded = os.fspath(directory).endswith(f"/{recorded_id}") and recorded_id
     return recorded_id if is_recorded else directory.name
 
 
@@ -87,12 +83,12 @@ def is_versioned(name: str) -> bool:
     return _DATASET_ID.fullmatch(name) is not None
 
 
-def make_namespaces(directory: pathlib.Path) -> None:
+def make_namespaces(path: str | os.PathLike[str]) -> None:
     """Makes namespaces of the directories between Minari's root and a dataset, as it does."""
-    root = datasets_root().absolute()
-    if not directory.absolute().is_relative_to(root):
+    root, directory = datasets_root().absolute(), pathlib.Path(os.path.abspath(path))
+    if not stores.is_local(path) or not directory.is_relative_to(root):
         return
-    for parent in directory.absolute().parents:
+    for parent in directory.parents:
         if parent == root:
             return
         file = parent / _NAMESPACE_FILE

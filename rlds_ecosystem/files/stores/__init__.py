@@ -6,7 +6,7 @@ but the names of objects. Nothing that was seen in a store is remembered: other 
 Only of the Hub, `hf://`, is a commit remembered, which never changes.
 
 The parts: `_paths` has what others use, `_objects` the files, `_copies` the parts of them that are
-kept on this machine, `_clients` the libraries.
+kept on this machine, `_publishing` uploads of folders, `_clients` the libraries.
 """
 
 from rlds_ecosystem.files.stores._clients import Entry as Entry
@@ -24,5 +24,7 @@ from rlds_ecosystem.files.stores._paths import on_disk as on_disk
 from rlds_ecosystem.files.stores._paths import open_binary as open_binary
 from rlds_ecosystem.files.stores._paths import require_bucket as require_bucket
 from rlds_ecosystem.files.stores._paths import version_of as version_of
+from rlds_ecosystem.files.stores._publishing import UNFINISHED as UNFINISHED
+from rlds_ecosystem.files.stores._publishing import publish as publish
 
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
 import importlib
 import importlib.util
 import inspect
@@ -19,7 +18,7 @@ import re
 import shutil
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import rlds_ecosystem
@@ -329,9 +328,11 @@ class _Commit(NamedTuple):
     ids: dict[str, str]
 
 
-@functools.lru_cache(maxsize=64)
+# A process keeps to the commit that it saw first, until it makes another, and makes few requests.
+_commits: dict[tuple[str, str, str | None], _Commit] = {}
+
+
 def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
-    """Asks once: a process keeps to the commit that it saw first, and makes few requests."""
     api = importlib.import_module("huggingface_hub").HfApi()
     repository = {"repo_id": repo_id, "repo_type": repo_type}
     sha = api.repo_info(**repository, revision=revision).sha
@@ -349,7 +350,7 @@ def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
 
 
 class HubStore(StoreClient):
-    """The Hub of Hugging Face, to read: `hf://datasets/<owner>/<name>[@<revision>]/<path>`."""
+    """The Hub of Hugging Face, whose files come by commits: `hf://datasets/<owner>/<name>[@<revision>]/<path>`."""
 
     block_size, keeps_versions = BLOCK_SIZE, True
 
@@ -359,14 +360,20 @@ class HubStore(StoreClient):
         except ImportError as error:
             raise OSError(f"hf:// cannot be opened: {error}") from error
 
-    def _at(self, url: str) -> tuple[_Commit, str]:
+    def _parts(self, url: str) -> tuple[tuple[str, str, str | None], str]:
         found = _HUB_URL.fullmatch(url)
         if found is None:
             raise OSError(f"{url}: expected hf://datasets/<owner>/<name>[@<revision>][/<path>]")
         kind, name, revision, path = found.groups()
-        with _named(url):
-            revision = revision and urllib.parse.unquote(revision)
-            return _commit("dataset" if kind else "model", name, revision), (path or "").strip("/")
+        revision = revision and urllib.parse.unquote(revision)
+        return ("dataset" if kind else "model", name, revision), (path or "").strip("/")
+
+    def _at(self, url: str) -> tuple[_Commit, str]:
+        repository, path = self._parts(url)
+        if repository not in _commits:
+            with _named(url):
+                _commits[repository] = _commit(*repository)
+        return _commits[repository], path
 
     def stat(self, url: str) -> ObjectInfo:
         commit, path = self._at(url)
@@ -410,6 +417,18 @@ class HubStore(StoreClient):
 
         return _limited(fetch, patience)
 
+    def commit(self, files: Mapping[str, PathLike], url: str) -> None:
+        """Adds local files below a folder by one commit; their keys are their names there."""
+        (kind, name, revision), folder = repository, _ = self._parts(url)
+        add = self._hub.CommitOperationAdd
+        added = [
+            add(f"{folder}/{path}".strip("/"), os.fspath(file)) for path, file in files.items()
+        ]
+        said = {"commit_message": "Add a dataset", "repo_type": kind, "revision": revision}
+        with _named(url):
+            self._hub.HfApi().create_commit(name, added, **said)
+        _commits.pop(repository, None)
+
     def upload(self, file: BinaryIO, url: str) -> None:
         raise read_only(url)
 
@@ -421,8 +440,8 @@ class HubStore(StoreClient):
 
 
 def read_only(url: str) -> OSError:
-    """The error of whoever writes to the Hub."""
-    what = "write to a local folder, and then run `hf upload`"
+    """The error of whoever writes single files to the Hub."""
+    what = "export whole datasets there, or write to a local folder and run `hf upload`"
     return io.UnsupportedOperation(f"{url}: hf:// is read-only: {what}")
 
 
