@@ -102,6 +102,8 @@ _OLDER_TEXT, _OLDER_EPISODES = "rlds.json", "rlds.tfrecord"
 _VERSION, _SIZES = 2, "sizes"
 # Of how many episodes the outlines are read anew each time.
 _FEW = 1000
+# How many episodes are copied at a time, whose values may be large.
+_COPIED = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -524,6 +526,7 @@ class SidecarWriter:
         **block: int,
     ) -> None:
         self.sidecar, self._finish = sidecar, finish
+        self._copied: tuple[StoredSidecar, range] | None = None
         self._columns = None
         if not sidecar.is_about:
             self._columns = ColumnsWriter(sidecar.stored, append, **block)
@@ -550,11 +553,30 @@ class SidecarWriter:
 
     def add_row(self, row: Row) -> None:
         """Keeps what another sidecar of the same fields has of the next episode."""
+        self._copy()
         assert self._columns is not None
         self._columns.add(row)
 
+    def copy(self, kept: StoredSidecar, split: str, index: int) -> None:
+        """Keeps what another sidecar of the same fields has of the next episode, as it is."""
+        row = kept.row(split, index)
+        if self._copied is None or self._copied[0] is not kept or self._copied[1].stop != row:
+            self._copy()
+            self._copied = kept, range(row, row)
+        self._copied = kept, range(self._copied[1].start, row + 1)
+        if len(self._copied[1]) == _COPIED:
+            self._copy()
+
+    def _copy(self) -> None:
+        """Adds the episodes that are to be copied."""
+        if self._copied is not None and self._columns is not None:
+            kept, rows = self._copied
+            kept.add_to(self._columns, rows)
+        self._copied = None
+
     def close(self) -> None:
         """Writes what is left."""
+        self._copy()
         columns = self._columns
         if columns is not None:
             columns.close()
@@ -686,6 +708,15 @@ class StoredSidecar:
         with source_errors(self.place):
             return Lengths(*(column[rows] for column in self._columns.outlines))
 
+    def add_to(self, columns: ColumnsWriter, rows: range) -> None:
+        """Adds rows to the columns of another sidecar of the same fields.
+
+        Raises:
+          SourceError: They are damaged.
+        """
+        with source_errors(self.place):
+            columns.extend(self._columns, rows.start, rows.stop)
+
     def read(self, split: str, index: int) -> Row:
         """Returns what the sidecar has of an episode of a split, for `Sidecar.unpack`.
 
@@ -752,6 +783,11 @@ class PackedSidecar(StoredSidecar):
     @override
     def __len__(self) -> int:
         return self._length
+
+    @override
+    def add_to(self, columns: ColumnsWriter, rows: range) -> None:
+        for row in rows:
+            columns.add(self._row(row))
 
     @override
     def read(self, split: str, index: int) -> Row:

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -81,6 +81,23 @@ class _Kind:
         self.row_bytes = 8 * (1 + len(self.open_axes))
 
 
+class _Rows(NamedTuple):
+    """Rows of a column as they are stored.
+
+    Attributes:
+      number: How many there are.
+      sizes: How many elements each has, and its axes that are open; None if no axis is, or all are
+        empty.
+      ends: Where each text ends in the data; None if elements are no texts.
+      data: The elements.
+    """
+
+    number: int
+    sizes: np.ndarray | None
+    ends: np.ndarray | None
+    data: Any
+
+
 class ColumnsWriter:
     """Writes columns.
 
@@ -119,6 +136,17 @@ class ColumnsWriter:
         self._put(EPISODES, "", np.array(row[EPISODES], FACTS).tobytes())
         self.number += 1
 
+    def extend(self, columns: Columns, begin: int, end: int) -> None:
+        """Adds some episodes of other columns of the same fields.
+
+        Raises:
+          ValueError: They are damaged.
+        """
+        for name, column in self._columns.items():
+            column.extend(columns.stored(name, begin, end))
+        self._put(EPISODES, "", columns.facts[begin:end].tobytes())
+        self.number += end - begin
+
     def close(self) -> None:
         """Writes what is left."""
         for stream, waiting in self._waiting.items():
@@ -152,10 +180,23 @@ class _NewColumn:
         if self._kind.shape == () and np.asarray(rows).ndim > 1:
             elements = rows  # Images, which are no files yet.
         texts = [_as_bytes(value) for value in elements]
-        ends = self._num_bytes + np.cumsum([len(text) for text in texts], dtype="<i8")
-        self._num_bytes += sum(map(len, texts))
-        self._put(".ends", ends.tobytes())
-        self._put(".data", b"".join(texts))
+        ends = np.cumsum([len(text) for text in texts], dtype="<i8")
+        self._put_texts(ends, b"".join(texts))
+
+    def extend(self, rows: _Rows) -> None:
+        """Adds rows of another column of the field."""
+        if self._kind.open_axes:
+            empty = np.zeros((rows.number, self._kind.row_bytes // 8), "<i8")
+            self._put_sizes(empty if rows.sizes is None else rows.sizes)
+        if rows.ends is None:
+            self._put(".data", rows.data)
+        else:
+            self._put_texts(rows.ends, rows.data)
+
+    def _put_texts(self, ends: np.ndarray, data: Any) -> None:
+        self._put(".ends", (self._num_bytes + ends).tobytes())
+        self._put(".data", data)
+        self._num_bytes += len(data)
 
     def _flattened(self, rows: Any) -> np.ndarray:
         """Notes the shapes of rows; returns their elements."""
@@ -167,17 +208,22 @@ class _NewColumn:
                 raise ValueError(f"a value of shape {array.shape}, expected {shape}")
         axes = self._kind.open_axes
         sizes = [[array.size, *(array.shape[axis] for axis in axes)] for array in arrays]
-        table = np.array(sizes, "<i8").reshape(len(arrays), 1 + len(axes))
-        if not self._num_elements and not table.any():
-            self._num_empty += len(table)  # Of flags that are as usual, nothing is written.
-            return np.zeros(0, self._kind.dtype)
+        self._put_sizes(np.array(sizes, "<i8").reshape(len(arrays), 1 + len(axes)))
+        return np.concatenate(
+            [array.reshape(-1) for array in arrays] or [np.zeros(0, self._kind.dtype)]
+        )
+
+    def _put_sizes(self, sizes: np.ndarray) -> None:
+        if not self._num_elements and not sizes.any():
+            self._num_empty += len(sizes)  # Of flags that are as usual, nothing is written.
+            return
         if self._num_empty:
             self._put(".rows", bytes(self._num_empty * self._kind.row_bytes))
             self._num_empty = 0
-        table[:, 0] = self._num_elements + np.cumsum(table[:, 0])
-        self._num_elements = int(table[-1, 0]) if len(table) else self._num_elements
+        table = sizes.copy()
+        table[:, 0] = self._num_elements + np.cumsum(sizes[:, 0])
+        self._num_elements += int(sizes[:, 0].sum())
         self._put(".rows", table.tobytes())
-        return np.concatenate([array.reshape(-1) for array in arrays] or [np.zeros(0)])
 
 
 class Columns:
@@ -220,7 +266,8 @@ class Columns:
     @functools.cached_property
     def keys(self) -> list[str]:
         """The keys of all episodes."""
-        return [key.decode() for key in self._rows(KEY, 0, self._number).tolist()]
+        found = self._decoded(KEY, self._rows(KEY, 0, self._number))
+        return [key.decode() for key in found.tolist()]
 
     @functools.cached_property
     def outlines(self) -> Lengths:
@@ -239,10 +286,17 @@ class Columns:
         Raises:
           ValueError: They are damaged.
         """
-        begin, end = index, index + 1
+        return self._decoded(name, self.stored(name, index, index + 1))
+
+    def stored(self, name: str, begin: int, end: int) -> _Rows:
+        """Returns the rows that a column has of some episodes, as they are stored.
+
+        Raises:
+          ValueError: They are damaged.
+        """
         for prefix, bounds in self._bounds.items():
             if name.startswith(prefix):
-                begin, end = bounds[index : index + 2].tolist()
+                begin, end = int(bounds[begin]), int(bounds[end])
         return self._rows(name, begin, end)
 
     @functools.cached_property
@@ -259,43 +313,57 @@ class Columns:
             raise ValueError(f"stream {stream}: cut short before byte {end}")
         return data
 
-    def _rows(self, name: str, begin: int, end: int) -> np.ndarray:
+    def _rows(self, name: str, begin: int, end: int) -> _Rows:
         stream, kind = self._kinds[name]
+        number, sizes = end - begin, None
         if not kind.open_axes:
-            elements = self._elements(stream, kind, begin * kind.size, end * kind.size)
-            return elements.reshape(end - begin, *kind.shape)
-        if end == begin or not self._sizes.get(f"{stream}.rows"):
-            return np.zeros((end - begin, *(size or 0 for size in kind.shape)), kind.dtype)
-        before, width = max(begin - 1, 0), kind.row_bytes
-        data = self._bytes(f"{stream}.rows", before * width, end * width)
-        table = np.frombuffer(data, "<i8").reshape(end - before, -1)
-        bounds = table[:, 0].tolist() if begin else [0, *table[:, 0].tolist()]
-        elements = self._elements(stream, kind, bounds[0], bounds[-1])
-        rows = []
-        sizes_of_rows = table[begin - before :, 1:].tolist()
-        for (first, last), sizes in zip(itertools.pairwise(bounds), sizes_of_rows):
-            shape = [*kind.shape]
-            for axis, size in zip(kind.open_axes, sizes):
-                shape[axis] = abs(size)
-            rows.append(elements[first - bounds[0] : last - bounds[0]].reshape(shape))  # type: ignore[arg-type]
-        return stack(rows)
-
-    def _elements(self, stream: str, kind: _Kind, begin: int, end: int) -> np.ndarray:
+            begin, end = begin * kind.size, end * kind.size
+        elif number and self._sizes.get(f"{stream}.rows"):
+            first, table = self._table(f"{stream}.rows", begin, end, kind.row_bytes)
+            begin, end = first, int(table[-1, 0])
+            sizes = table.copy()
+            sizes[1:, 0] -= table[:-1, 0]
+            sizes[0, 0] -= first
+        else:
+            begin = end = 0
         if not kind.is_text:
             size = kind.dtype.itemsize
             data = self._bytes(f"{stream}.data", begin * size, end * size)
-            return np.frombuffer(data, kind.dtype).copy()
+            return _Rows(number, sizes, None, data)
+        first, ends = self._table(f"{stream}.ends", begin, end)
+        ends = ends.reshape(-1) - first
+        data = self._bytes(f"{stream}.data", first, first + int(ends[-1])) if len(ends) else b""
+        return _Rows(number, sizes, ends, data)
+
+    def _table(self, stream: str, begin: int, end: int, width: int = 8) -> tuple[int, np.ndarray]:
+        """Rows of numbers, the first of which count up, and that of the row before."""
         before = max(begin - 1, 0)
-        data = self._bytes(f"{stream}.ends", before * 8, end * 8) if end > begin else b""
-        bounds = np.frombuffer(data, "<i8").tolist()
-        bounds = bounds if begin else [0, *bounds]
-        data = memoryview(self._bytes(f"{stream}.data", bounds[0], bounds[-1])) if data else b""
-        found = np.empty(end - begin, object)
-        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
-            if last < first:
-                raise ValueError(f"stream {stream}: a text ends before it begins")
-            found[number] = bytes(data[first - bounds[0] : last - bounds[0]])
-        return found
+        data = self._bytes(stream, before * width, end * width) if end > begin else b""
+        table = np.frombuffer(data, "<i8").reshape(-1, width // 8)
+        return (int(table[0, 0]), table[1:]) if begin and len(table) else (0, table)
+
+    def _decoded(self, name: str, rows: _Rows) -> np.ndarray:
+        stream, kind = self._kinds[name]
+        if rows.ends is None:
+            elements = np.frombuffer(rows.data, kind.dtype).copy()
+        else:
+            data, begin = memoryview(rows.data), 0
+            elements = np.empty(len(rows.ends), object)
+            for number, end in enumerate(rows.ends.tolist()):
+                if end < begin:
+                    raise ValueError(f"stream {stream}: a text ends before it begins")
+                elements[number] = bytes(data[begin:end])
+                begin = end
+        if rows.sizes is None:
+            return elements.reshape(rows.number, *(size or 0 for size in kind.shape))
+        found, begin = [], 0
+        for number, *sizes in rows.sizes.tolist():
+            shape = [*kind.shape]
+            for axis, size in zip(kind.open_axes, sizes):
+                shape[axis] = abs(size)
+            found.append(elements[begin : begin + number].reshape(shape))  # type: ignore[arg-type]
+            begin += number
+        return stack(found)
 
 
 class _StoredRow(Mapping[str, Any]):

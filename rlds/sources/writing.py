@@ -145,6 +145,7 @@ class Export(abc.ABC):
       needed_flags: The flags that the steps must have.
       episodes: The episodes.
       renumbers_copies: Whether episodes that are copied get the numbers of its tables of texts.
+      copies_parts: Whether `write` copies what parts have, which this export has written as well.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
       encodes: Whether writing takes much longer than reading, as it encodes video.
@@ -166,6 +167,7 @@ class Export(abc.ABC):
     suffixes: tuple[str, ...] = ()
     keeps_splits: ClassVar[bool] = False
     renumbers_copies: ClassVar[bool] = False
+    copies_parts: ClassVar[bool] = False
     statistics: ClassVar[Sequence[str]] = ()
     needed_flags: ClassVar[Sequence[str]] = rlds.STEP_FLAGS
     is_exact: bool = True
@@ -334,12 +336,16 @@ class Export(abc.ABC):
           SourceError: One cannot be read, unless the `watch` leaves those out.
           ValueError: There are none, or the format cannot hold one.
         """
-        for episode in self.each_or_stored(lambda place: False):
+        for episode in self.each_or_stored():
             assert isinstance(episode, SourceEpisode)
             yield episode
 
-    def each_or_stored(self, copies: Callable[[Place], bool]) -> Iterator[SourceEpisode | Place]:
+    def each_or_stored(
+        self, copies: Callable[[Place], bool] = lambda place: False
+    ) -> Iterator[SourceEpisode | Place]:
         """Yields the episodes as `each` does; those to be copied as they are stored, as places.
+
+        Episodes of parts are, if the export `copies_parts`.
 
         Args:
           copies: Whether an episode that is stored there is copied. Its `stored_digest` is
@@ -353,7 +359,9 @@ class Export(abc.ABC):
                 break
             try:
                 place = stored_at(*self._place_to_read(index))
-                written = place if place and copies(place) else self.prepared(index)
+                in_part = self.copies_parts and self.staged_with(index) is not None
+                is_copied = place and (in_part or copies(place))
+                written = place if place and is_copied else self.prepared(index)
                 self.watch.note(index, written)
             except SourceError as error:
                 self.watch.leave_out(error)

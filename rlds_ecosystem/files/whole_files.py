@@ -38,6 +38,7 @@ __all__ = [
     "is_open",
     "journal_of",
     "kept_name",
+    "link",
     "lock",
     "locked",
     "made_at_once",
@@ -81,6 +82,14 @@ def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> No
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft)
         raise
+
+
+def link(file: PathLike, name: PathLike) -> None:
+    """Gives a file of this machine another name, or a copy of it, where it cannot have two."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
 
 
 @contextlib.contextmanager

@@ -85,14 +85,19 @@ def test_episodes_come_back(episodes, tmp_path):
 
 
 def test_rows_are_copied_from_one_sidecar_to_another(episodes, tmp_path):
-    with SidecarWriter.in_folder(tmp_path / "one", SIDECAR) as sidecar:
-        for episode in episodes:
-            sidecar.add(episode)
+    def write(name, numbers, add):
+        with SidecarWriter.in_folder(tmp_path / name, SIDECAR) as sidecar:
+            for number in numbers:
+                add(sidecar, number)
+
+    write("one", range(len(episodes)), lambda sidecar, number: sidecar.add(episodes[number]))
     kept = StoredSidecar.in_folder(tmp_path / "one")
-    with SidecarWriter.in_folder(tmp_path / "two", SIDECAR) as sidecar:
-        for number in (4, 1, 0):
-            sidecar.add_row(kept.read("train", number))
-    read(tmp_path / "two", [episodes[number] for number in (4, 1, 0)])
+    order = [4, 1, 2, 3, 0, *range(len(episodes))]
+    write("rows", order, lambda sidecar, number: sidecar.add_row(kept.read("train", number)))
+    read(tmp_path / "rows", [episodes[number] for number in order])
+    write("copy", order, lambda sidecar, number: sidecar.copy(kept, "train", number))
+    rows, copy = (sorted((tmp_path / name / ".rlds").rglob("*.*")) for name in ("rows", "copy"))
+    assert [file.read_bytes() for file in rows] == [file.read_bytes() for file in copy]
 
 
 def test_a_row_alone(episodes):
