@@ -39,6 +39,7 @@ class JoinedSource(View):
 
     splits = (ALL,)
     is_by_rows = True
+    touches_only_keys = True
 
     def __init__(
         self, parts: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None

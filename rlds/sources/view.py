@@ -108,6 +108,7 @@ class View(Source):
       shares_table: Whether the table of its episodes is that of its base.
       keeps_values: Whether fields that the bases have, too, have the same values here, but for
         episodes that `touches` names.
+      touches_only_keys: Whether episodes that `touches` names differ by their keys only.
       looks_around: Whether `make` needs all steps of an episode for what it makes.
       made: The paths of the fields that `make` is for; None if it may make others of any.
       options: What the view decides about the episodes, for `About.options`.
@@ -117,6 +118,7 @@ class View(Source):
 
     shares_table: ClassVar[bool] = False
     keeps_values: ClassVar[bool] = False
+    touches_only_keys: ClassVar[bool] = False
     looks_around: ClassVar[bool] = False
 
     made: Collection[str] | None = None
@@ -450,7 +452,7 @@ def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = Fals
       source: The source.
       split: The split.
       index: The episode.
-      in_part: Whether fields may have other names, be left out or be added.
+      in_part: Whether fields may have other names, be left out or be added, and the key be another.
     """
     if not isinstance(source, Source):
         return None
@@ -474,20 +476,28 @@ def touched(
         return np.zeros(len(episodes), np.bool_)
     if source.names is None or not (in_part or source.is_as_stored):
         return np.ones(len(episodes), np.bool_)
-    found = source.touches(split, episodes)
+    only_keys = in_part and source.touches_only_keys
+    found = np.zeros(len(episodes), np.bool_) if only_keys else source.touches(split, episodes)
     for at, base, name, numbers in source.where(split, episodes):
         found[at] |= touched(base, name, numbers, in_part=in_part)
     return found
 
 
-def stored_names(source: AnySource) -> Mapping[str, str]:
+def stored_names(source: AnySource, episode: tuple[str, int] | None = None) -> Mapping[str, str]:
     """Returns the paths that fields have where they are stored, by their paths here.
 
     What is not stored is left out.
+
+    Args:
+      source: The source.
+      episode: The split and the number of an episode; None for one of the first base.
     """
     if not isinstance(source, View):
         return {path: path for path in _paths(source.fields)}
-    names, below = source.names or {}, stored_names(source.bases[0])
+    base = source.bases[0]
+    if episode is not None:
+        base, *episode = source.place(*episode)  # type: ignore[assignment]
+    names, below = source.names or {}, stored_names(base, episode)
     return {path: below[there] for path, there in names.items() if there in below}
 
 

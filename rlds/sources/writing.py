@@ -14,7 +14,7 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -48,14 +48,19 @@ __all__ = [
     "Export",
     "Placement",
     "Watch",
+    "Workers",
     "as_it_was",
     "check_arrays",
     "encoding_of",
     "is_array",
+    "one_by_one",
     "pngs_of",
     "sidecar_placements",
     "without_transitions",
 ]
+
+Workers: TypeAlias = "Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]"
+"""See `Export.workers`."""
 
 _PNG = "png"
 # How files are called that no format has a folder for.
@@ -182,7 +187,7 @@ class Export(abc.ABC):
         self.lineage: Mapping[str, Any] | None = None
         self.watch = Watch()
         self.staged: StagedEpisodes | None = None
-        self.workers: Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]] = _one_by_one
+        self.workers: Workers = one_by_one
         self.made_from: tuple[Episodes, Mapping[str, Any]] | None = None
 
     def __reduce__(self) -> Any:
@@ -266,8 +271,12 @@ class Export(abc.ABC):
 
     def is_in_format(self, index: int) -> bool:
         """Whether an episode is stored in the format that is written, so that it may be copied."""
-        place = stored_at(self.episodes.source, *self.episodes.place(index), in_part=True)
+        source, at = self.episodes.source, self.episodes.place(index)
+        place = stored_at(source, *at, in_part=True)
         if place is None:
+            return False
+        assert isinstance(source, Source)
+        if place.source.can.keeps_keys and place.source.key(*place[1:]) != source.key(*at):
             return False
         return isinstance(place.source, self._kind) or self._is_own(place.source)
 
@@ -449,7 +458,8 @@ def _made_again(kind: type[Export], episodes: Episodes, options: Mapping[str, An
     return kind(episodes, **options)
 
 
-def _one_by_one(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+def one_by_one(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    """Calls a function with each of some tasks; yields each task with its result."""
     return ((task, function(task)) for task in tasks)
 
 

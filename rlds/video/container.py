@@ -44,6 +44,7 @@ __all__ = [
     "VideoWriter",
     "cut_clip",
     "join_clips",
+    "mux_options",
     "packets_of",
     "span_of",
     "split_clip",
@@ -80,6 +81,16 @@ class Clip:
     def video(self) -> VideoFile:
         """The file, whose index is read once."""
         return VideoFile(self.data, self.name)
+
+    @property
+    def wanted(self) -> Span:
+        """The packets that the wanted frames take.
+
+        Raises:
+          SourceError: It is damaged, or has no such frames.
+        """
+        span = self.video.span(self.first, self.first + _check_frames(self))
+        return span._replace(is_file=True)
 
 
 class Span(NamedTuple):
@@ -344,8 +355,7 @@ def packets_of(clip: Clip) -> list[bytes]:
     Raises:
       SourceError: It is damaged, or has no such frames.
     """
-    number = _check_frames(clip)
-    return clip.video.packets(clip.first, clip.first + number)
+    return [*clip.video.stored(clip.wanted.packets)]
 
 
 def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[float]:
@@ -434,6 +444,11 @@ class VideoWriter:
         self._end = int((pts + duration).max()) + shift
         return float((int(packets.pts[span.first]) + shift) * info.time_base)
 
+    @property
+    def duration(self) -> float:
+        """How many seconds the clips last that were added."""
+        return 0.0 if self._first is None else float(self._end * self._first.time_base)
+
     def _write_waiting(self) -> None:
         span, self._waiting = self._waiting, None
         if span is not None:
@@ -475,6 +490,17 @@ def _check_frames(clip: Clip) -> int:
     return end - clip.first
 
 
+def mux_options(time_base: Fraction) -> dict[str, str]:
+    """Returns the options of FFmpeg by which packets alone decide about the bytes of an mp4 file.
+
+    Args:
+      time_base: How many seconds a unit of time stamps takes.
+    """
+    # A rate of bits would be that of the file that the first packets came from.
+    scale = str(time_base.denominator)
+    return {"fflags": "+bitexact", "video_track_timescale": scale, "write_btrt": "0"}
+
+
 @contextlib.contextmanager
 def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
     """Yields what puts packets into a new mp4 file.
@@ -487,7 +513,7 @@ def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
     with contextlib.ExitStack() as stack:
         with like.stream() as template:
             base = Fraction(template.time_base)
-            options = {"fflags": "+bitexact", "video_track_timescale": str(base.denominator)}
+            options = mux_options(base)
             container = stack.enter_context(av.open(file, "w", format="mp4", options=options))
             stream = container.add_stream_from_template(template, opaque=True)
         container.start_encoding()

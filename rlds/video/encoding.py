@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError
-from rlds.video.container import Clip
+from rlds.video.container import Clip, mux_options
 from rlds.video.decoding import ClipReader
 from rlds.video.packets import video_errors
 from rlds_ecosystem import import_extra
@@ -74,8 +74,7 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
     ) -> None:
         self._av, self._codec = import_extra("av"), codec
         self._base = 1 / (Fraction(fps).limit_denominator(1000) * _TICKS)
-        options = {"fflags": "+bitexact", "video_track_timescale": str(self._base.denominator)}
-        options |= {"movflags": movflags} if movflags else {}
+        options = mux_options(self._base) | ({"movflags": movflags} if movflags else {})
         target = os.fspath(target) if isinstance(target, os.PathLike) else target
         self._file = self._av.open(target, "w", format="mp4", options=options)
         self._track: Any = None

@@ -1,4 +1,4 @@
-"""Clips of episodes as video features of LeRobot: each is a file of its own, byte by byte."""
+"""Clips of episodes as video features of LeRobot: their packets are in files of many episodes."""
 
 from __future__ import annotations
 

@@ -7,16 +7,18 @@ import contextlib
 import copy
 import dataclasses
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.feature_statistics import Statistics, Total, of_column
-from rlds.formats.lerobot.tables import TableFiles, column_array, tasks_table
+from rlds.formats.lerobot.feature_statistics import Selection, Statistics, Total, of_column
+from rlds.formats.lerobot.parquet_rows import ParquetRows
+from rlds.formats.lerobot.tables import TableFiles, column_array, numbers_in, tasks_table
 from rlds.sources.text_tables import TextTable, renumbered
+from rlds.sources.writing import Workers, one_by_one
 from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, span_of
 from rlds_ecosystem import import_extra
 
@@ -52,9 +54,11 @@ PATHS: Mapping[Version, tuple[str, str]] = {
 }
 """The templates of the names of data files, and of videos, as LeRobot has them."""
 
-# How many rows of the table of episodes are written together.
-_EPISODES_AT_ONCE = 100
+# How many rows of the table of episodes are written together, and how many rows are read.
+_EPISODES_AT_ONCE, _ROWS_AT_ONCE = 100, 8192
 _MEGABYTE = 1 << 20
+# How far in seconds LeRobot lets a frame be off.
+_TOLERANCE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +99,7 @@ class NewEpisode:
       known_tasks: The texts of tasks by these numbers.
       values: The columns of numbers among those of Arrow, as arrays of NumPy.
       extras: The contents of its further files, by name.
+      is_staged: Whether it comes from a part of what is written.
     """
 
     columns: Mapping[str, Any]
@@ -106,6 +111,7 @@ class NewEpisode:
     known_tasks: TextTable = dataclasses.field(default_factory=dict)
     values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     extras: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    is_staged: bool = False
 
 
 class DatasetFiles(abc.ABC):
@@ -118,10 +124,10 @@ class DatasetFiles(abc.ABC):
       schema: The schema of the rows.
       split: The name of the split.
       tasks: The texts of tasks, as far as they are known, in order.
-      own_files: Names of video features whose clips are not joined: the clip of an episode, or its
-        file, is a file byte by byte (3.0).
       episode_schema: The types of further columns of the table of episodes (3.0), if known.
       before: What the dataset has already, elsewhere.
+      keeps_clips: Whether a clip with more frames than rows stays a file of its own (3.0).
+      workers: See `Export`.
     """
 
     def __init__(
@@ -131,14 +137,15 @@ class DatasetFiles(abc.ABC):
         schema: Any,
         split: str,
         tasks: Sequence[str] = (),
-        own_files: Collection[str] = (),
         episode_schema: Any = None,
         before: Before | None = None,
+        keeps_clips: bool = False,
+        workers: Workers = one_by_one,
     ) -> None:
         before = before or Before()
         self._directory, self._schema, self._split = directory, schema, split
         self._info: dict[str, Any] = {"chunks_size": 1000, **_SIZES, **info}
-        self._own_files, self._episode_schema = own_files, episode_schema
+        self._episode_schema = episode_schema
         self._data_path, self._video_path = PATHS[self.version]
         self._cameras = [n for n, said in info["features"].items() if said["dtype"] == "video"]
         self._fps = float(info["fps"])
@@ -149,6 +156,7 @@ class DatasetFiles(abc.ABC):
             self._texts.append(text)
         self._num_episodes, self._num_rows = before.num_episodes, before.num_rows
         self._first_file, self._total = before.num_files, copy.deepcopy(before.total)
+        self._keeps_clips, self._workers = keeps_clips, workers
         self._stack = contextlib.ExitStack()
         (directory / layout.INFO).parent.mkdir(exist_ok=True)
 
@@ -288,7 +296,7 @@ class _Files30(DatasetFiles):
             for template in (self._data_path, layout.EPISODES)
         )
         self._videos = {
-            name: _VideoFiles(*place, name, info, joins=name not in self._own_files)
+            name: _VideoFiles(*place, name, info, keeps_clips=self._keeps_clips)
             for name in self._cameras
         }
         of_videos = [videos.close for videos in self._videos.values()]
@@ -304,8 +312,9 @@ class _Files30(DatasetFiles):
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items():
-            chunk, file, begin = files.add(rows.clips[name])
-            end = begin + table.num_rows / self._fps
+            number, clip = table.num_rows, rows.clips[name]
+            chunk, file, begin = files.add(clip, number, is_staged=rows.is_staged)
+            end = begin + number / self._fps
             said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
         self._rows.append(said)
         self._statistics.append(rows.statistics)
@@ -332,12 +341,42 @@ class _Files30(DatasetFiles):
     def _finish(self) -> None:
         self._write_episodes()
         self._stack.close()
+        if not self._first_file:  # Otherwise there are rows in other files.
+            self._select_quantiles()
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(tasks_table(self._texts), self._directory / layout.TASKS)
         write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
+    def _select_quantiles(self) -> None:
+        """Finds the quantiles of all rows, where a sketch does not have them."""
+        found = self._total.selections()
+        select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(found))
+        for _, seen in self._workers(select, range(self._data.num_files) if found else ()):
+            for name, of in seen.items():
+                found[name].merge(of)
+        self._total.select(found)
+
     def _of_version(self) -> dict[str, Any]:
         return {name: self._info[name] for name in _SIZES}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Select:
+    """Reads the numbers of data files again, to find their quantiles."""
+
+    directory: Path
+    files_per_chunk: int
+    wanted: Mapping[str, Selection]
+
+    def __call__(self, number: int) -> Mapping[str, Selection]:
+        chunk, file = divmod(number, self.files_per_chunk)
+        path = self.directory / PATHS["v3.0"][0].format(chunk_index=chunk, file_index=file)
+        rows, found = ParquetRows(path, [*self.wanted]), copy.deepcopy(self.wanted)
+        for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
+            table = rows.read(begin, min(begin + _ROWS_AT_ONCE, rows.num_rows))
+            for name, selection in found.items():
+                selection.add(numbers_in(table[name]))
+        return found
 
 
 class _VideoFiles:
@@ -348,25 +387,42 @@ class _VideoFiles:
       first: The number of the first file.
       name: The name of the feature.
       info: The entries of `info.json`.
-      joins: Whether clips that are files are joined, too.
+      keeps_clips: See `DatasetFiles`.
     """
 
     def __init__(
-        self, directory: Path, first: int, name: str, info: Mapping[str, Any], *, joins: bool
+        self,
+        directory: Path,
+        first: int,
+        name: str,
+        info: Mapping[str, Any],
+        *,
+        keeps_clips: bool = False,
     ) -> None:
-        self._directory, self._name, self._joins = directory, name, joins
+        self._directory, self._name, self._keeps_clips = directory, name, keeps_clips
         self._most = info["video_files_size_in_mb"] * _MEGABYTE
-        self._per_chunk = info["chunks_size"]
+        self._per_chunk, self._fps = info["chunks_size"], float(info["fps"])
         self._writer: VideoWriter | None = None
-        self._num_files, self._size = first, 0
+        self._num_files, self._size, self._num_frames = first, 0, 0
 
-    def add(self, clip: Frames) -> tuple[int, int, float]:
-        """Writes a clip; returns its chunk, its file, and when its first frame is shown."""
-        span = span_of(clip)
-        is_own = not self._joins and span.is_file
+    def add(
+        self, clip: Frames, num_rows: int, *, is_staged: bool = False
+    ) -> tuple[int, int, float]:
+        """Writes a clip; returns its chunk, its file, and when its first frame is shown.
+
+        Args:
+          clip: The clip.
+          num_rows: How many rows its episode has.
+          is_staged: Whether it is in a part of what is written, whose files become others.
+        """
+        span = clip if isinstance(clip, Span) else clip.wanted
+        info = span.video.info
+        has_more = self._keeps_clips and info.num_frames != num_rows
+        is_own = span.is_file and (has_more or info.has_audio)
         # A file that is at least half full stays as it is, so that it is copied.
-        is_next = not span.packets.start and 2 * span.video.size >= self._most
-        if self._writer is None or is_own or is_next or self._size + span.size >= self._most:
+        is_full = not span.packets.start and 2 * span.video.size >= self._most
+        is_next = is_own or (is_full and not is_staged) or self._is_uneven
+        if self._writer is None or is_next or self._size + span.size >= self._most:
             self.close()
             self._num_files += 1
         chunk, file = divmod(self._num_files - 1, self._per_chunk)
@@ -382,15 +438,22 @@ class _VideoFiles:
             begin = self._writer.add(span)
         except UnlikeClipError:
             self.close()
-            return self.add(clip)
+            return self.add(clip, num_rows, is_staged=is_staged)
         self._size += span.size
+        self._num_frames += len(span.packets)
         return chunk, file, begin
+
+    @property
+    def _is_uneven(self) -> bool:
+        """Whether a frame lasts longer than others: LeRobot counts frames to find one by time."""
+        seconds = 0.0 if self._writer is None else self._writer.duration
+        return abs(seconds - self._num_frames / self._fps) > _TOLERANCE
 
     def close(self) -> None:
         """Completes the file."""
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._size = None, 0
+        self._writer, self._size, self._num_frames = None, 0, 0
 
 
 class _Files21(DatasetFiles):

@@ -2,7 +2,7 @@
 
 Numbers have them along the last dimension; the others count as rows. Images have them for each
 channel, of pixels between 0 and 1, and not of all frames. The quantiles of an episode are exact,
-where LeRobot takes them from histograms; so are those of all episodes, of numbers.
+where LeRobot takes them from histograms; so are those of all rows, of numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 from rlds.statistics.quantile_sketch import QuantileSketch
 
 __all__ = [
+    "KINDS",
     "QUANTILES",
+    "Selection",
     "Statistics",
     "Total",
     "of_column",
@@ -28,20 +30,22 @@ __all__ = [
 
 # The arrays of a feature, by name: min, max, mean, std, count, and the quantiles.
 Statistics: TypeAlias = dict[str, np.ndarray]
-# The statistics of an episode, and its rows, by the names of features.
-_Episode: TypeAlias = tuple[Mapping[str, Statistics], Mapping[str, np.ndarray]]
 
 QUANTILES: Mapping[str, float] = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
+
+MOMENTS = ("min", "max", "mean", "std", "count")
+KINDS = {*MOMENTS, *QUANTILES}
+"""The names of the arrays of a feature."""
 
 # How many frames of an episode are looked at, and how large images are looked at.
 _MIN_FRAMES, _MAX_FRAMES, _POWER = 100, 10_000, 0.75
 _LARGE, _SMALL = 300, 150
 # Of more columns no quantiles of all episodes are computed: each takes 64 kB and more.
 _MOST_QUANTILES = 4096
-# How many episodes, and bytes of their rows, are added together.
+# How many episodes, and bytes of rows, are added together.
 _EPISODES_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
-# How many values stand for a frame of which only the quantiles of its episode are known.
-_POINTS = 10
+# How often the range is halved in which a quantile of images is looked for.
+_HALVINGS = 40
 
 
 def of_column(column: np.ndarray) -> Statistics:
@@ -157,8 +161,9 @@ def shaped_like(
 class Total:
     """The statistics of all episodes, by the names of features.
 
-    The quantiles of numbers are those of all rows, see `QuantileSketch`. Those of images are of
-    distributions that go straight from quantile to quantile of each episode.
+    The quantiles of numbers are those of all rows: `QuantileSketch` has them but for a small error,
+    which `select` removes. Those of images are of distributions that go straight from quantile to
+    quantile of each episode.
 
     Args:
       before: Those of episodes that are there already. Each needs `add_quantiles`, too, or there
@@ -168,9 +173,12 @@ class Total:
     def __init__(self, before: Mapping[str, Statistics] | None = None) -> None:
         self._merged = {name: _moments(found) for name, found in (before or {}).items()}
         self._sketches: dict[str, QuantileSketch] = {}
-        self._counts: dict[str, int] = {}
-        # Episodes that are added together, which takes less time, and the size of their rows.
-        self._waiting: list[_Episode] = []
+        self._knots: dict[str, list[np.ndarray]] = {}
+        self._counts: dict[str, list[int]] = {}
+        self._exact: dict[str, np.ndarray] = {}
+        # Episodes that are added together, which takes less time, and rows of theirs.
+        self._waiting: list[Mapping[str, Statistics]] = []
+        self._rows: dict[str, list[np.ndarray]] = {}
         self._num_bytes = 0
 
     def add(self, episode: Mapping[str, Statistics], rows: Mapping[str, np.ndarray]) -> None:
@@ -180,70 +188,165 @@ class Total:
           episode: Its statistics.
           rows: Its features of numbers.
         """
-        self._waiting.append((episode, rows))
-        self._num_bytes += sum(column.nbytes for column in rows.values())
-        if len(self._waiting) == _EPISODES_AT_ONCE or self._num_bytes > _BYTES_AT_ONCE:
+        self._waiting.append(episode)
+        if len(self._waiting) == _EPISODES_AT_ONCE:
             self._add_waiting()
+        self.add_quantiles(episode, rows)
 
     def _add_waiting(self) -> None:
-        episodes, self._waiting, self._num_bytes = self._waiting, [], 0
-        for name in dict.fromkeys(name for episode, _ in episodes for name in episode):
-            found = [self._merged[name]] if name in self._merged else []
-            found += [episode[name] for episode, _ in episodes if name in episode]
-            self._merged[name] = _merged(found)
-        self.add_quantiles(episodes)
+        episodes, self._waiting = self._waiting, []
+        for name in dict.fromkeys(name for episode in episodes for name in episode):
+            found = [episode[name] for episode in episodes if name in episode]
+            self._add_moments(
+                name, {kind: np.stack([of[kind] for of in found]) for kind in MOMENTS}
+            )
 
-    def add_quantiles(self, episodes: Iterable[_Episode]) -> None:
-        """Adds what only quantiles need.
+    def _add_moments(self, name: str, found: Statistics) -> None:
+        """Adds those of a feature in some episodes, which the first axis is of."""
+        if name in self._merged:
+            before = self._merged[name]
+            found = {kind: np.concatenate([before[kind][None], it]) for kind, it in found.items()}
+        self._merged[name] = _merged(found)
 
-        Args:
-          episodes: The arguments of `add` for each episode.
-        """
-        values: dict[str, list[np.ndarray]] = {}
-        for episode, rows in episodes:
-            for name, found in episode.items():
-                size, count = found["mean"].size, int(found["count"].max())
-                if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
-                    continue
-                column = rows[name] if name in rows else _spread(found, _POINTS * count)
-                if column.size % size == 0:
-                    values.setdefault(name, []).append(column.reshape(-1, size))
-                    self._counts[name] = self._counts.get(name, 0) + count
-        for name, columns in values.items():
+    def add_quantiles(self, episode: Mapping[str, Statistics], rows: Mapping[str, Any]) -> None:
+        """Adds what only quantiles need; see `add`."""
+        for name, found in episode.items():
+            size, count = found["mean"].size, int(found["count"].max())
+            if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
+                continue
+            if name not in rows:
+                knots = [found[kind].reshape(1, -1) for kind in ("min", *QUANTILES, "max")]
+                self._knots.setdefault(name, []).append(np.stack(knots))
+            elif rows[name].size % size:
+                continue
+            else:
+                self._rows.setdefault(name, []).append(rows[name].reshape(-1, size))
+                self._num_bytes += rows[name].nbytes
+            self._counts.setdefault(name, []).append(count)
+        if self._num_bytes > _BYTES_AT_ONCE:
+            self._add_rows()
+
+    def _add_rows(self) -> None:
+        rows, self._rows, self._num_bytes = self._rows, {}, 0
+        for name, columns in rows.items():
             sketch = self._sketches.setdefault(name, QuantileSketch(columns[0].shape[1]))
             sketch.add(np.concatenate(columns))
+
+    def selections(self) -> dict[str, Selection]:
+        """Returns what looks for the quantiles of features of which a sketch has not all rows."""
+        self._add_rows()
+        return {name: Selection(of) for name, of in self._sketches.items() if of.error}
+
+    def select(self, found: Mapping[str, Selection]) -> None:
+        """Takes the quantiles that `selections` have found in all rows."""
+        self._exact = {name: of.quantiles() for name, of in found.items()}
 
     @property
     def features(self) -> dict[str, Statistics]:
         """The statistics, with the quantiles of features of which all episodes have some."""
         self._add_waiting()
+        self._add_rows()
         return {name: {**found, **self._quantiles(name)} for name, found in self._merged.items()}
 
     def _quantiles(self, name: str) -> Statistics:
-        merged = self._merged[name]
-        if self._counts.get(name) != merged["count"].max():
+        merged, counts = self._merged[name], self._counts.get(name, [])
+        if sum(counts) != merged["count"].max():
             return {}
-        with np.errstate(invalid="ignore"):  # Of infinite values.
-            found = self._sketches[name].quantiles([*QUANTILES.values()])
+        if name in self._knots:
+            found: Any = _mixed(np.concatenate(self._knots[name], axis=1), np.array(counts))
+        elif name in self._exact:
+            found = self._exact[name]
+        else:
+            with np.errstate(invalid="ignore"):  # Of infinite values.
+                found = self._sketches[name].quantiles([*QUANTILES.values()])
         return {q: value.reshape(merged["mean"].shape) for q, value in zip(QUANTILES, found)}
+
+
+class Selection:
+    """The values among which the quantiles of columns are, with how many are less.
+
+    Args:
+      sketch: The quantiles of all values, but for an error that is known.
+    """
+
+    def __init__(self, sketch: QuantileSketch) -> None:
+        self._last = sketch.count - 1
+        error, shares = sketch.error + 3 / self._last, np.array([*QUANTILES.values()])
+        self._low = np.stack(sketch.quantiles([*np.clip(shares - error, 0, 1)]))
+        self._high = np.stack(sketch.quantiles([*np.clip(shares + error, 0, 1)]))
+        self._num_less, self._num_equal = np.zeros((2, *self._low.shape), np.int64)
+        self._between: list[list[list[np.ndarray]]]
+        self._between = [[[] for _ in of] for of in self._low]
+
+    def add(self, rows: np.ndarray) -> None:
+        """Adds values, of which as many as there are columns are a row."""
+        ordered = np.sort(rows.reshape(-1, self._low.shape[1]).astype(np.float64), axis=0)
+        for place in np.ndindex(*self._low.shape):
+            column, (low, high) = ordered[:, place[1]], (self._low[place], self._high[place])
+            begin, middle = np.searchsorted(column, low), np.searchsorted(column, low, "right")
+            self._num_less[place] += begin
+            self._num_equal[place] += middle - begin
+            between = column[middle : np.searchsorted(column, high)]
+            self._between[place[0]][place[1]].append(between.copy())
+
+    def merge(self, other: Selection) -> None:
+        """Adds the values that another one of the same sketch has seen."""
+        self._num_less += other._num_less
+        self._num_equal += other._num_equal
+        for ours, theirs in zip(self._between, other._between):
+            for values, others in zip(ours, theirs):
+                values.extend(others)
+
+    def quantiles(self) -> np.ndarray:
+        """Returns the quantiles, as `np.quantile` has them: `[quantiles, columns]`."""
+        found = np.empty(self._low.shape)
+        for place in np.ndindex(*found.shape):
+            share = [*QUANTILES.values()][place[0]] * self._last
+            between = np.sort(np.concatenate(self._between[place[0]][place[1]]))
+            rank = int(share) - int(self._num_less[place])
+            assert rank >= 0
+            num_equal = int(self._num_equal[place])
+            values = [self._low[place], *between, self._high[place]]
+            ends = [max(at - num_equal + 1, 0) for at in (rank, rank + 1)]
+            low, high = (values[min(end, len(values) - 1)] for end in ends)
+            with np.errstate(invalid="ignore"):  # Of infinite values.
+                found[place] = low + (share - int(share)) * (high - low) if low != high else low
+        return found
+
+
+def _mixed(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
+    """Returns the quantiles of a mixture of distributions that are straight between their own.
+
+    Args:
+      knots: The least value, the quantiles and the largest value: `[7, distributions, columns]`.
+      weights: What each of the distributions counts.
+    """
+    widths, parts = np.diff(knots, axis=0), np.diff([0, *QUANTILES.values(), 1])
+    weights = weights / weights.sum()
+    found = []
+    for share in QUANTILES.values():
+        low, high = knots[0].min(0), knots[-1].max(0)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            with np.errstate(all="ignore"):
+                within = np.where(widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1])
+            is_less = weights @ np.tensordot(parts, within.clip(0, 1), 1) < share
+            low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
+        found.append(high)
+    return found
 
 
 def _moments(found: Statistics) -> Statistics:
     return {kind: value for kind, value in found.items() if kind not in QUANTILES}
 
 
-def _spread(found: Statistics, number: int) -> np.ndarray:
-    """Returns values of a distribution of which the quantiles are known."""
-    known = np.stack([found[kind].reshape(-1) for kind in ("min", *QUANTILES, "max")], axis=1)
-    shares = (np.arange(number) + 0.5) / number
-    return np.stack([np.interp(shares, [0, *QUANTILES.values(), 1], row) for row in known], axis=1)
-
-
-def _merged(found: Sequence[Statistics]) -> Statistics:
-    if len(found) == 1:
-        return _moments(found[0])
-    kinds = ("min", "max", "mean", "std", "count")
-    least, most, means, stds, counts = (np.stack([of[k] for of in found], -1) for k in kinds)
+def _merged(found: Statistics) -> Statistics:
+    """The moments of several distributions, which the first axis is of."""
+    if len(found["count"]) == 1:
+        return {kind: value[0] for kind, value in found.items()}
+    least, most, means, stds, counts = (
+        np.ascontiguousarray(np.moveaxis(found[kind], 0, -1)) for kind in MOMENTS
+    )
     number = counts.sum(-1)
     shares = counts / number[..., None]
     with np.errstate(invalid="ignore"):  # Of infinite values.

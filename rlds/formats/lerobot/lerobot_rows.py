@@ -287,9 +287,9 @@ class LeRobotRows:
         clips = self._clips(episode)
         if not is_stored:
             self._count_anew(steps)
+            clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         if self._kept.texts or (not is_stored and PERSISTENT in self._kept.before):
             steps[self.paths[PERSISTENT]] = self._with_texts(steps)
-            clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         said: dict[str, Any] = json.loads(as_text(about[ROW]))
         arrays = {name: self._array(column, steps) for name, column in self._columns.items()}
         statistics = self._stored_statistics(statistics_in(said))

@@ -492,7 +492,7 @@ def _total_of(source: LeRobotSource, said: Mapping[str, Any]) -> Total:
         for index in range(source.num_episodes(split)):
             steps = reading.read_steps(source, split, index, [*numbers.values()])
             rows = {name: at(steps, path) for name, path in numbers.items()}
-            total.add_quantiles([(statistics_in(source.stored_row(split, index)), rows)])
+            total.add_quantiles(statistics_in(source.stored_row(split, index)), rows)
     return total
 
 

@@ -8,12 +8,14 @@ import json
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 import rlds
 from rlds.formats.lerobot.cameras import Cameras, clip_statistics
+from rlds.formats.lerobot.columns import image_field
 from rlds.formats.lerobot.dataset_files import DATASET_FILES, NewEpisode, Version
 from rlds.formats.lerobot.feature_plan import (
     DONE,
@@ -23,7 +25,14 @@ from rlds.formats.lerobot.feature_plan import (
     instruction_of,
     why_not,
 )
-from rlds.formats.lerobot.feature_statistics import Statistics, of_column, of_images, sampled_frames
+from rlds.formats.lerobot.feature_statistics import (
+    KINDS,
+    Statistics,
+    of_column,
+    of_images,
+    sampled_frames,
+    statistics_in,
+)
 from rlds.formats.lerobot.language import (
     EVENTS,
     FEATURE,
@@ -44,9 +53,10 @@ from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter, StoredSidecar
 from rlds.sources.source import Place, Source, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
+from rlds.sources.view import stored_at, stored_names
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
-from rlds.video.container import Clip, packets_of, split_clip
+from rlds.video.container import Clip, packets_of
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, nest, root_of
@@ -128,7 +138,6 @@ class RldsRows:
         places |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
         names = [*places.values(), *self._flags]
         self._cameras = Cameras(of_episode, to_sidecar, names, self._fps)
-        self._encoded = [f"{VIDEO}/{path}" for path in encoded]
         self.sidecar = Sidecar.of(
             episodes, places, episode_places=self._cameras.fields, clips=[*self._cameras.names]
         )
@@ -149,7 +158,7 @@ class RldsRows:
         features |= {**dict.fromkeys(self._flags, _FLAG), **DEFAULT_COLUMNS}
         features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
-        self._made = {self._cameras.names[path] for path in self._encoded}
+        self._made = {self._cameras.names[f"{VIDEO}/{path}"] for path in encoded}
         self._features = features
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
@@ -159,7 +168,7 @@ class RldsRows:
             schema=self._schema,
             split=episodes.split if episodes.split.isidentifier() else "train",
             tasks=tasks,
-            own_files={*self._cameras.names.values()} - self._made,
+            keeps_clips=True,
         )
 
     def placements(self) -> Sequence[Placement]:
@@ -167,14 +176,12 @@ class RldsRows:
         return encoded_placements(sidecar_placements(self.sidecar, self._why), self._episodes)
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """An episode whose clips are packets, where they share files or are cut."""
+        """An episode whose clips are packets: they share files."""
         about = dict(leaves_at(episode.metadata, None))
-        num_rows = episode.num_steps - episode.final_observation_known
         for path in self._cameras.names:
             clip = Clip(bytes(about[f"{path}/{CLIP}"]), int(about[f"{path}/{FIRST}"]))
-            if path in self._encoded or split_clip(clip, num_rows)[1] is not None:
-                about[f"{path}/{CLIP}"] = b"".join(packets_of(clip))
-                about[f"{path}/{FIRST}"] = 0
+            about[f"{path}/{CLIP}"] = b"".join(packets_of(clip))
+            about[f"{path}/{FIRST}"] = 0
         return dataclasses.replace(episode, metadata=nest(about))
 
     def write(self, path: Path, export: Export) -> None:
@@ -187,7 +194,8 @@ class RldsRows:
                     files.add(rows)
                     sidecar.add_row(beside)
                 else:
-                    files.add(self.new_episode(episode, {}))
+                    known = self._stored_statistics(export, episode)
+                    files.add(self.new_episode(episode, {}, known))
                     sidecar.add(episode)
             files.finish(self.described())
         (path / DIGEST).write_text(json.dumps({SAID: self.sidecar.digest}))
@@ -245,12 +253,46 @@ class RldsRows:
         shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
         return {**shapes, **self._cameras.described}
 
-    def new_episode(self, episode: SourceEpisode, others: Mapping[str, Any]) -> NewEpisode:
+    def _stored_statistics(self, export: Export, episode: SourceEpisode) -> dict[str, Statistics]:
+        """Returns the statistics of features whose values are in files of LeRobot as they are."""
+        source, at = export.episodes.source, export.episodes.place(export.number)
+        place = stored_at(source, *at, in_part=True)
+        if place is None:
+            return {}
+        base, stored = place.source, stored_names(source, at)
+        if isinstance(base, RestoredSource):
+            said, base = base.kept.sidecar, base.source
+            steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in said.places.items()}
+            places = {**steps, **said.episode_places}
+            stored = {path: places[old] for path, old in stored.items() if old in places}
+        if not isinstance(base, LeRobotSource):
+            return {}
+        wanted = {f"{rlds.STEPS}/{column.path}": column.name for column in self._columns}
+        wanted |= {f"{path}/{CLIP}": name for path, name in self._cameras.names.items()}
+        found = statistics_in(base.stored_row(*place[1:]))
+        features = {stored.get(path): name for path, name in wanted.items()}
+        known = {
+            features[path]: found.get(it, {}) for path, it in base.features if path in features
+        }
+        num_rows = episode.num_steps - episode.final_observation_known
+        return {
+            name: of
+            for name, of in known.items()
+            if of.keys() >= KINDS and (of["mean"].ndim == 3 or of["count"] == num_rows)
+        }
+
+    def new_episode(
+        self,
+        episode: SourceEpisode,
+        others: Mapping[str, Any],
+        known: Mapping[str, Statistics] = MappingProxyType({}),
+    ) -> NewEpisode:
         """Returns the rows of an episode.
 
         Args:
           episode: The episode.
           others: Further columns of the table of episodes.
+          known: Statistics of features. The others are made of the values.
         """
         num_rows = episode.num_steps - episode.final_observation_known
         where = f"episode {episode.key}"
@@ -263,10 +305,10 @@ class RldsRows:
             values = rows[column.path]
             if column.is_image:
                 arrays[column.name] = _images(values)
-                found = self._image_statistics(column, values, where)
+                found = self._image_statistics(column, values, where, known.get(column.name))
             else:
                 arrays[column.name] = values
-                found = {} if column.field.is_text else of_column(values)
+                found = {} if column.field.is_text else known.get(column.name) or of_column(values)
             if found and (found := self._readable(column.name, found)):
                 statistics[column.name] = found
         flags = _flags(episode, num_rows)
@@ -277,23 +319,28 @@ class RldsRows:
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
             arrays[PERSISTENT] = objects([with_texts("null", texts, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
-        statistics |= clip_statistics(clips, self._cameras.depths, self._made)
+        unknown = {name: clip for name, clip in clips.items() if name not in known}
+        statistics |= {name: known[name] for name in clips if name in known}
+        statistics |= clip_statistics(unknown, self._cameras.depths, self._made)
         tasks = self._tasks_of(episode, num_rows)
         return NewEpisode(arrays, tasks, statistics, clips, others)
 
     def _image_statistics(
-        self, column: PlannedFeature, values: np.ndarray, where: str
+        self, column: PlannedFeature, values: np.ndarray, where: str, known: Statistics | None
     ) -> Statistics:
-        """Returns the statistics of images; notes their shape."""
-        images = [pixels(values[row], column.field) for row in sampled_frames(len(values))]
+        """Returns the statistics of images, unless they are known; notes their shape."""
+        images = [values[row] for row in sampled_frames(len(values))]
+        if known is None:
+            images = [pixels(image, column.field) for image in images]
         for image in images:
-            if image.shape != self._shapes.setdefault(column.name, image.shape):
+            shape: Any = (image_field(image) if isinstance(image, bytes) else image).shape
+            if shape != self._shapes.setdefault(column.name, shape):
                 raise ValueError(
-                    f"{where}, {column.path}: an image of {image.shape}, but "
+                    f"{where}, {column.path}: an image of {shape}, but "
                     f"{self._shapes[column.name]} before; LeRobot needs one size. Pass "
                     f"to_sidecar=[{column.path!r}] to write no column of them"
                 )
-        return of_images(images)
+        return known or of_images(images)
 
     def _readable(self, name: str, found: Statistics) -> Statistics:
         """Statistics without those that readers stop at: of no image, by a name with "image"."""

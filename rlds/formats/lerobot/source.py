@@ -483,6 +483,13 @@ class LeRobotSource(Source):
                 counts={"rows": row.length},
             )
 
+    @property
+    def features(self) -> list[tuple[str, str]]:
+        """The features, each with the path of the field that has its values."""
+        videos = {name: f"{VIDEO}/{self._paths[name]}/{CLIP}" for name in self._info.videos}
+        columns = {name: f"{rlds.STEPS}/{self._paths[name]}" for name in self._columns}
+        return [(path, name) for name, path in {**columns, **videos}.items()]
+
     def can_be_copied(self, schema: Any, paths: Mapping[str, str] | None = None) -> bool:
         """Whether episodes can be copied as they are stored.
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from rlds.formats.lerobot import language
+from rlds.formats.lerobot.parquet_rows import as_numpy
 from rlds_ecosystem import import_extra
 
-__all__ = ["TableFiles", "column_array", "data_schema", "image_array", "tasks_table"]
+__all__ = ["TableFiles", "column_array", "data_schema", "image_array", "numbers_in", "tasks_table"]
 
 _MEGABYTE = 1 << 20
 # Groups of rows are of several episodes: each takes time to write, and to begin to read.
@@ -58,6 +59,14 @@ def column_array(column: np.ndarray, arrow_type: Any) -> Any:
             starts = np.arange(0, len(found) + 1, column.shape[axis], dtype=np.int32)
             found = arrow.ListArray.from_arrays(starts, found, type=kind)
     return found
+
+
+def numbers_in(column: Any) -> np.ndarray:
+    """Returns all numbers of a column of a table, one after the other."""
+    arrow, array = import_extra("pyarrow"), column.combine_chunks()
+    while arrow.types.is_nested(array.type):
+        array = array.flatten()
+    return as_numpy(array)
 
 
 def image_array(files: Sequence[bytes], paths: Sequence[str | None]) -> Any:
@@ -122,6 +131,11 @@ class TableFiles:
         self._sink: Any = None
         self._waiting: list[Any] = []  # Tables that become the next group of rows.
         self._waiting_rows = self._waiting_bytes = 0
+
+    @property
+    def num_files(self) -> int:
+        """How many files there are, those before the first one included."""
+        return self._file + 1
 
     def place(self, num_rows: int) -> tuple[int, int]:
         """Returns the chunk and the file that a table of so many rows goes to."""

@@ -97,10 +97,13 @@ def test_episodes_that_change_are_written_beside_copies(tmp_path, kind):
 
 def test_merged_datasets_with_the_same_keys(tmp_path):
     paths = [tmp_path / "one", tmp_path / "two"]
-    for path, lengths in zip(paths, [(5, 3), (4, 6)]):
+    for path, lengths in zip(paths, [(5, 3), (40, 6)]):
         export(PicturedRobot(lengths), "lerobot", path, codec="h264", fps=10)
     rlds.edit(paths[0], Merge([paths[1]]), to=tmp_path / "both")
     check_layout(tmp_path / "both")
+    assert in_tables(tmp_path / "both") == [row for path in paths for row in in_tables(path)]
+    for camera in (tmp_path / "both/videos").iterdir():
+        assert len([*camera.rglob("*.mp4")]) == 1
     after = rlds.sources.open(tmp_path / "both")
     before = [episode for path in paths for episode in rlds.sources.open(path)]
     for old, new in zip(before, after, strict=True):
@@ -112,7 +115,7 @@ def test_merged_datasets_with_the_same_keys(tmp_path):
 def test_damage_is_found_before_anything_is_copied(tmp_path):
     path = tmp_path / "made"
     export(FilmedSource(tmp_path), "lerobot", path)
-    [_, _, file] = sorted((path / "videos").rglob("*.mp4"))
+    *_, file = sorted((path / "videos").rglob("*.mp4"))
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(rlds.sources.SourceError, match=r"episode_000002"):
         rlds.edit(path, Delete(episodes=[0]), to=tmp_path / "edited")

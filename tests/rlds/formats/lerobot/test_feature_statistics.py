@@ -92,8 +92,27 @@ def test_all_episodes():
     again = Total(total.features)
     assert not QUANTILES.keys() & again.features["state"].keys()  # Nobody has read the rows.
     for part in parts:
-        again.add_quantiles([({"state": of_column(part)}, {"state": part})])
+        again.add_quantiles({"state": of_column(part)}, {"state": part})
     np.testing.assert_array_equal(again.features["state"]["q90"], found["q90"])
+
+
+def test_quantiles_of_many_rows():
+    """They are exact, whoever has seen which rows."""
+    rng = np.random.default_rng(6)
+    columns = [rng.normal(size=50_000), rng.random(50_000) < 0.3, rng.integers(0, 7, 50_000)]
+    columns += [np.where(rng.random(50_000) < 0.2, np.inf, 1), np.arange(50_000) // 20_000]
+    rows, total = np.stack(columns, axis=1), Total()
+    for part in np.split(rows, 50):
+        total.add({"state": of_column(part)}, {"state": part})
+    found, others = (copy.deepcopy(total).selections()["state"] for _ in range(2))
+    for number, part in enumerate(np.split(rows, 20)):
+        (found if number % 3 else others).add(part)
+    found.merge(others)
+    total.select({"state": found})
+    for name, share in QUANTILES.items():
+        with np.errstate(invalid="ignore"):
+            expected = np.quantile(rows, share, 0)
+        np.testing.assert_array_equal(total.features["state"][name], expected, name)
 
 
 def test_images_of_all_episodes():
