@@ -272,8 +272,10 @@ class Selection:
     def __init__(self, sketch: QuantileSketch) -> None:
         self._last = sketch.count - 1
         error, shares = sketch.error + 3 / self._last, np.array([*QUANTILES.values()])
-        self._low = np.stack(sketch.quantiles([*np.clip(shares - error, 0, 1)]))
-        self._high = np.stack(sketch.quantiles([*np.clip(shares + error, 0, 1)]))
+        with np.errstate(invalid="ignore"):  # Between infinite values is none that is known.
+            low = np.stack(sketch.quantiles([*np.clip(shares - error, 0, 1)]))
+            self._high = np.stack(sketch.quantiles([*np.clip(shares + error, 0, 1)]))
+        self._low = np.where(np.isnan(low), -np.inf, low)
         self._num_less, self._num_equal = np.zeros((2, *self._low.shape), np.int64)
         self._between: list[list[list[np.ndarray]]]
         self._between = [[[] for _ in of] for of in self._low]
