@@ -31,6 +31,8 @@ from rlds_ecosystem.progress import show_progress
 
 __all__ = [
     "Exported",
+    "advice",
+    "draft_export",
     "export",
     "export_class",
     "exports",
@@ -177,6 +179,21 @@ def write_export(
     writer: Export,
     path: str | os.PathLike[str],
     *,
+    skip_damaged: bool = False,
+    at: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Exported:
+    """Does what `export` does, with what `prepare` returns; see `draft_export`."""
+    made = draft_export(writer, path, skip_damaged=skip_damaged, at=at, **settings)
+    with advice(skip_damaged, at or path), made as exported:
+        return exported
+
+
+@contextlib.contextmanager
+def draft_export(
+    writer: Export,
+    path: str | os.PathLike[str],
+    *,
     allow_loss: bool = False,
     skip_damaged: bool = False,
     verify: bool = True,
@@ -187,8 +204,9 @@ def write_export(
     pipeline: tuple[Any, Any] | None = None,
     at: str | os.PathLike[str] | None = None,
     described: Mapping[str, Any] | None = None,
-) -> Exported:
-    """Does what `export` does, with what `prepare` returns.
+    workers: Workers | None = None,
+) -> Iterator[Exported]:
+    """Writes what `export` does; it gets its place when this context ends without an error.
 
     Args:
       writer: What `prepare` returns.
@@ -203,6 +221,7 @@ def write_export(
       pipeline: `beam_runner` and `beam_options`, see there.
       at: Where it gets to be when it is written, if that is another place than `path`.
       described: What is said anew of the data as a whole, by the names of facts and of metadata.
+      workers: Who writes, if there is much; else workers of its own.
     """
     format = writer.format
     writer.check(at or path)
@@ -227,15 +246,17 @@ def write_export(
         draft=drafts,
     )
     if part is not None:
-        return _staged_share(staging, part, jobs or 1, placements, progress)
-    jobs = 1 if staging.is_small else jobs or default_jobs()
+        yield _staged_share(staging, part, jobs or 1, placements, progress)
+        return
     with (
-        Workers(jobs) as workers,
-        _advice(skip_damaged, at or path),
         made_at_once(path, last=formats()[format].first_read, drafts=drafts) as draft,
         staging,
-        show_progress(progress) as bars,
+        contextlib.ExitStack() as used,
     ):
+        bars = used.enter_context(show_progress(progress))
+        if workers is None or staging.is_small:
+            jobs = 1 if staging.is_small else jobs or default_jobs()
+            workers = used.enter_context(Workers(jobs))
         if staging.parts:
             shown = _bar(bars, "episodes to parts", staging.num_episodes)
             staging.run(workers, shown, pipeline=pipeline)
@@ -259,13 +280,14 @@ def write_export(
         is_beside = lineage.is_beside(draft)
         if writer.lineage is not None and not (is_beside and stores.is_local(path)):
             lineage.write_beside(draft, writer.lineage, traces)
+        used.close()
+        left_out = tuple(map(str, notes.left_out))
+        yield Exported(os.fspath(path), format, *counts, placements, left_out)
         staging.finish()
     staging.remove()
     if writer.lineage is not None and is_beside and os.path.exists(path):
         lineage.write_beside(path, writer.lineage, traces)
     writer.finish(path)
-    left_out = tuple(map(str, notes.left_out))
-    return Exported(os.fspath(path), format, *counts, placements, left_out)
 
 
 def _staged_share(
@@ -316,7 +338,7 @@ def _counted(found: Episodes, notes: Notes) -> tuple[int, int | None]:
 
 
 @contextlib.contextmanager
-def _advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
+def advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
     """Adds to errors what to do; of a full disk, names the dataset rather than a draft of it."""
     try:
         yield

@@ -16,7 +16,7 @@ import rlds_ecosystem
 from rlds.sources import reading
 from rlds.sources.episode_table import key_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import AnySource, Origin, SourceError
+from rlds.sources.source import About, AnySource, Origin, SourceError
 from rlds.sources.view import View
 from rlds_ecosystem.files.whole_files import write_at_once
 from rlds_ecosystem.model.fields import Field
@@ -182,6 +182,8 @@ def _comparable(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
+        if isinstance(value, About):  # No two views have the same options; their state is compared.
+            names.remove("options")
         return [kind, {name: _comparable(getattr(value, name)) for name in names}]
     raise NotComparable(f"{kind} is not comparable")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds.conversion.exporting import Exported, export_class, prepare, write_export
+from rlds.conversion.exporting import Exported, advice, draft_export, export_class, prepare
 from rlds.editing.drafts import Draft, state_of
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.raw_files.untrusted import SourceChangedError
@@ -26,8 +26,9 @@ from rlds.sources.source import AnySource, with_random_access
 from rlds.sources.view import touched
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
+from rlds_ecosystem.files.processes import Workers, default_jobs
 from rlds_ecosystem.files.replacing import FOLDER, RUNNING, files_in, replaced
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import check_is_free, write_at_once
 from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
@@ -153,23 +154,18 @@ class Edit:
         named = export_class(self.format).part_name
         return {os.path.join(os.fspath(to), named(name)): [name] for name in names}
 
-    def write(
-        self,
-        path: str | os.PathLike[str],
-        splits: Sequence[str],
-        at: str | os.PathLike[str] | None = None,
-        **settings: Any,
-    ) -> Exported:
+    def draft(
+        self, path: str | os.PathLike[str], splits: Sequence[str], **settings: Any
+    ) -> contextlib.AbstractContextManager[Exported]:
         """Writes one of the new datasets.
 
         Args:
           path: Where.
           splits: Which of the episodes it has.
-          at: Where it gets to be, if that is another place.
-          **settings: Other arguments of `write_export`.
+          **settings: Other arguments of `draft_export`.
         """
         writer = self._export("+".join(splits))
-        return write_export(writer, path, described=self.described, at=at, **settings)
+        return draft_export(writer, path, described=self.described, **settings)
 
     def __str__(self) -> str:
         kept = sum(self.num_episodes.values())
@@ -263,7 +259,7 @@ def edit(
             target_options=target_options,
         )
         write = functools.partial(
-            made.write,
+            made.draft,
             allow_loss=allow_loss,
             skip_damaged=skip_damaged,
             verify=verify,
@@ -277,24 +273,34 @@ def edit(
                 "--allow-loss)"
             )
         if to is None:
-            found = [_in_place(made, path, keep_old, write)]
+            place = _target_of(made, path)
+            with advice(skip_damaged, place):
+                found = [_in_place(made, place, keep_old, write)]
         else:
             targets = made.targets(to)
             for target in targets:
-                if stores.as_path(target).exists():
-                    raise FileExistsError(
-                        f"{target!r} exists already; remove it, or pass another path"
-                    )
-            found = [write(target, splits) for target, splits in targets.items()]
+                check_is_free(target)
+            # None gets its name before all are complete.
+            with (
+                advice(skip_damaged, to),
+                Workers(jobs or default_jobs()) as workers,
+                contextlib.ExitStack() as drafts,
+            ):
+                found = [
+                    drafts.enter_context(write(target, splits, workers=workers))
+                    for target, splits in targets.items()
+                ]
     kept = sum(each.num_episodes for each in found)
     return Edited(tuple(found), kept, made.of, str(made))
 
 
 def _in_place(
-    made: Edit, path: str | os.PathLike[str], keep_old: bool, write: Callable[..., Exported]
+    made: Edit,
+    target: Path,
+    keep_old: bool,
+    write: Callable[..., contextlib.AbstractContextManager[Exported]],
 ) -> Exported:
     """Puts the new dataset in the place of the old one."""
-    target, splits = _target_of(made, path), list(made.view.splits)
     for running in (target / FOLDER).glob(f"{RUNNING}*"):
         raise StorageError(
             f"{running} is an unfinished recording. Wait until its recorder has ended. After a "
@@ -311,7 +317,8 @@ def _in_place(
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")
         # A link to a dataset of another name has no name that tells the format.
         at = target if target.name == draft.name else os.path.realpath(target)
-        found = write(draft, splits, at=at)
+        with write(draft, list(made.view.splits), at=at) as found:
+            pass
         said = lineage.file_of(draft).read_bytes()
         if target.is_dir():
             known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}

@@ -278,3 +278,26 @@ def test_episodes_that_are_of_no_files_have_no_shares(raw, tmp_path):
     source.inputs = lambda: ["made up"]
     with pytest.raises(ValueError, match="part: a function makes these episodes"):
         export(source, "robomimic", tmp_path / "made.h5", part=(1, 2))
+
+
+def test_datasets_of_one_edit_get_their_names_together(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(ManyEpisodes, "reads", [])
+    episodes = rlds.sources.Episodes(ManyEpisodes(raw), "train", format="npz")
+    parts = rlds.editing.Split({"a": 0.5, "b": 0.5})
+
+    def made(folder):
+        rlds.edit(episodes, parts, to=tmp_path / folder, to_format="robomimic", jobs=1)
+
+    made("whole")
+    reads = ManyEpisodes.reads.copy()
+    monkeypatch.setattr(ManyEpisodes, "stop", reads[-1])
+    with pytest.raises(Interrupted):
+        made("made")
+    assert all(name.endswith(".parts") for name in os.listdir(tmp_path / "made"))
+    monkeypatch.setattr(ManyEpisodes, "stop", None)
+    ManyEpisodes.reads.clear()
+    made("made")
+    number = len(ManyEpisodes.reads)
+    assert 0 < number < 32
+    assert ManyEpisodes.reads == reads[-number:]
+    assert contents(tmp_path / "made") == contents(tmp_path / "whole")
