@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
@@ -21,6 +21,7 @@ from rlds.sources.source import (
     Can,
     Fields,
     Origin,
+    Place,
     Source,
     SourceEpisode,
     SourceError,
@@ -30,7 +31,9 @@ from rlds.sources.view import View
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.nests import at, nest
 
-__all__ = ["DescribedSource", "RestoredSource", "UnrestoredSource", "with_sidecar"]
+__all__ = ["DescribedSource", "RestoredSource", "UnrestoredSource", "stored_in", "with_sidecar"]
+
+S = TypeVar("S", bound=Source)
 
 
 def with_sidecar(source: AnySource) -> AnySource:
@@ -56,6 +59,15 @@ def _facts_in(kept: StoredSidecar) -> dict[str, Any]:
     with source_errors(kept.place):
         facts: dict[str, Any] = {name: str(said[name]) for name in FACTS}
         return {**facts, "metadata": dict(said["metadata"])}
+
+
+def stored_in(place: Place, kind: type[S]) -> tuple[S, StoredSidecar | None]:
+    """Returns the source of a format that has a stored episode, and the sidecar beside it."""
+    kept, source = None, place.source
+    if isinstance(place.source, RestoredSource):
+        kept, source = place.source.kept, place.source.source
+    assert isinstance(source, kind)
+    return source, kept
 
 
 class DescribedSource(View):

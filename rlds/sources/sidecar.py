@@ -213,6 +213,11 @@ class Sidecar:
         )
 
     @property
+    def layout(self) -> Any:
+        """What it holds of episodes, in the types of JSON."""
+        return json.loads(dataclasses.replace(self, metadata={}).to_json())
+
+    @property
     def digest(self) -> str:
         """What data calls its sidecar by."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
@@ -557,8 +562,9 @@ class SidecarWriter:
         assert self._columns is not None
         self._columns.add(row)
 
-    def copy(self, kept: StoredSidecar, split: str, index: int) -> None:
+    def copy(self, kept: StoredSidecar | None, split: str, index: int) -> None:
         """Keeps what another sidecar of the same fields has of the next episode, as it is."""
+        assert kept is not None
         row = kept.row(split, index)
         if self._copied is None or self._copied[0] is not kept or self._copied[1].stop != row:
             self._copy()

@@ -23,7 +23,7 @@ def write(folder: Path, number: int = NUMBER) -> Path:
         length = 2 + index % 3
         arrays = {
             "observation/state": rng.random((length + 1, 3)).astype(np.float32),
-            "observation/camera": rng.integers(0, 256, (length + 1, 8, 8, 3), np.uint8),
+            "observation/camera": rng.integers(0, 256, (length + 1, 60, 60, 3), np.uint8),
             "action": rng.random((length, 2)).astype(np.float32),
             "reward": rng.random(length),
             "note": np.array([f"ü{index}"] * (length + 1)),

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import override
 
-from rlds.formats.aloha.source import TABLE
+from rlds.formats.aloha.source import TABLE, AlohaSource
 from rlds.formats.hdf5_export import Hdf5EpisodesExport
 from rlds.formats.hdf5_sidecar import write_digest
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
+from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
+from rlds_ecosystem.files.whole_files import link
 from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 
 __all__ = ["AlohaExport"]
@@ -40,6 +42,7 @@ class AlohaExport(Hdf5EpisodesExport):
     """
 
     format = "aloha"
+    copies_parts = True
     table = TABLE
     holds_files = True
     statistics = ("dataset_stats.pkl",)  # ACT makes it anew when it trains.
@@ -86,9 +89,15 @@ class AlohaExport(Hdf5EpisodesExport):
     @override
     def write(self, path: Path) -> None:
         with SidecarWriter.in_folder(path, self.sidecar) as sidecar:
-            for index, episode in enumerate(self.each()):
-                sidecar.add(episode)
-                self._write_file(path / f"episode_{index}.hdf5", episode)
+            for index, episode in enumerate(self.each_or_stored()):
+                file = path / f"episode_{index}.hdf5"
+                if isinstance(episode, SourceEpisode):
+                    sidecar.add(episode)
+                    self._write_file(file, episode)
+                    continue
+                part, kept = stored_in(episode, AlohaSource)
+                link(part.stored_file(episode.split, episode.index), file)
+                sidecar.copy(kept, episode.split, episode.index)
 
     def _write_file(self, path: Path, episode: SourceEpisode) -> None:
         lengths = []

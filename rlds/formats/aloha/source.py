@@ -22,6 +22,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from etils import epath
 from typing_extensions import override
 
 from rlds.formats.hdf5_sidecar import sidecar_digest
@@ -120,6 +121,10 @@ class AlohaSource(Hdf5EpisodesSource):
             self.table = _with_joints(tuple(joint_names))
         self._directory = stores.as_path(path)
         self._set_episodes({"train": [Hdf5Episode(it.stem, it, it.name) for it in files]})
+
+    def stored_file(self, split: str, index: int) -> epath.Path:
+        """Returns the file of an episode."""
+        return self._episodes[split][index].file
 
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
         del episode, group

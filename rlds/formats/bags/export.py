@@ -11,18 +11,21 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
+from rlds.formats.bags.source import McapSource
 from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RATE, RLDS_RECORD
 from rlds.sources.encoded_clips import encodable, encoded_placements, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rate_in, with_rate
+from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode, is_derived
+from rlds.sources.source import Place, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip
 from rlds.video.encoding import stream_packets
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.files.whole_files import link
 from rlds_ecosystem.model.fields import BGR, Field
 from rlds_ecosystem.model.nests import leaves_at, root_of
 from rlds_ecosystem.video_codec import Video
@@ -67,6 +70,7 @@ class McapExport(Export):
     """
 
     format = "mcap"
+    copies_parts = True
 
     def __init__(
         self,
@@ -111,8 +115,12 @@ class McapExport(Export):
     @override
     def write(self, path: Path) -> None:
         path.mkdir()
-        for number, episode in enumerate(self.each()):
-            with (path / f"episode_{number:06}.mcap").open("wb") as file:
+        for number, episode in enumerate(self.each_or_stored()):
+            name = path / f"episode_{number:06}.mcap"
+            if isinstance(episode, Place):
+                link(stored_in(episode, McapSource)[0].stored_file(episode.index), name)
+                continue
+            with name.open("wb") as file:
                 writer = import_extra("mcap.writer").Writer(file)
                 writer.start(profile="ros2", library="rlds")
                 self._write_episode(writer, episode)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from etils import epath
 from typing_extensions import override
 
 import rlds
@@ -266,6 +267,10 @@ class BagSource(Source):
     @override
     def num_episodes(self, split: str) -> int:
         return len(self._recordings) if self._stored else len(self._all_spans())
+
+    def stored_file(self, index: int) -> epath.Path:
+        """Returns the file of an episode that was exported."""
+        return self._recordings[index].files[0]
 
     def _all_spans(self) -> list[tuple[int, EpisodeSpan]]:
         """Returns the episodes, with the numbers of their recordings; may read all of them."""

@@ -243,7 +243,7 @@ class RldsRows:
             and {path for path, field in fields.items() if field.table} == numbered.keys()
             and {*base.task_columns} == {*numbered.values()}
             and placed is not None
-            and _as_json(placed) == _as_json(source.kept.sidecar)
+            and placed.layout == source.kept.sidecar.layout
             and base.can_be_copied(self._schema)
         )
         return (base, source.kept) if is_alike else None
@@ -369,11 +369,6 @@ class RldsRows:
                 "coarse for LeRobot 0.3, which does not open such a dataset",
                 stacklevel=2,
             )
-
-
-def _as_json(sidecar: Sidecar) -> Any:
-    """What a sidecar holds of episodes, in the types of JSON."""
-    return json.loads(dataclasses.replace(sidecar, metadata={}).to_json())
 
 
 def _numbered_tasks(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dm_env
+import google_crc32c
 import numpy as np
 from dm_env import specs
 from typing_extensions import override
@@ -24,6 +25,7 @@ from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources import lineage, reading
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.episodes import Episodes
+from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import Sidecar, SidecarWriter
 from rlds.sources.source import OF_TRANSITIONS, Place, SourceEpisode
 from rlds.sources.writing import PNGS, Export, Placement, as_it_was, pngs_of, sidecar_placements
@@ -53,6 +55,7 @@ class EnvLoggerExport(Export):
     """
 
     format = "envlogger"
+    copies_parts = True
 
     def __init__(self, episodes: Episodes) -> None:
         super().__init__(episodes)
@@ -102,8 +105,10 @@ class EnvLoggerExport(Export):
                 sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
             for episode in self.each_or_stored(self._copies):
                 if isinstance(episode, Place):
-                    assert isinstance(episode.source, EnvLoggerSource)
-                    log.copy(episode.source.stored_episode(episode.split, episode.index))
+                    stored, kept = stored_in(episode, EnvLoggerSource)
+                    log.copy(stored.stored_episode(episode.split, episode.index))
+                    if sidecar is not None:
+                        sidecar.copy(kept, episode.split, episode.index)
                     continue
                 metadata = self._episode_metadata(episode)
                 steps = list(map(encode, self._steps(episode)))
@@ -113,17 +118,21 @@ class EnvLoggerExport(Export):
             log.close()
 
     def _copies(self, place: Place) -> bool:
-        log = place.source
-        return (
-            self._log is not None
-            and isinstance(log, EnvLoggerSource)
-            and log.is_copied(place.split)
-        )
+        if isinstance(place.source, EnvLoggerSource):
+            return self._log is not None and place.source.is_copied(place.split)
+        if self._sidecar is None or not self._is_own(place.source):
+            return False
+        log, kept = stored_in(place, EnvLoggerSource)
+        is_alike = kept is not None and kept.sidecar.layout == self._sidecar.layout
+        return is_alike and log.is_as_recorded and log.is_copied(place.split)
 
     @override
     def stored_digest(self, place: Place) -> int:
-        assert isinstance(place.source, EnvLoggerSource)
-        return place.source.stored_digest(place.split, place.index)
+        log, kept = stored_in(place, EnvLoggerSource)
+        digest, beside = log.stored_digest(place.split, place.index), b""
+        if kept is not None:
+            beside = kept.sidecar.packed(kept.read(place.split, place.index))
+        return int(google_crc32c.extend(digest, beside))
 
     def _metadata(self) -> dict[str, Any]:
         """What the log says of itself: what was recorded, or the specs of the fields."""

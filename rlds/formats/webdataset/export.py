@@ -8,7 +8,7 @@ import io
 import json
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,17 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.webdataset.source import FEATURES_FILE, SIDECAR_FIELD, STEPS_FIELD, path_of
+from rlds.formats.webdataset.source import (
+    FEATURES_FILE,
+    SIDECAR_FIELD,
+    STEPS_FIELD,
+    WebdatasetSource,
+    path_of,
+)
 from rlds.sources.episodes import Episodes
+from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode, is_derived
+from rlds.sources.source import Place, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, VIDEO
@@ -50,6 +57,7 @@ class WebdatasetExport(Export):
     """
 
     format = "webdataset"
+    copies_parts = True
 
     def __init__(
         self, episodes: Episodes, *, shard_bytes: int = 1 << 30, png_level: int | None = None
@@ -99,14 +107,25 @@ class WebdatasetExport(Export):
         path.mkdir()
         with contextlib.ExitStack() as stack:
             number, tar = 0, stack.enter_context(_shard(path, 0))
-            for index, episode in enumerate(self.each()):
+            for index, episode in enumerate(self.each_or_stored()):
                 if tar.offset >= self._shard_bytes:
                     stack.close()
                     number += 1
                     tar = stack.enter_context(_shard(path, number))
-                for field, data in self._sample(episode):
+                key = f"{index:06d}"
+                if isinstance(episode, Place):
+                    part, _ = stored_in(episode, WebdatasetSource)
+                    shard, sample = part.stored_sample(episode.index)
+                    if members := shard.renamed(sample, key):
+                        tar.fileobj.write(members)
+                        tar.offset += len(members)
+                        continue
+                    fields: Iterable[tuple[str, bytes]] = shard.read(sample).items()
+                else:
+                    fields = self._sample(episode)
+                for field, data in fields:
                     # Nothing but its bytes is written, so that files are the same again.
-                    info = tarfile.TarInfo(f"{index:06d}.{field}")
+                    info = tarfile.TarInfo(f"{key}.{field}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
                 tar.members = []  # type: ignore[attr-defined]

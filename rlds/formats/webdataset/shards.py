@@ -27,6 +27,7 @@ from rlds.sources.source import SourceError
 __all__ = ["Sample", "TarShard", "find_shards", "first_fields"]
 
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
+_BLOCK, _REGULAR = tarfile.BLOCKSIZE, ord(tarfile.REGTYPE)
 _SKIPPED = re.compile(r"__[^/]*__($|/)")
 
 
@@ -108,6 +109,25 @@ class TarShard:
                     tar.fileobj.seek(info.offset_data)
                     values[field] = tar.fileobj.read(info.size)
         return values
+
+    def renamed(self, sample: Sample, key: str) -> bytes | None:
+        """Returns the members of a sample as they are stored, but with another key.
+
+        None if headers are no plain ones, or the key is of another length.
+        """
+        with self.path.open("rb") as file:
+            file.seek(sample.begin)
+            data = bytearray(file.read(-(-(sample.end - sample.begin) // _BLOCK) * _BLOCK))
+        old, new, begin = sample.key.encode(), key.encode(), 0
+        while begin < len(data):
+            header = memoryview(data)[begin : begin + _BLOCK]
+            if len(new) != len(old) or header[: len(old)] != old or header[156] != _REGULAR:
+                return None
+            header[: len(old)] = new
+            checksum = int(bytes(header[148:154]), 8) + sum(new) - sum(old)
+            header[148:154] = b"%06o" % checksum
+            begin += _BLOCK + -(-int(bytes(header[124:135]), 8) // _BLOCK) * _BLOCK
+        return bytes(data)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.alignment import derived_columns
-from rlds.formats.webdataset.shards import TarShard, find_shards, first_fields, unique
+from rlds.formats.webdataset.shards import Sample, TarShard, find_shards, first_fields, unique
 from rlds.raw_files.image_files import image_field, is_image_file
 from rlds.raw_files.npz_files import NpzFile, parse_npy
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
@@ -204,8 +204,12 @@ class WebdatasetSource(Source):
 
     def _packed(self, index: int) -> bytes:
         """Returns what the sidecar has of an episode."""
-        shard, sample = self._samples[self._episodes[index][0]]
+        shard, sample = self.stored_sample(index)
         return shard.read(sample, [SIDECAR_FIELD])[SIDECAR_FIELD]
+
+    def stored_sample(self, index: int) -> tuple[TarShard, Sample]:
+        """Returns the file and the sample that an episode is, if a sample is one."""
+        return self._samples[self._episodes[index][0]]
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -53,6 +53,7 @@ class ZarrArray:
       fills: Whether a chunk that is not there is one of `fill_value`s. If not, it is damage.
 
     Attributes:
+      files: See above.
       name: The path.
       described: The content of `.zarray`.
       attributes: The content of `.zattrs`; empty if there is no such file.
@@ -65,7 +66,7 @@ class ZarrArray:
     """
 
     def __init__(self, files: ZarrFiles, name: str, *, fills: bool = False) -> None:
-        self._files, self.name, self._fills = files, name, fills
+        self.files, self.name, self._fills = files, name, fills
         self._cached: tuple[tuple[int, ...], np.ndarray] | None = None
         described = files.read(f"{name}/{ARRAY}")
         if described is None:
@@ -118,7 +119,7 @@ class ZarrArray:
 
     def error(self, what: str, row: int | None = None) -> SourceError:
         """Returns an error about the array."""
-        return SourceError(what, file=self._files.path, field=self.name, row=row)
+        return SourceError(what, file=self.files.path, field=self.name, row=row)
 
     def all(self) -> np.ndarray:
         """Returns all values."""
@@ -161,7 +162,8 @@ class ZarrArray:
         is_text = self.dtype.kind in "USO"
         return np.dtype(object) if is_text else self.dtype.newbyteorder("=")
 
-    def _chunk_file(self, position: tuple[int, ...]) -> str:
+    def chunk_file(self, position: tuple[int, ...]) -> str:
+        """Returns the name of the file of a chunk."""
         return f"{self.name}/{self._separator.join(map(str, position)) or '0'}"
 
     def check_row(self, row: int) -> None:
@@ -171,19 +173,19 @@ class ZarrArray:
           SourceError: There is none.
         """
         position = (row // self._chunks[0], *[0] * len(self.row_shape))
-        if not self._fills and not self._files.has(self._chunk_file(position)):
+        if not self._fills and not self.files.has(self.chunk_file(position)):
             raise self._missing(position)
 
     def _missing(self, position: tuple[int, ...]) -> SourceError:
         what = (
-            f"its chunk {self._chunk_file(position)} is missing. If the writer left out chunks "
+            f"its chunk {self.chunk_file(position)} is missing. If the writer left out chunks "
             f"that hold only the fill_value ({self.described.get('fill_value')!r}), pass "
             'missing_chunks="fill"'
         )
         return self.error(what, position[0] * self._chunks[0] if position else None)
 
     def _read(self, position: tuple[int, ...]) -> bytes | None:
-        data = self._files.read(self._chunk_file(position), self._most_bytes())
+        data = self.files.read(self.chunk_file(position), self._most_bytes())
         if data is None and not self._fills:
             raise self._missing(position)
         return data
@@ -204,7 +206,7 @@ class ZarrArray:
             # Of one value, which takes no memory.
             return np.broadcast_to(np.array(self._fill_value(), self._native), self._chunks)
         row = position[0] * self._chunks[0] if position else None
-        with source_errors(self._files.path, field=self.name, row=row):
+        with source_errors(self.files.path, field=self.name, row=row):
             try:
                 chunk = self._decoded(data)
             except MemoryError as error:  # Of codecs that make room for what a chunk declares.

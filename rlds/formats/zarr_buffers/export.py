@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,14 +19,16 @@ from rlds.formats.zarr_buffers.source import (
     META,
     METADATA_KEY,
     SIDECAR_COLUMNS,
+    ZarrSource,
     is_constant,
     path_of,
 )
 from rlds.formats.zarr_buffers.writing import COMPRESSORS, ArrayWriter, ZarrWriter, rows_json
 from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import SIDECAR_TEXT, Sidecar, SidecarWriter
-from rlds.sources.source import is_derived
+from rlds.sources.source import Place, is_derived
 from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, leaves_at
@@ -53,6 +55,7 @@ class ZarrExport(Export):
     """
 
     format = "zarr"
+    copies_parts = True
 
     def __init__(
         self, episodes: Episodes, *, compressor: Literal["default", "disk"] = "disk"
@@ -171,7 +174,11 @@ class ZarrExport(Export):
             for path, name in self._values.items()
         }
         ends = [0]
-        for episode in self.each():
+        for episode in self.each_or_stored():
+            if isinstance(episode, Place):
+                num_rows = _copy(episode, [*columns.values(), *values.values()], kept)
+                ends.append(ends[-1] + num_rows)
+                continue
             last = episode.num_steps - episode.final_observation_known
             ends.append(ends[-1] + last)
             found = sidecar.columns(episode)
@@ -199,6 +206,17 @@ class ZarrExport(Export):
         else:
             described = rows_json(field.column_dtype, field.shape, self._compressor)
         return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
+
+
+def _copy(place: Place, arrays: Iterable[ArrayWriter], kept: SidecarWriter) -> int:
+    """Copies an episode of a part; returns how many rows it has."""
+    part, beside = stored_in(place, ZarrSource)
+    stored, rows = part.stored_rows(place.index)
+    number = range(place.index, place.index + 1)
+    for array in arrays:
+        array.copy(stored[array.name], number if array.name.startswith(META) else rows)
+    kept.copy(beside, place.split, place.index)
+    return len(rows)
 
 
 def _is_array(field: Any) -> bool:

@@ -260,6 +260,10 @@ class ZarrSource(Source):
     def num_episodes(self, split: str) -> int:
         return len(self._bounds) - 1
 
+    def stored_rows(self, index: int) -> tuple[Mapping[str, ZarrArray], range]:
+        """Returns the arrays by their names, and the rows of an episode in those of `data`."""
+        return self._arrays, range(*self._bounds[index : index + 2])
+
     def _lengths(self, split: str) -> Lengths:
         return Lengths.of(np.diff(self._bounds), final_observation_known=False)
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds.formats.zarr_buffers.files import ARRAY, ATTRIBUTES, GROUP
+from rlds.formats.zarr_buffers.arrays import ZarrArray
+from rlds.formats.zarr_buffers.files import ARRAY, ATTRIBUTES, GROUP, ZarrFiles
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.files.whole_files import link
 
 __all__ = ["COMPRESSORS", "ArrayWriter", "ZarrWriter", "rows_json"]
 
@@ -57,6 +59,17 @@ class ZarrWriter:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 
+    def copy(self, name: str, files: ZarrFiles, there: str) -> None:
+        """Writes a file that another hierarchy has under another name, if it has it."""
+        if not files.has(there):
+            return
+        if self._archive is not None:
+            self.put(name, files.read(there, math.inf) or b"")
+            return
+        target = self._path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        link(files.path / there, target)
+
     def describe(self, name: str, content: Mapping[str, Any], attributes: Any = None) -> None:
         """Writes the JSON file of a group or an array, and its attributes."""
         self.put(name, json.dumps(content, indent=4).encode())
@@ -88,13 +101,14 @@ class ArrayWriter:
       attributes: Its attributes.
 
     Attributes:
+      name: See above.
       num_rows: How many rows it has.
     """
 
     def __init__(
         self, writer: ZarrWriter, name: str, described: Mapping[str, Any], attributes: Any = None
     ) -> None:
-        self._writer, self._name, self._attributes = writer, name, attributes
+        self._writer, self.name, self._attributes = writer, name, attributes
         self._described = dict(described)
         self._chunk_rows, *self._row_shape = described["chunks"]
         self._separator = described.get("dimension_separator") or "."
@@ -120,7 +134,18 @@ class ArrayWriter:
         """Adds rows that are chunks already; none is written for empty bytes."""
         for chunk in chunks:
             if chunk:
-                self._put(self.num_rows, bytes(chunk))
+                self._writer.put(self._file(self.num_rows), bytes(chunk))
+            self.num_rows += 1
+
+    def copy(self, array: ZarrArray, rows: range) -> None:
+        """Adds rows of an array that was written as this one is; those that are chunks stay so."""
+        if self._chunk_rows > 1:
+            self.append(array.read(rows.start, rows.stop))
+            return
+        zeros = [0] * len(self._row_shape)
+        for row in rows:
+            name = self._file(self.num_rows)
+            self._writer.copy(name, array.files, array.chunk_file((row, *zeros)))
             self.num_rows += 1
 
     def finish(self) -> None:
@@ -128,17 +153,19 @@ class ArrayWriter:
         if self._num_waiting:
             self._put_rows(self.num_rows - self._num_waiting, np.concatenate(self._waiting))
         self._described["shape"] = [self.num_rows, *self._row_shape]
-        self._writer.describe(f"{self._name}/{ARRAY}", self._described, self._attributes)
+        self._writer.describe(f"{self.name}/{ARRAY}", self._described, self._attributes)
 
     def _put_rows(self, first: int, rows: np.ndarray) -> None:
         """Writes a chunk; one at the end is filled up."""
         chunk = np.zeros((self._chunk_rows, *self._row_shape), self._described["dtype"])
         chunk[: len(rows)] = rows
-        self._put(first // self._chunk_rows, _compressed(chunk, self._described["compressor"]))
+        name = self._file(first // self._chunk_rows)
+        self._writer.put(name, _compressed(chunk, self._described["compressor"]))
 
-    def _put(self, number: int, data: bytes) -> None:
+    def _file(self, number: int) -> str:
+        """Returns the name of a chunk."""
         name = self._separator.join(map(str, (number, *[0] * len(self._row_shape))))
-        self._writer.put(f"{self._name}/{name}", data)
+        return f"{self.name}/{name}"
 
 
 def _compressed(chunk: np.ndarray, compressor: Mapping[str, Any]) -> bytes:

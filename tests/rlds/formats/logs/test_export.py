@@ -5,15 +5,17 @@ import json
 import dm_env
 import numpy as np
 import pytest
+import raw_npz
 from recorded_episodes import write_episode
 from robot_source import RobotSource
 
 import envlogger
+import riegeli
 import rlds
 from envlogger import RiegeliBackendWriter
 from envlogger.backends.riegeli_files.assembler import LogAssembler
 from envlogger.errors import EnvLoggerError
-from rlds.editing import Add, Delete, Drop, Set, Trim
+from rlds.editing import Add, Delete, Drop, Merge, Set, Trim
 from rlds.sources import export
 from rlds.sources.testing import differences
 
@@ -115,6 +117,30 @@ def test_where_custom_data_changes_the_environment_stays_as_recorded(tmp_path):
             assert repr(after[:2]) == repr(before[:2])
             kept = {name: each for name, each in before.custom_data.items() if name != "image"}
             assert after.custom_data == {**kept, "tag:b": tag}
+
+
+def test_exported_logs_are_copied_when_they_are_merged(tmp_path):
+    for name, seed in (("a", 0), ("b", 9)):
+        files = {f"{name}{n}.npz": raw_npz.episode(4, seed=seed + n) for n in range(3)}
+        raw_npz.write_folder(tmp_path / f"raw_{name}", files)
+        export(tmp_path / f"raw_{name}", "envlogger", tmp_path / name)
+    rlds.edit(tmp_path / "a", Delete(episodes=[1]), Merge([tmp_path / "b"]), to=tmp_path / "both")
+    before = [*rlds.sources.open(tmp_path / "a"), *rlds.sources.open(tmp_path / "b")]
+    found = rlds.sources.open(tmp_path / "both")
+    assert len(found) == 5
+    for one, two in zip([before[0], *before[2:]], found, strict=True):
+        assert list(differences(one, two)) == []
+    chunks = [_chunks(tmp_path / name) for name in ("a", "b", "both")]
+    assert list(map(len, chunks)) == [1, 1, 2]
+    assert chunks[2][1] == chunks[1][0]
+
+
+def _chunks(log):
+    """The chunks of the steps of a log."""
+    (file,) = log.glob("*/steps.riegeli")
+    with riegeli.RecordReader(file) as reader:
+        places = {reader.last_pos.chunk_begin for _ in reader.read_records()}
+        return [reader.read_chunk(place).content for place in sorted(places)]
 
 
 def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):
