@@ -215,6 +215,7 @@ def edit(
     verify: bool = True,
     progress: bool | None = False,
     jobs: int | None = None,
+    draft: str | os.PathLike[str] | None = None,
     options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
 ) -> Edited:
@@ -237,6 +238,7 @@ def edit(
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: How many processes write, if much changes; see `rlds.sources.export`.
+      draft: The folder for unfinished parts; see there.
       options: Options of the format of the data.
       target_options: Options of the format of the new dataset.
 
@@ -265,6 +267,7 @@ def edit(
             verify=verify,
             progress=progress,
             jobs=jobs,
+            drafts=draft,
         )
         if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
             raise ValueError(

@@ -21,7 +21,7 @@ from rlds_tools.command_line.printing import (
 from rlds_tools.results import Result
 
 # Options that are no operations.
-_OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify", "jobs")
+_OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify", "jobs", "draft")
 
 
 @click.command(cls=Command)
@@ -81,6 +81,7 @@ _OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify",
 @option("--skip-damaged", "Skip unreadable episodes.")
 @option("--verify/--no-verify", "Read the new dataset back, and check its values.", default=True)
 @writers_option
+@option("--draft DIR", "Folder for unfinished parts. Default: that of DST.")
 @prints_result
 def command(
     path: str,
