@@ -21,6 +21,7 @@ from rlds.formats.webdataset.source import (
     SIDECAR_FIELD,
     STEPS_FIELD,
     WebdatasetSource,
+    image_path,
     path_of,
 )
 from rlds.sources.episodes import Episodes
@@ -31,7 +32,7 @@ from rlds.sources.texts import as_text
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, VIDEO
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import leaves_at
+from rlds_ecosystem.model.nests import Paths, conflicts, leaves_at
 from tfds_files.png import check_level, encode_png
 
 __all__ = ["WebdatasetExport"]
@@ -70,19 +71,35 @@ class WebdatasetExport(Export):
         self._shard_bytes = shard_bytes
         spec = episodes.spec
         self._files: dict[str, tuple[str, str]] = {}  # The names and endings of images.
-        self._arrays: list[str] = []
+        self._arrays: dict[str, str] = {}  # The names of arrays.
+        fields = {
+            path: field
+            for path, field in leaves_at(spec.pop(rlds.STEPS), None)
+            if path not in rlds.STEP_FLAGS and isinstance(field, Field)
+            if not is_derived(path, field)
+        }
+        endings = {
+            path: _ENDINGS[field.encoding] if field.encoding else _png_of(field)
+            for path, field in fields.items()
+        }
+        names = {path: path for path in fields}
+        if rlds.OBSERVATION in fields and any(
+            endings[path] for path in {*fields} - {rlds.OBSERVATION}
+        ):
+            # Images of other names are read as parts of the observation.
+            ending = endings[rlds.OBSERVATION]
+            names[rlds.OBSERVATION] = f"{rlds.OBSERVATION}/{'image' if ending else 'state'}"
+        taken = Paths(dict.fromkeys(names.values()))
         places = {}
-        for path, field in leaves_at(spec.pop(rlds.STEPS), None):
-            if path in rlds.STEP_FLAGS or not isinstance(field, Field) or is_derived(path, field):
-                continue
-            ending = _ENDINGS[field.encoding] if field.encoding else _png_of(field)
-            name = path.lower().replace("/", ".")
-            if ending and name not in (name for name, _ in self._files.values()):
+        for path, field in fields.items():
+            ending, name = endings[path], names[path].lower().replace("/", ".")
+            place = image_path(name.replace(".", "/"))
+            is_free = place == names[path] or not (place in taken or conflicts(taken, place))
+            if ending and is_free and name not in (name for name, _ in self._files.values()):
                 self._files[path] = name, ending
-                places[path] = _place_of(name)
+                places[path] = place
             elif not field.is_text and not field.encoding and None not in field.shape:
-                self._arrays.append(path)
-                places[path] = path
+                self._arrays[path] = places[path] = names[path]
         self._clips = {
             path: f"{path.removesuffix(f'/{CLIP}').replace('/', '.').lower()}.mp4"
             for path, _ in leaves_at(spec, None)
@@ -137,7 +154,10 @@ class WebdatasetExport(Export):
         clips = {name: values.pop(path) for path, name in self._clips.items()}
         columns = self._sidecar.columns(episode)
         flags = {name: np.asarray(episode.steps[name]) for name in rlds.STEP_FLAGS}
-        yield STEPS_FIELD, _npz({**{path: columns[path] for path in self._arrays}, **flags})
+        yield (
+            STEPS_FIELD,
+            _npz({**{name: columns[path] for path, name in self._arrays.items()}, **flags}),
+        )
         yield _META_FIELD, json.dumps(_meta(episode, values), indent=1).encode()
         for path, (name, ending) in self._files.items():
             for row, image in enumerate(columns[path]):
@@ -166,12 +186,6 @@ def _png_of(field: Field) -> str:
     shape = field.shape
     is_image = field.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
     return "png" if is_image and None not in shape and 0 not in shape else ""
-
-
-def _place_of(name: str) -> str:
-    """The path that frames have when the shards are read."""
-    path = name.replace(".", "/")
-    return path if path.split("/")[0] == rlds.OBSERVATION else f"{rlds.OBSERVATION}/{path}"
 
 
 def _meta(episode: SourceEpisode, values: Mapping[str, Any]) -> dict[str, Any]:

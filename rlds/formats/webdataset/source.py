@@ -44,6 +44,7 @@ __all__ = [
     "SIDECAR_FIELD",
     "STEPS_FIELD",
     "WebdatasetSource",
+    "image_path",
     "path_of",
     "recognizes",
 ]
@@ -300,7 +301,7 @@ class WebdatasetSource(Source):
                 steps |= _arrays(shard.path, name, data)
             elif match is None:
                 others[name] = data
-            elif path := self._names.get(match[1], _image_path(match[1].replace(".", "/"))):
+            elif path := self._names.get(match[1], image_path(match[1].replace(".", "/"))):
                 frames.setdefault(path, []).append(data)
         steps |= {path: objects(files) for path, files in frames.items()}
         values = self._values(shard.path, others)
@@ -388,7 +389,7 @@ class WebdatasetSource(Source):
         if path is None:
             path = path_of(name)
             if ending in _IMAGES and self._group == "number":
-                path = _image_path(path)
+                path = image_path(path)
         return {path: value}
 
 
@@ -404,7 +405,8 @@ def path_of(name: str) -> str:
     return (name.rpartition(".")[0] or name).replace(".", "/")
 
 
-def _image_path(path: str) -> str:
+def image_path(path: str) -> str:
+    """The path of images whose name stands for a path."""
     return path if root_of(path) in _OF_STEPS else f"{rlds.OBSERVATION}/{path}"
 
 

@@ -248,6 +248,29 @@ def test_there_and_back(tmp_path):
         assert sample["meta.json"]["task"] == "stack"
 
 
+@pytest.mark.parametrize(
+    ("images", "files"),
+    [
+        ([], ["camera"]),
+        (["observation"], ["camera", "observation.image"]),
+        (["observation/camera", "action"], ["action", "observation.camera"]),
+    ],
+)
+def test_fields_that_would_be_at_one_place(tmp_path, images, files):
+    arrays = {"action": np.ones((4, 2)), "observation": np.ones((5, 3))}
+    if "observation/camera" in images:
+        del arrays["observation"]
+    rng = np.random.default_rng(0)
+    arrays |= {path: rng.integers(0, 256, (5, 6, 6, 3), np.uint8) for path in [*images, "camera"]}
+    np.savez(tmp_path / "raw.npz", **arrays)
+    made = export(tmp_path / "raw.npz", "webdataset", tmp_path / "made")
+    (one,), (two,) = rlds.sources.open(tmp_path / "raw.npz"), rlds.sources.open(made.path)
+    assert list(differences(one, two)) == []
+    (sample,) = samples(tmp_path / "made")
+    found = sorted(name for name in sample if name.endswith(".000000.png"))
+    assert found == [f"{name}.000000.png" for name in files]
+
+
 def test_images_and_clips_stay_files(tmp_path):
     episodes = rlds.sources.open(raw_webdataset.write_episodes(tmp_path / "raw"))
     export(episodes, "webdataset", tmp_path / "made")
