@@ -42,8 +42,8 @@ __all__ = [
 
 # The codes of a disk, a quota or a limit of the size of files that is used up.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# How many episodes are compared by one call.
-_COMPARED = 64
+# How many episodes are compared by one call at most, and into how many calls all are divided.
+_COMPARED, _CALLS = 64, 16
 # Which placements keep no values.
 _INEXACT = ("changed", "lost", "renumbered")
 
@@ -320,7 +320,8 @@ def _compared(
       ValueError: It differs; says where.
     """
     found, number = comparison.found, len(comparison.written)
-    ranges = [range(n, min(n + _COMPARED, number)) for n in range(0, number, _COMPARED)]
+    size = min(number // _CALLS + 1, _COMPARED)
+    ranges = [range(n, min(n + size, number)) for n in range(0, number, size)]
     done = workers.do(comparison, ranges, on_advance=on_advance)
     num_steps = sum(steps for _, steps in done)
     if found.has(number):

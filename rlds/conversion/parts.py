@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -111,18 +112,15 @@ def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
       of: What `sizes_of` returns.
     """
     most = _EPISODES_OF_UNKNOWN_LENGTH if of is None else _EPISODES
-    sizes = np.zeros(len(indices), np.int64)
+    weights = np.full(len(indices), 1 / most)
     if of is not None:
-        sizes = of[np.asarray(indices, np.int64)]
-    parts: list[list[int]] = [[]]
-    room = _BYTES
-    for index, size in zip(indices, sizes.tolist()):
-        if parts[-1] and (len(parts[-1]) == most or size > room):
-            parts.append([])
-            room = _BYTES
-        parts[-1].append(index)
-        room -= size
-    return parts if parts[0] else []
+        weights = np.maximum(weights, of[np.asarray(indices, np.int64)] / _BYTES)
+    ends = np.cumsum(weights)
+    total = ends[-1] if len(ends) else 0
+    # All are about as large: nobody waits for one that is much larger than others.
+    numbers = np.floor((ends - weights / 2) * (math.ceil(total) / max(total, 1)))
+    places = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
+    return [[*indices[begin:end]] for begin, end in itertools.pairwise(places) if begin < end]
 
 
 def _bytes_of_step(episodes: Episodes) -> int:

@@ -38,7 +38,7 @@ class Interrupted(BaseException):
 
 
 class ManyEpisodes(NpzSource):
-    """Files whose lengths are known when they are read only: 32 of them are a part.
+    """Files whose lengths are known when they are read only: up to 32 of them are a part.
 
     Attributes:
       knows_lengths: Whether they are known before: all are one part then, as they are small.
