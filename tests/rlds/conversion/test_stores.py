@@ -87,6 +87,17 @@ def test_an_upload_that_was_interrupted_goes_on(store, cache, tmp_path, monkeypa
     assert not any(path.is_file() for path in cache.rglob("*"))
 
 
+def test_an_edit_writes_to_a_store(store, tmp_path):
+    raw, edited = many_episodes.write(tmp_path / "raw", 3), f"{store.directory()}/edited"
+    export(raw, "tfds", tmp_path / "made")
+    change = [rlds.editing.Set("reward", 1.0), rlds.editing.Split({"a": 0.5, "b": 0.5})]
+    for target in (edited, tmp_path / "edited"):
+        rlds.edit(tmp_path / "made", *change, to=target, draft=tmp_path / "drafts")
+    assert contents(edited) == contents(tmp_path / "edited")
+    assert rlds.sources.open(edited, "a").metadata["lineage"]
+    assert not os.path.exists(tmp_path / "drafts")
+
+
 HUB = """
 import sys
 sys.path.append(sys.argv[1])
