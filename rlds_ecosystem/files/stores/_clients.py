@@ -214,6 +214,7 @@ class _TensorFlowStore(StoreClient):
     def upload(self, file: BinaryIO, url: str) -> None:
         def write() -> None:
             with self._gfile.GFile(url, "wb") as target:
+                target.write(b"")  # Or there is no object if the file is empty.
                 shutil.copyfileobj(file, target, COPY_STEP)
 
         begin = file.tell()

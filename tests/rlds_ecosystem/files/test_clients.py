@@ -97,6 +97,9 @@ def test_the_door(store):
     (root / "a" / "b").mkdir(parents=True)
     for name in ("a/b/large", "a/b/small", "a/c", "d-1-of-2"):
         assert (root / name).write_bytes(content if name == "a/b/large" else b"12345") > 0
+    empty = stores.as_path(store.directory()) / "empty"
+    empty.write_bytes(b"")
+    assert empty.stat().length == 0
     (root / "text").write_text("ä")
     assert (root / "text").read_text() == "ä"
     assert (root / "a").is_dir()
