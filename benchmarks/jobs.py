@@ -11,6 +11,7 @@ from typing import Any
 
 import camera_jobs
 import command_jobs
+import conversion_jobs
 import dataset_jobs
 import editing_jobs
 import feed_data
@@ -20,9 +21,10 @@ import many_jobs
 import recording_jobs
 import riegeli_jobs
 import transformation_jobs
-from peers import ENVLOGGER, LEROBOT, OCTO, OPENPI, OPENVLA, RLDS
+from peers import ANY4LEROBOT, ENVLOGGER, LEROBOT, OCTO, OPENPI, OPENVLA, RLDS
 
 OURS, TFDS, MINARI, ARRAY_RECORD = "here", "TFDS", "Minari", "ArrayRecord"
+ALL_CORES, BEAM = "here, all cores", "TFDS on Beam"
 
 Function = Callable[..., Any]
 
@@ -51,6 +53,7 @@ class Job:
       ours: This project.
       peers: Who is beside it, by name.
       quick: The size in a quick run, in which the job is left out if that is 0.
+      once: Whether one round is enough.
     """
 
     title: str
@@ -59,6 +62,7 @@ class Job:
     ours: Contender
     peers: Mapping[str, Contender]
     quick: int = 0
+    once: bool = False
 
     @property
     def contenders(self) -> dict[str, Contender]:
@@ -441,6 +445,107 @@ FEEDS = [
     *_feeds("cameras", "Windows", 12_000, 0),
     _whole_episodes("numbers", "Episodes in order", 200_000, 10_000),
     _whole_episodes("cameras", "Images in order", 12_000, 0),
+]
+
+# --- Conversions by several processes ------------------------------------------------------------
+
+
+def _converted(
+    title: str,
+    unit: str,
+    size: int,
+    to: str,
+    data: Function,
+    peers: Mapping[str, Contender] | None = None,
+    *,
+    quick: int = 0,
+    **options: Any,
+) -> Job:
+    ours = partial(by, conversion_jobs.convert, data, to=to, **options)
+    return Job(title, unit, size, ours(), {ALL_CORES: ours(jobs=0), **(peers or {})}, quick)
+
+
+def _to_lerobot(title: str, codec: str) -> Job:
+    lerobot = partial(by, conversion_jobs.convert_by_lerobot, conversion_jobs.write_frames)
+    options: dict[str, Any] = {"codec": codec} if codec else {}
+    peers = {LEROBOT: lerobot(**options), ANY4LEROBOT: lerobot(processes=5, threads=10, **options)}
+    return _converted(
+        title, "step", 25_600, "lerobot", _cameras, peers if codec else {}, quick=400, **options
+    )
+
+
+_cameras = partial(feed_data.write_tfds, kind="cameras")
+_files = conversion_jobs.write_small_files
+_SIZES = (1_000, 10_000, 100_000)
+CONVERSIONS = [
+    _to_lerobot("TFDS with images to LeRobot, H.264", "h264"),
+    _to_lerobot("TFDS with images to LeRobot, AV1", "av1"),
+    _to_lerobot("TFDS with images to LeRobot, images", ""),
+    _converted("TFDS with images to robomimic", "step", 25_600, "robomimic", _cameras, quick=400),
+    _converted(
+        "LeRobot with video to TFDS",
+        "step",
+        4_000,
+        "tfds",
+        partial(editing_jobs.write_lerobot, zoom=8),
+        file="data",
+        quick=100,
+        source_options={"video": "jpeg"},
+    ),
+    _converted(
+        "robomimic to TFDS",
+        "step",
+        150_000,
+        "tfds",
+        dataset_jobs.write_robomimic,
+        {TFDS: by(dataset_jobs.convert_robomimic_by_tfds, dataset_jobs.write_robomimic)},
+        quick=300,
+        file="low_dim.hdf5",
+    ),
+    _converted(
+        "Small files to LeRobot",
+        "episode",
+        10_000,
+        "lerobot",
+        _files,
+        {LEROBOT: by(conversion_jobs.convert_by_lerobot, _files)},
+        quick=100,
+    ),
+    _converted(
+        "Small files to TFDS",
+        "episode",
+        10_000,
+        "tfds",
+        _files,
+        {BEAM: by(conversion_jobs.convert_by_beam, _files)},
+        quick=100,
+    ),
+    _converted(
+        "Log to TFDS",
+        "step",
+        300_000,
+        "tfds",
+        recording_jobs.write_logs,
+        {TFDS: by(dataset_jobs.convert_logs_by_tfds, recording_jobs.write_logs)},
+        quick=2_000,
+    ),
+    *(
+        Job(f"Start of a conversion to {to}", "start", 1, by(conversion_jobs.start, to=to), {}, 1)
+        for to in ("lerobot", "tfds")
+    ),
+    *(
+        Job(
+            f"{size:,} episodes to {to}",
+            "generated episode",
+            size,
+            by(conversion_jobs.grow, to=to),
+            {},
+            300 if size == _SIZES[0] else 0,
+            once=True,
+        )
+        for to in conversion_jobs.TARGETS
+        for size in _SIZES
+    ),
 ]
 
 # --- What runs if it is asked for, and is not on the page ----------------------------------------

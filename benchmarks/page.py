@@ -7,18 +7,23 @@ import statistics
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from conversion_jobs import WORKERS
 from jobs import OURS
 from peers import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
+CONVERSIONS = RESULTS / "conversions"
 PAGE = ROOT / "docs" / "benchmarks.md"
 FIGURE = ROOT / "docs" / "benchmarks.svg"
 FIGURE_OF_FEEDS = ROOT / "docs" / "benchmarks_feeds.svg"
+FIGURE_OF_WORKERS = ROOT / "docs" / "benchmarks_workers.svg"
 
 Results = dict[str, Any]
+GENERATED = "generated episode"  # The unit of conversions that grow.
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,13 @@ def table_of_feeds(results: Results) -> str:
     return "\n".join(lines)
 
 
-def conditions(results: Results) -> str:
+_MEDIANS = "All times are {}."
+_BOLD = (
+    "All times are processor times, {}. Speedups below 1, where this project is slower, are bold."
+)
+
+
+def conditions(results: Results, said: str = _BOLD) -> str:
     """Returns what it takes to judge the tables."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     low, high = results["load"]
@@ -119,10 +130,71 @@ def conditions(results: Results) -> str:
     text = (
         f"Measured on {results['date']}, at commit {results['commit']}, on {results['cores']} "
         f"cores of a shared machine ({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "
-        f"with {versions}. All times are processor times, {rounds}. "
-        "Speedups below 1, where this project is slower, are bold."
+        f"with {versions}. {said.format(rounds)}"
     )
     return textwrap.fill(text, 130)
+
+
+def table_of_conversions(results: Results) -> str:
+    """Returns the table of conversions by one process, by all cores, and by peers."""
+    lines = [
+        "| task | by | unit | processor time | elapsed | x cores | x processor time |",
+        "|---|---|---|--:|--:|--:|--:|",
+    ]
+    for found in _jobs(results, lambda unit: unit not in ("start", GENERATED)):
+        one = statistics.median(found["contenders"][OURS]["cpu"])
+        for name, contender in found["contenders"].items():
+            cpu, wall = (statistics.median(contender[kind]) for kind in ("cpu", "wall"))
+            is_one = name == OURS
+            cells = [found["job"] if is_one else "", "here, one process" if is_one else name]
+            cells += [found["unit"], in_time(cpu), in_time(wall)]
+            ratios = wall * results["cores"] / one, cpu / one
+            cells += ["", ""] if is_one else [in_words(ratio) for ratio in ratios]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def table_of_growth(results: Results) -> str:
+    """Returns the table of conversions of more and more episodes."""
+    some, names = WORKERS[1::2], ("parts", "files", "read back", "alone")
+    heads = ["task", "an episode", *names, "MB", "disk", *(f"{n} workers" for n in some), "enough"]
+    lines = [f"| {' | '.join(heads)} |", f"|---|{'--:|' * (len(heads) - 1)}"]
+    for found in _jobs(results, lambda unit: unit == GENERATED):
+        one = found["contenders"][OURS]
+        total = sum(one[f"s ({name})"] for name in names)
+        times = {workers: one[_of_workers(workers)] for workers in WORKERS}
+        # Twice as many would be less than a quarter faster.
+        enough = next((n for n in WORKERS[:-1] if times[2 * n] < 1.25 * times[n]), WORKERS[-1])
+        cells = [found["job"], in_time(statistics.median(one["cpu"]))]
+        cells += [f"{one[f's ({name})'] / total:.1%}" for name in names]
+        cells += [f"{one['megabytes']:,.0f}", in_words(one["times (disk)"])]
+        cells += [*(in_words(times[workers]) for workers in some), str(enough)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _of_workers(number: int) -> str:
+    return f"times ({number} workers)"
+
+
+def table_of_starts(results: Results) -> str:
+    """Returns what a conversion costs at least."""
+    lines = ["| task | one part | each worker |", "|---|--:|--:|"]
+    for found in _jobs(results, lambda unit: unit == "start"):
+        one = found["contenders"][OURS]
+        costs = (in_time(one[f"s ({name})"]) for name in ("one part", "each worker"))
+        lines.append(f"| {found['job']} | {' | '.join(costs)} |")
+    return "\n".join(lines)
+
+
+def _jobs(results: Results, has: Callable[[str], bool]) -> list[Any]:
+    return [found for found in results["jobs"] if has(found["unit"])]
+
+
+def tables_of_conversions(results: Results) -> str:
+    """Returns the tables of conversions by all cores, and of what starts them costs."""
+    made = table_of_conversions(results), table_of_starts(results), conditions(results, _MEDIANS)
+    return "\n\n".join(made)
 
 
 def tables(results: Results) -> str:
@@ -135,6 +207,7 @@ def tables(results: Results) -> str:
 
 WIDTH, ROW_HEIGHT, TOP, LEFT, RIGHT = 860, 24, 58, 350, 66
 COLOURS = ("#0b62b4", "#5a6068", "#b3541e", "#2d7d46", "#7b3fa0", "#a02c5a")
+_TITLE = "How many times as fast as its peers this project is, job by job"
 STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#222}.n{text-anchor:end}.m{text-anchor:middle}"
     ".grid{stroke:#8884;stroke-width:1}.one{stroke:#222;stroke-width:1.5}"
@@ -172,16 +245,48 @@ def figure(rows: Sequence[Row], *, feeds: bool = False) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _head(legend: Sequence[str], height: int) -> list[str]:
+def figure_of_workers(results: Results) -> str:
+    """Returns how much faster conversions are by more workers, each of the most episodes."""
+    jobs = _jobs(results, lambda unit: unit == GENERATED)
+    most = {found["job"].split(" to ")[1]: found["contenders"][OURS] for found in jobs}
+    steps, height = math.log2(WORKERS[-1]), 360
+
+    def at(workers: int, times: float) -> str:
+        right = 60 + math.log2(workers) / steps * (WIDTH - 260)
+        return f"{right:.1f} {height - 40 - math.log2(max(times, 1)) / steps * (height - 80):.1f}"
+
+    parts = _head([], height, "times as fast as one worker, by the number of workers")
+    for number in WORKERS:
+        (x, bottom), y = at(number, 1).split(), at(1, number).split()[1]
+        parts += [
+            f'<path class="grid" d="M{at(number, WORKERS[-1])}V{bottom}M60 {y}H{WIDTH - 200}"/>',
+            f'<text class="m" x="{x}" y="{height - 18}">{number}</text>',
+            f'<text class="n" x="50" y="{float(y) + 4}">{number}x</text>',
+        ]
+    lowest = 0.0
+    by_speed = sorted(most.items(), key=lambda each: -each[1][_of_workers(WORKERS[-1])])
+    for (name, one), colour in zip(by_speed, COLOURS):
+        points = [at(workers, one[_of_workers(workers)]) for workers in WORKERS]
+        right, y = map(float, points[-1].split())
+        lowest = y = max(y, lowest + 16)  # Labels do not lie on each other.
+        label = f"{name} {in_words(one[_of_workers(WORKERS[-1])])}x"
+        parts += [
+            f'<path fill="none" stroke="{colour}" stroke-width="2" d="M{"L".join(points)}"/>',
+            f'<text x="{right + 8}" y="{y + 4}" fill="{colour}">{label}</text>',
+        ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _head(legend: Sequence[str], height: int, title: str = "") -> list[str]:
+    of_peers = "times as fast as the peer, by processor time; left of 1x: slower"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'width="{WIDTH}" height="{height}">',
-        "<title>How many times as fast as its peers this project is, job by job</title>",
+        f"<title>{title or _TITLE}</title>",
         f"<style>{STYLE}</style>",
         # Not every page that shows it in dark mode says so to an image.
         '<rect width="100%" height="100%" rx="6" fill="#fff"/>',
-        f'<text x="{LEFT - 150}" y="18">times as fast as the peer, by processor time; '
-        "left of 1x: slower</text>",
+        f'<text x="{LEFT - 150}" y="18">{title or of_peers}</text>',
     ]
     for number, name in enumerate(legend):
         at = LEFT - 150 + 120 * number
@@ -207,26 +312,30 @@ def _grid(low: float, high: float, bottom: int, x: Callable[[float], str]) -> li
 # --- Files ---------------------------------------------------------------------------------------
 
 
-def save(results: Results) -> None:
+def save(results: Results, folder: Path) -> None:
     """Writes results to the file of their day, with the numbers of a list on one line."""
     text = json.dumps(results, indent=1)
     text = re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{results['date']}.json").write_text(text + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{results['date']}.json").write_text(text + "\n")
 
 
-def newest() -> Results:
+def newest(folder: Path = RESULTS) -> Results:
     """Returns the newest results."""
-    results: Results = json.loads(max(RESULTS.glob("*.json")).read_text())
+    results: Results = json.loads(max(folder.glob("*.json")).read_text())
     return results
 
 
-def with_tables(page: str, results: Results) -> str:
+def with_tables(page: str, results: Results, conversions: Results | None = None) -> str:
     """Returns the page with the tables of these results, between their marks."""
-    for name, text in (
-        ("results", f"{table(rows_of(results, feeds=False))}\n\n{conditions(results)}"),
-        ("results of feeds", table_of_feeds(results)),
-    ):
+    texts = {
+        "results": f"{table(rows_of(results, feeds=False))}\n\n{conditions(results)}",
+        "results of feeds": table_of_feeds(results),
+    }
+    if conversions is not None:
+        texts["results of conversions"] = tables_of_conversions(conversions)
+        texts["results of growth"] = table_of_growth(conversions)
+    for name, text in texts.items():
         begin, end = f"<!-- begin of the {name} -->", f"<!-- end of the {name} -->"
         before, _, rest = page.partition(begin)
         _, _, after = rest.partition(end)
@@ -237,6 +346,9 @@ def with_tables(page: str, results: Results) -> str:
 def render() -> None:
     """Writes the page and its figures from the newest results."""
     results = newest()
-    PAGE.write_text(with_tables(PAGE.read_text(), results))
+    conversions = newest(CONVERSIONS) if CONVERSIONS.exists() else None
+    PAGE.write_text(with_tables(PAGE.read_text(), results, conversions))
     FIGURE.write_text(figure(rows_of(results, feeds=False)))
     FIGURE_OF_FEEDS.write_text(figure(rows_of(results, feeds=True), feeds=True))
+    if conversions is not None:
+        FIGURE_OF_WORKERS.write_text(figure_of_workers(conversions))

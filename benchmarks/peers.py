@@ -11,9 +11,11 @@ FOLDER = ROOT / "build" / "peers"
 
 ENVLOGGER, RLDS, LEROBOT = "EnvLogger 1.2", "rlds 0.1.8", "LeRobot 0.6.1"
 OPENVLA, OCTO, OPENPI = "OpenVLA", "Octo", "openpi"
+# lerobot's writer as any4lerobot calls it, which is no package.
+ANY4LEROBOT = "LeRobot 0.6.1, as in any4lerobot"
 # Which environment variable names a Python that has them.
 PYTHONS = {
-    LEROBOT: "ROBOTICS_PYTHON",
+    **dict.fromkeys((LEROBOT, ANY4LEROBOT), "ROBOTICS_PYTHON"),
     **dict.fromkeys((OPENVLA, OCTO, OPENPI), "LOADERS_PYTHON"),
 }
 # The last Python that EnvLogger has wheels for, and a protobuf that is fast.

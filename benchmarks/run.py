@@ -1,20 +1,23 @@
 """Compares this project with its peers, and writes the tables and figures of docs/benchmarks.md.
 
     make bench            # or: python benchmarks/run.py [--quick] [--only TEXT ...]
+    python benchmarks/run.py --conversions      # Conversions; needs a machine with nothing else.
 
 Peers are what people would use otherwise: EnvLogger 1.2, rlds 0.1.8, TFDS, Minari, ArrayRecord,
 and for batches PyTorch's DataLoader, Grain, Hugging Face. The first two cannot live beside this
 project, so they get a place of their own in `build/peers`, once. To use others, set
 ENVLOGGER_PYTHON, a Python that has EnvLogger 1.2, and RLDS_PEER_PYTHON, one that has rlds 0.1.8.
 What is not installed is left out, and named: pip install torch grain datasets
-LOADERS_PYTHON and ROBOTICS_PYTHON name Pythons that have OpenVLA, Octo and openpi, and LeRobot.
+LOADERS_PYTHON and ROBOTICS_PYTHON name Pythons that have OpenVLA, Octo and openpi, and LeRobot with
+its datasets (`pip install 'lerobot[dataset]==0.6.1'`).
 
 `jobs.py` has the table of jobs. Each contender runs in a process of its own, which first loads and
 prepares what it needs and does its work once. Only then rounds begin, in which the contenders of a
 job take turns. What is compared is the processor time of a unit of work, such as a step.
 
-A whole run writes `benchmarks/results/<date>.json`, and makes the page of the newest of these
-files. With --quick or --only, the tables are only printed.
+A whole run writes `benchmarks/results/<date>.json`, with --conversions the same in `conversions`
+there, and makes the page of the newest of these files. With --quick or --only, the tables are only
+printed.
 """
 
 import argparse
@@ -36,7 +39,7 @@ from typing import Any
 
 import page
 import peers
-from jobs import FEEDS, JOBS, ON_DEMAND, OURS, Contender, Function, Job
+from jobs import CONVERSIONS, FEEDS, JOBS, ON_DEMAND, OURS, Contender, Function, Job
 
 WORKER = Path(__file__).resolve().with_name("worker.py")
 # Packages that the results name the versions of, if they are installed.
@@ -140,7 +143,7 @@ class Measurement:
             self._prepare(job, processes)
             rounds = [
                 {name: process.round() for name, process in processes.items()}
-                for _ in range(self._num_rounds)
+                for _ in range(1 if job.once else self._num_rounds)
             ]
         finally:
             for process in processes.values():
@@ -256,6 +259,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", metavar="TEXT", default=[""], help="jobs whose titles have one of them"
     )
+    parser.add_argument("--conversions", action="store_true", help="conversions by all cores only")
     parser.add_argument("--rounds", type=int, help="how many rounds a job has (default: 5)")
     parser.add_argument("--list", action="store_true", help="print the jobs and their contenders")
     parser.add_argument("--render", action="store_true", help="only write the page anew")
@@ -263,9 +267,10 @@ def main() -> None:
     if options.render:
         page.render()
         return
+    usual = (*JOBS, *FEEDS, *(() if options.only == [""] else ON_DEMAND))
     jobs = [
         job
-        for job in (*JOBS, *FEEDS, *(() if options.only == [""] else ON_DEMAND))
+        for job in (CONVERSIONS if options.conversions else usual)
         if any(text in job.title for text in options.only) and (job.quick or not options.quick)
     ]
     if options.list:
@@ -276,7 +281,8 @@ def main() -> None:
     results, num_failed = run(jobs, num_rounds, quick=options.quick)
     if not any(found["contenders"] for found in results["jobs"]):
         sys.exit("Nothing was measured.")
-    print(page.tables(results))
+    tables = page.tables_of_conversions if options.conversions else page.tables
+    print(tables(results))
     for found in results["jobs"] if options.only != [""] else ():
         ours, *others = (min(one["wall"]) for one in found["contenders"].values())
         ratios = ", ".join(f"{other / ours:.1f}" for other in others)
@@ -285,7 +291,7 @@ def main() -> None:
             facts = [f"{x:g} {fact}" for fact, x in one.items() if isinstance(x, float)]
             print(f"  {name}: {', '.join(facts)}")
     if not options.quick and options.only == [""]:
-        page.save(results)
+        page.save(results, page.CONVERSIONS if options.conversions else page.RESULTS)
         page.render()
     if num_failed:
         sys.exit(f"{num_failed} jobs failed.")

@@ -107,6 +107,30 @@ def test_a_quick_run_measures_rows_beside_what_is_installed() -> None:
         assert f"| {job} |" in done.stdout
 
 
+def test_growth_says_what_more_workers_and_room_are_needed(run: ModuleType, tmp_path: Path) -> None:
+    job = next(job for job in run.CONVERSIONS if job.title == "1,000 episodes to zarr")
+    found = run.Measurement(tmp_path, 1, quick=True).measure(job)
+    one = found["contenders"]["here"]
+    times = [one[f"times ({workers} workers)"] for workers in (1, 2, 64)]
+    assert times[0] == pytest.approx(1)
+    assert 1 < times[1] <= times[2] <= 2  # There are two parts.
+    assert one["s (parts)"] > one["s (read back)"] > 0
+    assert 1 < one["times (disk)"] < 3
+    row = run.page.table_of_growth({"jobs": [found]}).splitlines()[-1]
+    assert row.startswith("| 1,000 episodes to zarr | ")
+    assert row.endswith(" | 2 |")
+    root = ET.fromstring(run.page.figure_of_workers({"jobs": [found]}))
+    assert any((text.text or "").startswith("zarr ") for text in root.iter(f"{SVG}text"))
+
+
+@pytest.mark.slow
+def test_conversions_are_compared_with_what_is_installed() -> None:
+    done = run_quickly("--conversions")
+    assert done.returncode == 0, done.stderr
+    assert "| TFDS with images to LeRobot, H.264 | here, one process |" in done.stdout
+    assert "|  | TFDS on Beam | " in done.stdout
+
+
 @pytest.mark.slow
 def test_contenders_for_training_make_the_same_batches(
     run: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,0 +1,78 @@
+"""Episodes that are made when they are read, as many as wanted: none is in a file."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+import rlds
+from rlds.sources import About, Can, Field, Fields, Lengths, Origin, Source, SourceEpisode
+
+STEPS = 20  # Of an episode.
+
+
+class GeneratedSource(Source):
+    """Small episodes of a robot arm.
+
+    Args:
+      number: The number of episodes.
+      knows_lengths: Whether their lengths are known before they are read.
+    """
+
+    fields = Fields(
+        steps={
+            "observation": {"state": Field(np.float32, (8,))},
+            "action": Field(np.float32, (7,)),
+            "reward": np.float32,
+            "discount": np.float32,
+        }
+    )
+
+    def __init__(self, number: int, *, knows_lengths: bool = True) -> None:
+        self._number, self._knows_lengths = number, knows_lengths
+
+    @property
+    @override
+    def about(self) -> About:
+        return About(options={"number": self._number})
+
+    @property
+    @override
+    def can(self) -> Can:
+        return Can(lengths=self._lengths if self._knows_lengths else None)
+
+    def _lengths(self, split: str) -> Lengths:
+        return Lengths.of([STEPS] * self._number, final_observation_known=True)
+
+    @override
+    def inputs(self) -> list[Path]:
+        return [Path(__file__)]
+
+    @override
+    def num_episodes(self, split: str) -> int:
+        return self._number
+
+    @override
+    def key(self, split: str, index: int) -> str:
+        return f"{index:07d}"
+
+    @override
+    def read(
+        self,
+        split: str,
+        index: int,
+        fields: Collection[str] | None = None,
+        rows: slice = slice(None),
+    ) -> SourceEpisode:
+        rng = np.random.default_rng(index)
+        steps: Any = rlds.from_sars(
+            observation={"state": rng.random((STEPS, 8), np.float32)},
+            action=rng.random((STEPS - 1, 7), np.float32),
+            reward=rng.random(STEPS - 1, np.float32),
+            terminal=True,
+        )
+        return SourceEpisode(
+            self.key(split, index), steps, Origin("", index, index + 1), truncated=False
+        )
