@@ -382,6 +382,12 @@ class Export(abc.ABC):
             none = f"the split {self.episodes.split!r} has no episodes to write"
             raise damaged or ValueError(none)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether a part is written: some of the episodes."""
+        is_some = self.order is not None and len(self.order) < len(self.episodes)
+        return is_some and self.staged is None
+
     def each_staged(self) -> Iterator[int]:
         """Yields the numbers of the episodes in their `order`, which parts have; tells the `watch`.
 

@@ -119,6 +119,13 @@ class Span(NamedTuple):
         return int(self.video.index()[1].size[self.rows].sum())
 
     @property
+    def seconds(self) -> float:
+        """How long the packets are shown."""
+        info, known = self.video.index()
+        ends = known.pts[self.rows] + known.duration[self.rows]
+        return float(int(ends.max() - known.pts[self.rows].min()) * info.time_base)
+
+    @property
     def is_whole(self) -> bool:
         """True if the packets are all packets of the file."""
         _, known = self.video.index()
@@ -443,11 +450,6 @@ class VideoWriter:
             self._write(span, shift)
         self._end = int((pts + duration).max()) + shift
         return float((int(packets.pts[span.first]) + shift) * info.time_base)
-
-    @property
-    def duration(self) -> float:
-        """How many seconds the clips last that were added."""
-        return 0.0 if self._first is None else float(self._end * self._first.time_base)
 
     def _write_waiting(self) -> None:
         span, self._waiting = self._waiting, None

@@ -113,34 +113,44 @@ class DataFiles:
         self._check_numbers(row, span, found)
         return found
 
-    def stored(self, row: EpisodeRow, names: Collection[str]) -> tuple[Any, dict[str, np.ndarray]]:
-        """Returns columns as they are stored, a table of Arrow, and what `read` returns.
+    def stored(
+        self, row: EpisodeRow, names: Collection[str], values: Collection[str]
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Returns columns as they are stored, a table of Arrow, and what `read` returns of some.
 
         What is decoded with the rows is kept for the next episode.
+
+        Args:
+          row: The episode.
+          names: The columns.
+          values: Those of which the values are wanted.
 
         Raises:
           SourceError: They are damaged, or not those of the episode.
         """
-        wanted, known = _with_numbers(names), self._known
+        wanted, known = [*_with_numbers(names), "", *_with_numbers(values)], self._known
         end = row.begin + row.length
         if (
             known is None
             or known[:2] != (row.file, wanted)
             or not (known[2] <= row.begin and end <= known[2] + known[3].num_rows)
         ):
-            known = self._known = row.file, wanted, row.begin, *self._read_ahead(row, wanted)
+            ahead = self._read_ahead(row, _with_numbers(names), _with_numbers(values))
+            known = self._known = row.file, wanted, row.begin, *ahead
         begin = row.begin - known[2]
         found = {name: column[begin : begin + row.length] for name, column in known[4].items()}
         self._check_numbers(row, range(row.length), found)
         return known[3].slice(begin, row.length), found
 
-    def _read_ahead(self, row: EpisodeRow, names: Sequence[str]) -> tuple[Any, Any]:
+    def _read_ahead(
+        self, row: EpisodeRow, names: Sequence[str], values: Sequence[str]
+    ) -> tuple[Any, Any]:
         """Reads an episode, with rows after it unless one is damaged."""
         with contextlib.suppress(SourceError):
             table = self._read_table(row, names, range(row.length), ahead=True)
-            return table, self._values(row, names, range(table.num_rows), table)
+            return table, self._values(row, values, range(table.num_rows), table)
         table = self._read_table(row, names, range(row.length))
-        return table, self._values(row, names, range(row.length), table)
+        return table, self._values(row, values, range(row.length), table)
 
     def _values(
         self, row: EpisodeRow, names: Sequence[str], span: range, table: Any

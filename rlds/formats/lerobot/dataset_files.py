@@ -7,7 +7,7 @@ import contextlib
 import copy
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,10 +16,16 @@ import numpy as np
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import Selection, Statistics, Total, of_column
 from rlds.formats.lerobot.parquet_rows import ParquetRows
-from rlds.formats.lerobot.tables import TableFiles, column_array, numbers_in, tasks_table
+from rlds.formats.lerobot.tables import (
+    TableFiles,
+    column_array,
+    numbers_in,
+    size_of,
+    tasks_table,
+)
 from rlds.sources.text_tables import TextTable, renumbered
 from rlds.sources.writing import Workers, one_by_one
-from rlds.video.container import Clip, Span, UnlikeClipError, VideoWriter, span_of
+from rlds.video.container import Clip, Span, VideoWriter, span_of
 from rlds_ecosystem import import_extra
 
 __all__ = [
@@ -127,6 +133,8 @@ class DatasetFiles(abc.ABC):
       episode_schema: The types of further columns of the table of episodes (3.0), if known.
       before: What the dataset has already, elsewhere.
       keeps_clips: Whether a clip with more frames than rows stays a file of its own (3.0).
+      is_part: Whether it is a part of what is written: its table has sizes of the episodes, too.
+      has_tables: Whether tables of episodes are written; otherwise `told` returns them.
       workers: See `Export`.
     """
 
@@ -140,6 +148,8 @@ class DatasetFiles(abc.ABC):
         episode_schema: Any = None,
         before: Before | None = None,
         keeps_clips: bool = False,
+        is_part: bool = False,
+        has_tables: bool = True,
         workers: Workers = one_by_one,
     ) -> None:
         before = before or Before()
@@ -157,6 +167,10 @@ class DatasetFiles(abc.ABC):
         self._num_episodes, self._num_rows = before.num_episodes, before.num_rows
         self._first_file, self._total = before.num_files, copy.deepcopy(before.total)
         self._keeps_clips, self._workers = keeps_clips, workers
+        self._is_part, self._has_tables = is_part, has_tables
+        # Of the table of episodes, not yet written.
+        self._rows: list[dict[str, Any]] = []
+        self._statistics: list[Mapping[str, Statistics]] = []
         self._stack = contextlib.ExitStack()
         (directory / layout.INFO).parent.mkdir(exist_ok=True)
 
@@ -197,6 +211,10 @@ class DatasetFiles(abc.ABC):
             **rows.others,
         }
         self._write(table, said, dataclasses.replace(rows, statistics=statistics, values=values))
+        self._rows.append(said)
+        self._statistics.append(statistics)
+        if self._has_tables and len(self._rows) == _EPISODES_AT_ONCE:
+            self._write_episodes()
         folder = self._directory / layout.EXTRAS.format(episode_index=self._num_episodes)
         for name, data in rows.extras.items():
             write_below(folder, name, data)
@@ -232,6 +250,7 @@ class DatasetFiles(abc.ABC):
         Args:
           features: What is known of features by now, by name.
         """
+        self._write_episodes()
         self._finish()
         fps, known = self._fps, self._info
         splits = {self._split: f"0:{self._num_episodes}"}
@@ -269,9 +288,59 @@ class DatasetFiles(abc.ABC):
     def version(self) -> Version:
         """The version of the format."""
 
+    @property
+    def tasks(self) -> Sequence[str]:
+        """The texts of the tasks so far, in order."""
+        return self._texts
+
+    @abc.abstractmethod
+    def planners(self) -> Mapping[str, Any]:
+        """Returns what finds out which files get the episodes of parts.
+
+        Its method `plan` takes what parts say of an episode, and returns whether it begins a file.
+        Of version 3.0, there is one for each video feature, by name, and one for rows, at "".
+        """
+
+    @abc.abstractmethod
+    def add_frames(self, name: str, frames: Span, num_rows: int) -> tuple[int, int, float]:
+        """Writes frames of a part; returns their chunk, their file and the time of the first."""
+
+    @abc.abstractmethod
+    def told(self) -> Any:
+        """Returns what the tables say of the episodes that were added, for `take`."""
+
+    def take(
+        self,
+        told: Sequence[Any],
+        frames: Mapping[str, Sequence[Any]],
+        lengths: Sequence[int],
+        tasks: Sequence[str],
+    ) -> None:
+        """Takes what the tables say of episodes that others have added.
+
+        Args:
+          told: What `told` returned, for one file after the other.
+          frames: What `add_frames` returned for each episode, by video feature.
+          lengths: How many rows each episode has.
+          tasks: The texts of all tasks.
+        """
+        self._take(told, frames, np.array(lengths))
+        self._num_episodes, self._num_rows = len(lengths), sum(lengths)
+        self._texts = [*tasks]
+
+    @abc.abstractmethod
+    def _take(
+        self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
+    ) -> None:
+        """Does what depends on the version."""
+
     @abc.abstractmethod
     def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
-        """Writes the table of the next episode, its row in the table of episodes, and its clips."""
+        """Writes the table of the next episode, and its clips; notes in `said` where they are."""
+
+    @abc.abstractmethod
+    def _write_episodes(self) -> None:
+        """Writes what the table of episodes says of those that were added."""
 
     @abc.abstractmethod
     def _finish(self) -> None:
@@ -299,31 +368,32 @@ class _Files30(DatasetFiles):
             name: _VideoFiles(*place, name, info, keeps_clips=self._keeps_clips)
             for name in self._cameras
         }
+        self._num_files = 0  # Of rows, if others have written them.
         of_videos = [videos.close for videos in self._videos.values()]
         for close in (self._data.close, self._episodes.close, *of_videos):
             self._stack.callback(close)
-        # Of the table of episodes, not yet written.
-        self._rows: list[dict[str, Any]] = []
-        self._statistics: list[Mapping[str, Statistics]] = []
 
     def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
         self._total.add(rows.statistics, rows.values)
         said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
-        for name, files in self._videos.items():
+        for name, files in self._videos.items() if rows.clips else ():
             number, clip = table.num_rows, rows.clips[name]
             chunk, file, begin = files.add(clip, number, is_staged=rows.is_staged)
             end = begin + number / self._fps
             said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
-        self._rows.append(said)
-        self._statistics.append(rows.statistics)
-        if len(self._rows) == _EPISODES_AT_ONCE:
-            self._write_episodes()
+            if self._is_part:
+                said[layout.video_bytes(name)] = files.last_size
+        if self._is_part:
+            said[layout.DATA_BYTES] = size_of(table)
 
     def _write_episodes(self) -> None:
-        if not self._rows:
-            return
+        if self._rows:
+            self._write_table(self._table())
+
+    def _table(self) -> Any:
+        """What the table of episodes says of those that were added, without where it is."""
         arrow = import_extra("pyarrow")
         rows, self._rows = self._rows, []
         names = dict.fromkeys(name for row in rows for name in row)
@@ -333,13 +403,48 @@ class _Files30(DatasetFiles):
                 columns[field.name] = arrow.array(columns[field.name], field.type)
         columns |= _columns_of(self._statistics)
         self._statistics = []
-        chunk, file = self._episodes.place(len(rows))
-        columns["meta/episodes/chunk_index"] = [chunk] * len(rows)
-        columns["meta/episodes/file_index"] = [file] * len(rows)
-        self._episodes.add(arrow.table(columns))
+        return arrow.table(columns)
+
+    def _write_table(self, table: Any) -> None:
+        place = self._episodes.place(size_of(table))
+        for name, number in zip(("chunk", "file"), place):
+            table = table.append_column(
+                f"meta/episodes/{name}_index", [np.full(len(table), number)]
+            )
+        self._episodes.add(table)
+
+    def planners(self) -> Mapping[str, Any]:
+        return {"": self._data, **self._videos}
+
+    def add_frames(self, name: str, frames: Span, num_rows: int) -> tuple[int, int, float]:
+        return self._videos[name].add(frames, num_rows, is_staged=True)
+
+    def told(self) -> Any:
+        self._stack.close()
+        return self._table(), self._total
+
+    def _take(
+        self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
+    ) -> None:
+        arrow = import_extra("pyarrow")
+        table = arrow.concat_tables([each for each, _ in told], promote_options="default")
+        for _, total in told:
+            self._total.add_rows_of(total)
+        statistics = [name for name in table.column_names if name.startswith("stats/")]
+        self._total.add_table(table.select(statistics))
+        said = table.drop_columns(statistics)
+        for name in self._videos:
+            chunks, files, begins = map(np.array, zip(*frames[name]))
+            ends = begins + lengths / self._fps
+            for column, values in zip(layout.video_columns(name), (chunks, files, begins, ends)):
+                said = said.append_column(column, [values])
+        for name in statistics:
+            said = said.append_column(name, table[name])
+        for begin in range(0, len(said), _EPISODES_AT_ONCE):
+            self._write_table(said.slice(begin, _EPISODES_AT_ONCE).combine_chunks())
+        self._num_files = len(told)
 
     def _finish(self) -> None:
-        self._write_episodes()
         self._stack.close()
         if not self._first_file:  # Otherwise there are rows in other files.
             self._select_quantiles()
@@ -351,7 +456,8 @@ class _Files30(DatasetFiles):
         """Finds the quantiles of all rows, where a sketch does not have them."""
         found = self._total.selections()
         select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(found))
-        for _, seen in self._workers(select, range(self._data.num_files) if found else ()):
+        number = self._num_files or self._data.num_files
+        for _, seen in self._workers(select, range(number) if found else ()):
             for name, of in seen.items():
                 found[name].merge(of)
         self._total.select(found)
@@ -388,6 +494,9 @@ class _VideoFiles:
       name: The name of the feature.
       info: The entries of `info.json`.
       keeps_clips: See `DatasetFiles`.
+
+    Attributes:
+      last_size: How many bytes the frames have that were added last.
     """
 
     def __init__(
@@ -403,7 +512,39 @@ class _VideoFiles:
         self._most = info["video_files_size_in_mb"] * _MEGABYTE
         self._per_chunk, self._fps = info["chunks_size"], float(info["fps"])
         self._writer: VideoWriter | None = None
-        self._num_files, self._size, self._num_frames = first, 0, 0
+        self._num_files, self._size, self.last_size = first, 0, 0
+        self._last: tuple[Span, int] | None = None
+        self._placed: tuple[Callable[[], Span], int] | None = None
+
+    def _starts_file(self, span: Span, num_rows: int) -> bool:
+        """Whether frames cannot be in the file of those that were placed last."""
+        if (last := self._last) is None or self._is_own(span, num_rows) or self._is_own(*last):
+            return True
+        # LeRobot finds a frame by counting those before it.
+        is_uneven = abs(last[0].seconds - len(last[0].packets) / self._fps) > _TOLERANCE
+        return is_uneven or not span.video.info.can_follow(last[0].video.info)
+
+    def _is_own(self, span: Span, num_rows: int) -> bool:
+        info = span.video.info
+        has_more = self._keeps_clips and info.num_frames != num_rows
+        return span.is_file and (has_more or info.has_audio)
+
+    def plan(self, size: int, num_rows: int, frames: Callable[[], Span], follow: bool) -> bool:
+        """Places frames of a part, which are to be added later; returns whether they begin a file.
+
+        Args:
+          size: How many bytes they have.
+          num_rows: How many rows their episode has.
+          frames: Returns them.
+          follow: Whether they follow those that were placed last in a file of the part.
+        """
+        starts = self._size + size >= self._most
+        if not follow:
+            self._last = self._placed and (self._placed[0](), self._placed[1])
+            starts |= self._starts_file(frames(), num_rows)
+        self._placed = frames, num_rows
+        self._size = size + (0 if starts else self._size)
+        return starts
 
     def add(
         self, clip: Frames, num_rows: int, *, is_staged: bool = False
@@ -416,44 +557,30 @@ class _VideoFiles:
           is_staged: Whether it is in a part of what is written, whose files become others.
         """
         span = clip if isinstance(clip, Span) else clip.wanted
-        info = span.video.info
-        has_more = self._keeps_clips and info.num_frames != num_rows
-        is_own = span.is_file and (has_more or info.has_audio)
         # A file that is at least half full stays as it is, so that it is copied.
         is_full = not span.packets.start and 2 * span.video.size >= self._most
-        is_next = is_own or (is_full and not is_staged) or self._is_uneven
-        if self._writer is None or is_next or self._size + span.size >= self._most:
+        is_next = self._starts_file(span, num_rows) or (is_full and not is_staged)
+        if is_next or self._size + span.size >= self._most:
             self.close()
             self._num_files += 1
+        self._last, self.last_size = (span, num_rows), span.size
+        self._size += self.last_size
         chunk, file = divmod(self._num_files - 1, self._per_chunk)
         if self._writer is None:
             path = self._directory / PATHS["v3.0"][1].format(
                 video_key=self._name, chunk_index=chunk, file_index=file
             )
             path.parent.mkdir(parents=True, exist_ok=True)
-            if is_own:
+            if self._is_own(span, num_rows):
                 return chunk, file, span.copy_file(path)
             self._writer = VideoWriter(path)
-        try:
-            begin = self._writer.add(span)
-        except UnlikeClipError:
-            self.close()
-            return self.add(clip, num_rows, is_staged=is_staged)
-        self._size += span.size
-        self._num_frames += len(span.packets)
-        return chunk, file, begin
-
-    @property
-    def _is_uneven(self) -> bool:
-        """Whether a frame lasts longer than others: LeRobot counts frames to find one by time."""
-        seconds = 0.0 if self._writer is None else self._writer.duration
-        return abs(seconds - self._num_frames / self._fps) > _TOLERANCE
+        return chunk, file, self._writer.add(span)
 
     def close(self) -> None:
         """Completes the file."""
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._size, self._num_frames = None, 0, 0
+        self._writer, self._size = None, 0
 
 
 class _Files21(DatasetFiles):
@@ -466,9 +593,28 @@ class _Files21(DatasetFiles):
         parquet.write_table(table, self._path(self._data_path), compression="snappy")
         for name in self._cameras:
             self._write_video(rows.clips[name], self._path(self._video_path, name), name)
-        _add_line(self._directory / layout.EPISODES_JSONL, said)
-        found = {"episode_index": self._num_episodes, "stats": _as_json(rows.statistics)}
-        _add_line(self._directory / layout.EPISODES_STATS, found)
+
+    def _write_episodes(self) -> None:
+        for said, found in zip(self._rows, self._statistics):
+            stats = {"episode_index": said["episode_index"], "stats": _as_json(found)}
+            _add_line(self._directory / layout.EPISODES_JSONL, said)
+            _add_line(self._directory / layout.EPISODES_STATS, stats)
+        self._rows, self._statistics = [], []
+
+    def planners(self) -> Mapping[str, Any]:
+        return {"": _Several()}
+
+    def add_frames(self, name: str, frames: Span, num_rows: int) -> tuple[int, int, float]:
+        raise AssertionError
+
+    def told(self) -> Any:
+        return self._rows, self._statistics
+
+    def _take(
+        self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
+    ) -> None:
+        for self._rows, self._statistics in told:
+            self._write_episodes()
 
     def _path(self, template: str, video: str = "") -> Path:
         index = self._num_episodes
@@ -480,11 +626,11 @@ class _Files21(DatasetFiles):
         return path
 
     def _write_video(self, clip: Frames, path: Path, name: str) -> None:
-        assert isinstance(clip, Clip)  # Frames are copied between files of version 3.0 only.
-        begin = span_of(clip).copy_file(path)
-        if begin * self._fps > 0.5:
+        span = span_of(clip)
+        assert span.is_file  # Frames are copied from files of the same version only.
+        if (begin := span.copy_file(path) * self._fps) > 0.5:
             raise ValueError(
-                f"{path.name}, {name}: the episode begins with frame {clip.first} of its clip, "
+                f"{path.name}, {name}: the episode begins with frame {begin:.0f} of its clip, "
                 "after the last keyframe. Only version 3.0 can hold that; export to it"
             )
 
@@ -498,6 +644,17 @@ class _Files21(DatasetFiles):
             "total_videos": self._num_episodes * len(self._cameras),
             "total_chunks": -(-self._num_episodes // self._info["chunks_size"]),
         }
+
+
+class _Several:
+    """Places episodes of parts whose files are their own (2.1): many are written by one call."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def plan(self, *_: Any) -> bool:
+        self._number += 1
+        return self._number % _EPISODES_AT_ONCE == 1
 
 
 DATASET_FILES: Mapping[Version, type[DatasetFiles]] = {"v3.0": _Files30, "v2.1": _Files21}

@@ -65,6 +65,9 @@ class LeRobotExport(Export):
       data_files_size_in_mb: How large files of rows become (3.0).
       video_files_size_in_mb: How large videos become (3.0).
 
+    Attributes:
+      rows: What writes the rows.
+
     Raises:
       ValueError: The rate is not known, or an option does not fit.
     """
@@ -99,7 +102,7 @@ class LeRobotExport(Export):
                 raise ValueError(f"{name}: got {size}, expected a positive number")
         if codec is None and quality is not None:
             raise ValueError("quality: pass codec, too; quality is that of the encoded video")
-        self._made: RldsRows | LeRobotRows
+        self.rows: RldsRows | LeRobotRows
         bare = [path.removeprefix(f"{VIDEO}/") for path in to_sidecar]
         cameras = encodable(episodes, bare) if codec is not None else []
         kept = None if cameras else kept_features(episodes, version)
@@ -111,7 +114,7 @@ class LeRobotExport(Export):
                 self.episodes = with_clips(self.episodes, video, cameras)
                 self.encodes = True
             steps = {path for path, _ in leaves_at(self.episodes.spec[rlds.STEPS], None)}
-            self._made = RldsRows(
+            self.rows = RldsRows(
                 self.episodes,
                 version or "v3.0",
                 {"fps": rate, "robot_type": robot_type or _robot_in(episodes.metadata), **sizes},
@@ -125,16 +128,16 @@ class LeRobotExport(Export):
                 "fps, robot_type, task and to_sidecar: the episodes came from LeRobot, and keep "
                 "theirs. Leave these options out"
             )
-        self._made = LeRobotRows(self, kept, version, sizes)
-        self.unchecked = self._made.unchecked
+        self.rows = LeRobotRows(self, kept, version, sizes)
+        self.unchecked = self.rows.unchecked
 
     @override
     def placements(self) -> Sequence[Placement]:
-        return self._made.placements()
+        return self.rows.placements()
 
     @override
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        return self._made.compared(episode)
+        return self.rows.compared(episode)
 
     @override
     def stored_digest(self, place: Place) -> int:
@@ -153,23 +156,17 @@ class LeRobotExport(Export):
 
     @override
     def read_options(self) -> Mapping[str, Any]:
-        if isinstance(self._made, RldsRows) or self._made.paths == step_paths(self._made.paths):
+        if isinstance(self.rows, RldsRows) or self.rows.paths == step_paths(self.rows.paths):
             return {}
         return {"flat_cameras": True}
 
     @override
     def files_order(self) -> Sequence[int] | None:
-        return order_of(self.episodes) if isinstance(self._made, LeRobotRows) else None
-
-    @property
-    @override
-    def in_parts(self) -> bool:
-        # Otherwise tasks have the numbers of a part in it.
-        return isinstance(self._made, RldsRows)
+        return order_of(self.episodes) if isinstance(self.rows, LeRobotRows) else None
 
     @override
     def write(self, path: Path) -> None:
-        self._made.write(path, self)
+        self.rows.write(path, self)
         if self._has_modality and not (path / MODALITY).exists():
             features = read_info(epath.Path(path)).features.values()
             write_json(path / MODALITY, modality_of(features))

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlds.formats.lerobot.tables import numbers_in
 from rlds.statistics.quantile_sketch import QuantileSketch
 
 __all__ = [
@@ -207,6 +208,40 @@ class Total:
             before = self._merged[name]
             found = {kind: np.concatenate([before[kind][None], it]) for kind, it in found.items()}
         self._merged[name] = _merged(found)
+
+    def add_table(self, table: Any) -> None:
+        """Adds the moments of episodes.
+
+        Args:
+          table: Columns of the table of episodes, `stats/<feature>/<kind>`.
+        """
+        ends = f"/{MOMENTS[0]}"
+        for key in [key for key in table.column_names if key.endswith(ends)]:
+            name = key.removeprefix("stats/").removesuffix(ends)
+            columns = {kind: table[f"stats/{name}/{kind}"] for kind in MOMENTS}
+            place = np.append(0, np.cumsum(columns["count"].is_valid().to_numpy()))
+            found = {}
+            for kind, column in columns.items():
+                column = column.drop_null()
+                shape = np.shape(column[0].as_py())
+                found[kind] = numbers_in(column).reshape(len(column), *shape)
+            for begin in range(0, len(table), _EPISODES_AT_ONCE):
+                chosen = slice(*place[[begin, min(begin + _EPISODES_AT_ONCE, len(table))]])
+                if chosen.start < chosen.stop:
+                    self._add_moments(name, {kind: it[chosen] for kind, it in found.items()})
+
+    def add_rows_of(self, other: Total) -> None:
+        """Adds the rows that another one has, for quantiles."""
+        other._add_rows()
+        for name, sketch in other._sketches.items():
+            if name in self._sketches:
+                self._sketches[name].merge(sketch)
+            else:
+                self._sketches[name] = sketch
+        for name, counts in other._counts.items():
+            self._counts.setdefault(name, []).extend(counts)
+        for name, knots in other._knots.items():
+            self._knots.setdefault(name, []).extend(knots)
 
     def add_quantiles(self, episode: Mapping[str, Statistics], rows: Mapping[str, Any]) -> None:
         """Adds what only quantiles need; see `add`."""

@@ -34,6 +34,7 @@ from rlds_ecosystem.model.fields import DepthCodes, Field
 from rlds_ecosystem.model.nests import is_in
 
 __all__ = [
+    "DATA_BYTES",
     "DEFAULT_COLUMNS",
     "DIGEST",
     "EPISODES",
@@ -61,6 +62,7 @@ __all__ = [
     "others_of",
     "step_paths",
     "task_path",
+    "video_bytes",
     "video_columns",
 ]
 
@@ -101,6 +103,8 @@ IMAGE_NAMES = ["height", "width", "channels"]
 # Those that number what is written.
 NUMBERS = ("episode_index", "index", "task_index")
 
+# Of episodes of parts: how many bytes their rows have.
+DATA_BYTES = "data/bytes"
 # The columns of the table of episodes, and what the names of further ones begin with.
 EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "dataset_to_index")
 EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
@@ -315,6 +319,11 @@ def video_columns(video: str) -> tuple[str, str, str, str]:
         for name in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
     )
     return chunk, file, begin, end
+
+
+def video_bytes(video: str) -> str:
+    """Returns the column of parts that says how many bytes the frames of a feature have."""
+    return f"videos/{video}/bytes"
 
 
 def episode_key(index: int) -> str:

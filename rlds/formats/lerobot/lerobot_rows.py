@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from rlds.formats.lerobot.feature_statistics import (
     shaped_like,
     statistics_in,
 )
+from rlds.formats.lerobot.final_files import are_staged, copied, file_options, write_staged
 from rlds.formats.lerobot.kept_features import KeptFeatures
 from rlds.formats.lerobot.language import (
     LANGUAGE,
@@ -120,7 +122,6 @@ class LeRobotRows:
             known, fps = self._info.features, self._info.fps
             self._columns = {f.name: column_of(f, known.get(f.name)) for f in self._schema}
             self._episode_schema = schemas["episodes"] and decoded_schema(schemas["episodes"])
-        self._like: dict[str, Statistics] = {}  # Those of an episode that came with some.
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
         )
@@ -129,13 +130,21 @@ class LeRobotRows:
         )
         self._subtasks = table_in(episodes.metadata, OF_SUBTASKS)
         # Otherwise the table of tasks is the same again.
-        bases = [base for base in reading.bases(episodes.source) if isinstance(base, LeRobotSource)]
+        found = reading.bases(episodes.source)
+        self._bases = bases = [base for base in found if isinstance(base, LeRobotSource)]
         is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
         is_same &= all(base.texts == self._tasks for base in bases)
         self._task_columns = [] if is_same else self._task_columns
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
+        self.files = functools.partial(
+            DATASET_FILES[self._version],
+            info=self._info.raw,
+            schema=self._schema,
+            split=episodes.split,
+            episode_schema=self._episode_schema,
+        )
 
     def _columns_of_tasks(
         self, said: Mapping[str, Any], features: dict[str, dict[str, Any]]
@@ -193,16 +202,18 @@ class LeRobotRows:
         """Writes the episodes of an export."""
         sidecar = Sidecar.of_dataset(export.episodes, layout.METADATA_KEY)
         SidecarWriter.in_folder(path, sidecar).close()
-        tasks, split = list(self._tasks.values()), export.episodes.split
-        if self._is_part:
+        tasks = [] if export.is_part else list(self._tasks.values())
+        if self._is_part and tasks:
             used = self._used_tasks(export.episodes)
             tasks = [text for text in tasks if text in used]
-        with DATASET_FILES[self._version](
-            path, self._info.raw, self._schema, split, tasks, episode_schema=self._episode_schema
-        ) as files:
-            for episode in export.each_or_stored(self._copies):
+        is_staged, options = are_staged(export), file_options(export)
+        with self.files(path, tasks=tasks, **options) as files:
+            for _ in write_staged(export, files, path) if is_staged else ():
+                pass
+            for episode in () if is_staged else export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
-                    files.add(self._copied(episode))
+                    in_part = export.staged_with(export.number) is not None
+                    files.add(self.copied(episode) if in_part else self._copied(episode))
                 else:
                     is_stored = export.is_stored(export.number)
                     files.add(self._rows(episode, self._tasks, is_stored=is_stored))
@@ -235,11 +246,17 @@ class LeRobotRows:
 
     def _copies(self, place: Place) -> bool:
         source = place.source
-        if self._version != "v3.0" or not isinstance(source, LeRobotSource):
+        if not isinstance(source, LeRobotSource):
             return False
         known = {*source.task_columns} >= {*self._task_columns}
         known &= source.subtasks.items() <= self._subtasks.items()
-        return known and source.can_be_copied(self._schema, self.paths)
+        return known and source.can_be_copied(self._schema, self._version, self.paths)
+
+    def copied(self, place: Place, *, with_frames: bool = True) -> NewEpisode:
+        """Returns an episode of a part."""
+        rows = copied(place, self._schema, with_frames=with_frames)
+        numbers = {name: rows.numbers[name] for name in self._task_columns}
+        return dataclasses.replace(rows, numbers=numbers)
 
     def _copied(self, place: Place) -> NewEpisode:
         """An episode as it is stored."""
@@ -357,9 +374,17 @@ class LeRobotRows:
     def _stored_statistics(self, stored: Mapping[str, Statistics]) -> dict[str, Statistics]:
         """Those that the episode came with, by the names that features have now."""
         names = {old: new for new, old in self._kept.before.items()}
-        found = {names[name]: of for name, of in stored.items() if name in names}
-        self._like = found or self._like
-        return found
+        return {names[name]: of for name, of in stored.items() if name in names}
+
+    @functools.cached_property
+    def _like(self) -> dict[str, Statistics]:
+        """Those of an episode of the source that came with some."""
+        for base in self._bases:
+            with contextlib.suppress(SourceError):
+                stored = statistics_in(base.stored_row(base.splits[0], 0))
+                if found := self._stored_statistics(stored):
+                    return found
+        return {}
 
     def _statistics(
         self,

@@ -33,6 +33,13 @@ from rlds.formats.lerobot.feature_statistics import (
     sampled_frames,
     statistics_in,
 )
+from rlds.formats.lerobot.final_files import (
+    are_staged,
+    base_of,
+    copied,
+    file_options,
+    write_staged,
+)
 from rlds.formats.lerobot.language import (
     EVENTS,
     FEATURE,
@@ -50,7 +57,7 @@ from rlds.sources.encoded_clips import encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.restored import RestoredSource
-from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter, StoredSidecar
+from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
 from rlds.sources.source import Place, Source, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.view import stored_at, stored_names
@@ -161,7 +168,7 @@ class RldsRows:
         self._made = {self._cameras.names[f"{VIDEO}/{path}"] for path in encoded}
         self._features = features
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._known: dict[Source, tuple[LeRobotSource, StoredSidecar] | None] = {}
+        self._known: dict[Source, LeRobotSource | None] = {}
         self.files = functools.partial(
             DATASET_FILES[version],
             info={**info, "features": features},
@@ -187,12 +194,18 @@ class RldsRows:
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
         sidecar_writer = SidecarWriter.in_folder(path, self.sidecar)
-        with sidecar_writer as sidecar, self.files(path) as files:
-            for episode in export.each_or_stored(self._copies):
+        is_staged, options = are_staged(export), file_options(export)
+        with sidecar_writer as sidecar, self.files(path, **options) as files:
+            for place in write_staged(export, files, path) if is_staged else ():
+                assert isinstance(place.source, RestoredSource)
+                self._describe(base_of(place.source), place.source.kept.place)
+                sidecar.copy(place.source.kept, place.split, place.index)
+            for episode in () if is_staged else export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
-                    rows, beside = self._stored
-                    files.add(rows)
-                    sidecar.add_row(beside)
+                    assert isinstance(episode.source, RestoredSource)
+                    in_part = export.staged_with(export.number) is not None
+                    files.add(dataclasses.replace(self._stored, is_staged=in_part))
+                    sidecar.copy(episode.source.kept, episode.split, episode.index)
                 else:
                     known = self._stored_statistics(export, episode)
                     files.add(self.new_episode(episode, {}, known))
@@ -205,9 +218,8 @@ class RldsRows:
         source, at = place.source, (place.split, place.index)
         if source not in self._known:
             self._known[source] = self._alike(source)
-        if (known := self._known[source]) is None:
+        if (base := self._known[source]) is None:
             return False
-        base, kept = known
         rows, outline = base.stored_episode(*at, self._schema), reading.outline(source, *at)
         if rows is None:
             return False
@@ -217,20 +229,43 @@ class RldsRows:
         elif self.sidecar.places.get(self._task) != TASK:  # It may have been another field.
             wanted = [self._task, f"{rlds.STEPS}/{self._task}"]
             tasks = self._tasks_of(reading.read(source, *at, wanted), num_rows)
-        features, shapes = base.info.raw["features"], self.described()
-        is_same = all([*features[name]["shape"]] == [*shapes[name]["shape"]] for name in shapes)
-        if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or not is_same:
+        if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or self._unlike(base):
             return False  # If something is wrong, writing it says so.
+        self._describe(base)
+        self._stored = rows
+        return True
+
+    def copied(self, place: Place, *, with_frames: bool = True) -> NewEpisode:
+        """Returns an episode of a part."""
+        return copied(place, self._schema, with_frames=with_frames)
+
+    def _unlike(self, base: LeRobotSource) -> str:
+        """A feature that has another shape in the episodes so far; empty if there is none."""
+        said, shapes = base.info.raw["features"], self.described()
+        unlike = (name for name in shapes if [*said[name]["shape"]] != [*shapes[name]["shape"]])
+        return next(unlike, "")
+
+    def _describe(self, base: LeRobotSource, where: str = "") -> None:
+        """Notes what a dataset says of images."""
+        if name := self._unlike(base):
+            raise self._other_size(name, base.info.raw["features"][name]["shape"], where)
+        features = base.info.raw["features"]
         images = [column.name for column in self._columns if column.is_image]
         self._shapes |= {name: tuple(features[name]["shape"]) for name in images}
         for name in self._cameras.names.values():
             self._cameras.described.setdefault(name, {**features[name]})
-        self._stored = rows, kept.read(place.split, place.index)
-        return True
 
-    def _alike(self, source: Source) -> tuple[LeRobotSource, StoredSidecar] | None:
-        """The dataset of a source and its sidecar, if they have what is written, and no more."""
-        if self._version != "v3.0" or not isinstance(source, RestoredSource):
+    def _other_size(self, name: str, shape: Sequence[int | None], where: str) -> ValueError:
+        paths = {column.name: column.path for column in self._columns}
+        path, before = paths.get(name, name), tuple(self.described()[name]["shape"])
+        return ValueError(
+            f"{where}, {path}: an image of {tuple(shape)}, but {before} before; LeRobot needs one "
+            f"size. Pass to_sidecar=[{path!r}] to write no column of them"
+        )
+
+    def _alike(self, source: Source) -> LeRobotSource | None:
+        """The dataset of a source, if it and its sidecar have what is written, and no more."""
+        if not isinstance(source, RestoredSource):
             return None
         if not isinstance(base := source.source, LeRobotSource):
             return None
@@ -244,9 +279,9 @@ class RldsRows:
             and {*base.task_columns} == {*numbered.values()}
             and placed is not None
             and placed.layout == source.kept.sidecar.layout
-            and base.can_be_copied(self._schema)
+            and base.can_be_copied(self._schema, self._version)
         )
-        return (base, source.kept) if is_alike else None
+        return base if is_alike else None
 
     def described(self) -> dict[str, Any]:
         """Returns entries of features that the episodes so far have made known."""
@@ -335,11 +370,7 @@ class RldsRows:
         for image in images:
             shape: Any = (image_field(image) if isinstance(image, bytes) else image).shape
             if shape != self._shapes.setdefault(column.name, shape):
-                raise ValueError(
-                    f"{where}, {column.path}: an image of {shape}, but "
-                    f"{self._shapes[column.name]} before; LeRobot needs one size. Pass "
-                    f"to_sidecar=[{column.path!r}] to write no column of them"
-                )
+                raise self._other_size(column.name, shape, where)
         return known or of_images(images)
 
     def _readable(self, name: str, found: Statistics) -> Statistics:

@@ -484,24 +484,61 @@ class LeRobotSource(Source):
             )
 
     @property
+    def lengths(self) -> np.ndarray:
+        """How many rows each episode has."""
+        return self._table.lengths
+
+    @property
     def features(self) -> list[tuple[str, str]]:
         """The features, each with the path of the field that has its values."""
         videos = {name: f"{VIDEO}/{self._paths[name]}/{CLIP}" for name in self._info.videos}
         columns = {name: f"{rlds.STEPS}/{self._paths[name]}" for name in self._columns}
         return [(path, name) for name, path in {**columns, **videos}.items()]
 
-    def can_be_copied(self, schema: Any, paths: Mapping[str, str] | None = None) -> bool:
+    def sizes(self) -> Iterator[tuple[int, dict[str, tuple[int, tuple[int, int]]]]]:
+        """Yields how many bytes the rows of each episode have, and its frames: of parts only.
+
+        With those of each video feature, there is its file. Of version 2.1, nothing is known.
+        """
+        videos = self._info.videos
+        if not self._info.is_v3:
+            yield from itertools.repeat((0, {}), len(self.lengths))
+            return
+        names = [(layout.video_bytes(name), *layout.video_columns(name)[:2]) for name in videos]
+        columns = [map(self._table.column, of) for of in names]
+        frames = [[*zip(size, zip(chunk, file))] for size, chunk, file in columns]
+        for rows, *of in zip(self._table.column(layout.DATA_BYTES).tolist(), *frames):
+            yield rows, dict(zip(videos, of))
+
+    def frames(self, split: str, index: int, name: str) -> Span:
+        """Returns where the frames of a video feature are, to be copied."""
+        row = self._table.row(self._splits[split][index])
+        return self._videos.span(row, name, functools.partial(self._timestamps, row))
+
+    def can_be_copied(
+        self, schema: Any, version: str, paths: Mapping[str, str] | None = None
+    ) -> bool:
         """Whether episodes can be copied as they are stored.
 
         Args:
           schema: The schema of Arrow that the rows have where they are copied to.
+          version: The version of the files there.
           paths: The paths in a step that features have there, by name, if they may be others.
         """
         ours, is_same = decoded_schema(self._data.schema), paths in (None, self._paths)
         in_order = self._options["match"] == "order"
-        return self._info.is_v3 and in_order and is_same and ours.equals(schema)
+        is_same &= self._info.is_v3 == (version == "v3.0")
+        return in_order and is_same and bool(ours.equals(schema))
 
-    def stored_episode(self, split: str, index: int, schema: Any) -> NewEpisode | None:
+    def stored_episode(
+        self,
+        split: str,
+        index: int,
+        schema: Any,
+        *,
+        with_frames: bool = True,
+        is_checked: bool = True,
+    ) -> NewEpisode | None:
         """Returns an episode as it is stored; None if it cannot be copied as it is.
 
         Args:
@@ -509,11 +546,15 @@ class LeRobotSource(Source):
           index: The episode.
           schema: The types that rows have where it is copied to. Those of a file may be others
             than those of the first file.
+          with_frames: Whether to look for its frames.
+          is_checked: Whether to look at all values, which may be damaged, or at numbers only.
 
         Raises:
           SourceError: It is damaged.
         """
-        found = self._read_stored(self._splits[split][index])
+        place, numbers = self._splits[split][index], self._number_columns
+        values = self._columns if is_checked else numbers
+        found = self._read_stored(place, values, self._info.videos if with_frames else ())
         said = self.stored_row(split, index)
         statistics = statistics_in(said)
         if not statistics or not found.table.schema.equals(schema):
@@ -526,18 +567,23 @@ class LeRobotSource(Source):
             layout.others_of(said),
             {name: found.columns[name] for name in self.task_columns},
             self.texts,
-            {n: found.columns[n] for n, c in self._columns.items() if c.kind == "numbers"},
+            {name: found.columns[name] for name in numbers},
             {name: data for name, data in found.extras.items() if data},
         )
 
-    def _read_stored(self, place: int) -> _Stored:
+    @property
+    def _number_columns(self) -> list[str]:
+        return [name for name, column in self._columns.items() if column.kind == "numbers"]
+
+    def _read_stored(self, place: int, values: Collection[str], videos: Collection[str]) -> _Stored:
         found = self._stored  # Who copies an episode asks for its digest, too.
-        if found is None or found.place != place:
+        known = [] if found is None or found.place != place else [*found.columns, *found.frames]
+        if found is None or not {*values, *videos} <= {*known}:
             row = self._table.row(place)
             with source_errors(self._root / row.file, episode=row.key):
-                table, columns = self._data.stored(row, self._columns)
+                table, columns = self._data.stored(row, self._columns, values)
                 times = functools.partial(self._timestamps, row)
-                frames = {n: self._videos.span(row, n, times) for n in self._info.videos}
+                frames = {n: self._videos.span(row, n, times) for n in videos}
                 tasks = [""] * row.length
                 if _TASK_INDEX in columns:
                     span = range(row.length)
@@ -563,7 +609,7 @@ class LeRobotSource(Source):
           SourceError: It is damaged.
         """
         place = self._splits[split][index]
-        found = self._read_stored(place)
+        found = self._read_stored(place, self._columns, self._info.videos)
         row, content = self._table.row(place), dict[str, Any](found.columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in layout.NUMBERS:

@@ -18,12 +18,22 @@ from rlds.formats.lerobot import language
 from rlds.formats.lerobot.parquet_rows import as_numpy
 from rlds_ecosystem import import_extra
 
-__all__ = ["TableFiles", "column_array", "data_schema", "image_array", "numbers_in", "tasks_table"]
+__all__ = [
+    "TableFiles",
+    "column_array",
+    "data_schema",
+    "image_array",
+    "numbers_in",
+    "size_of",
+    "tasks_table",
+]
 
 _MEGABYTE = 1 << 20
 # Groups of rows are of several episodes: each takes time to write, and to begin to read.
 _ROWS_OF_GROUP = 500
 _TASK = "task"
+# What an entry of variable length takes beside its content.
+_OFFSET = 4
 
 
 def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
@@ -104,6 +114,25 @@ def tasks_table(
     return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
 
 
+def size_of(table: Any) -> int:
+    """Returns how many bytes the values of a table have, however they are in memory."""
+    return sum(_size_of(array) for column in table.columns for array in column.chunks)
+
+
+def _size_of(array: Any) -> int:
+    arrow, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
+    types, kind = arrow.types, array.type
+    if types.is_struct(kind):
+        return sum(map(_size_of, array.flatten()))
+    if types.is_nested(kind):
+        return _OFFSET * len(array) + _size_of(array.flatten())
+    if types.is_boolean(kind) or types.is_null(kind):
+        return len(array)
+    if types.is_primitive(kind):
+        return len(array) * int(kind.byte_width)
+    return _OFFSET * len(array) + (compute.sum(compute.binary_length(array)).as_py() or 0)
+
+
 class TableFiles:
     """Parquet files that tables are added to, one after the other.
 
@@ -126,7 +155,7 @@ class TableFiles:
     ) -> None:
         self._directory, self._template = directory, template
         self._most, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
-        self._file, self._num_rows = first - 1, 0
+        self._file, self._size = first - 1, 0
         self._writer: Any = None
         self._sink: Any = None
         self._waiting: list[Any] = []  # Tables that become the next group of rows.
@@ -137,20 +166,26 @@ class TableFiles:
         """How many files there are, those before the first one included."""
         return self._file + 1
 
-    def place(self, num_rows: int) -> tuple[int, int]:
-        """Returns the chunk and the file that a table of so many rows goes to."""
-        if self._writer is not None:
-            if self._sink.tell() + 2 * self._waiting_bytes >= self._most:
-                self._write_group()
-            size = self._sink.tell()
-            if size + size / self._num_rows * num_rows >= self._most:
-                self.close()
+    def place(self, size: int) -> tuple[int, int]:
+        """Returns the chunk and the file that a table of so many bytes goes to, see `size_of`."""
+        if self._size + size >= self._most:
+            self.close()
         return divmod(self._file + (self._writer is None), self._per_chunk)
+
+    def plan(self, size: int, *_: Any) -> bool:
+        """Places a table that is to be added later; returns whether it begins a file."""
+        starts = not self._size or self._size + size >= self._most
+        self._size = size + (0 if starts else self._size)
+        return starts
 
     def add(self, table: Any) -> tuple[int, int]:
         """Writes a table; returns its chunk and its file."""
-        arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
-        chunk, file = self.place(table.num_rows)
+        arrow, parquet, size = (
+            import_extra("pyarrow"),
+            import_extra("pyarrow.parquet"),
+            size_of(table),
+        )
+        chunk, file = self.place(size)
         if self._writer is None:
             name = self._template.format(chunk_index=chunk, file_index=file)
             path = self._directory / name
@@ -159,16 +194,17 @@ class TableFiles:
             self._writer = parquet.ParquetWriter(self._sink, table.schema, compression="snappy")
             self._file += 1
         self._waiting.append(table)
-        self._num_rows += table.num_rows
+        self._size += size
         self._waiting_rows += table.num_rows
-        self._waiting_bytes += table.nbytes
+        self._waiting_bytes += size
         if self._waiting_rows >= _ROWS_OF_GROUP or self._waiting_bytes >= _MEGABYTE:
             self._write_group()
         return chunk, file
 
     def _write_group(self) -> None:
         if self._waiting:
-            table = import_extra("pyarrow").concat_tables(self._waiting)
+            # In one piece: how it was in pieces would show in the file.
+            table = import_extra("pyarrow").concat_tables(self._waiting).combine_chunks()
             self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
@@ -180,7 +216,7 @@ class TableFiles:
             finally:
                 self._writer.close()
                 self._sink.close()
-        self._writer, self._num_rows = None, 0
+        self._writer, self._size = None, 0
 
 
 def _arrow_type(feature: Mapping[str, Any]) -> Any:

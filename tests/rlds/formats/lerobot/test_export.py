@@ -80,7 +80,7 @@ def test_rows(tmp_path, version):
 
 
 def test_files_of_limited_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlds.formats.lerobot.tables._MEGABYTE", 20_000)
+    monkeypatch.setattr("rlds.formats.lerobot.tables._MEGABYTE", 4_000)
     monkeypatch.setattr("rlds.formats.lerobot.dataset_files._EPISODES_AT_ONCE", 2)
     path = exported(tmp_path / "made", RobotSource((9,) * 5), data_files_size_in_mb=1)
     check_layout(path)

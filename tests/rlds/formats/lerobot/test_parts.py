@@ -1,0 +1,77 @@
+"""Datasets of LeRobot written in parts: the same bytes as at once, in files of any size."""
+
+import many_episodes
+import pytest
+import raw_lerobot as raw
+from lerobot_layout import check_layout
+from many_episodes import ManyEpisodes
+
+import rlds
+from rlds.conversion import parts
+from rlds.editing import Delete, Rename, Trim
+from rlds.formats.lerobot import dataset_files, tables
+from rlds.sources import export
+
+TOP = "steps/observation/images/top"
+LENGTHS = (3, 4, 5, 6, 3, 4, 5, 6)
+
+
+def contents(path):
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def assert_same_at_once(make, tmp_path, monkeypatch, episodes_of_part):
+    made = {}
+    for way, most in (("once", 1000), ("parts", episodes_of_part)):
+        monkeypatch.setattr(parts, "_EPISODES", most)
+        monkeypatch.setattr(parts, "_EPISODES_OF_UNKNOWN_LENGTH", most)
+        make(tmp_path / way)
+        check_layout(tmp_path / way)
+        made[way] = contents(tmp_path / way)
+    assert made["once"].keys() == made["parts"].keys()
+    assert [name for name, data in made["once"].items() if data != made["parts"][name]] == []
+    return made["parts"]
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({}, 4_000),
+        ({"codec": "h264"}, 3_000),
+        pytest.param({"codec": "av1"}, 1_500, marks=pytest.mark.slow),
+        ({"codec": "h264", "version": "v2.1"}, 1),
+    ],
+)
+def test_final_files_of_any_source(options, size, tmp_path, monkeypatch):
+    source = ManyEpisodes(many_episodes.write(tmp_path / "raw", 20))
+    for module in (dataset_files, tables):  # Files of several parts, and parts of several files.
+        monkeypatch.setattr(module, "_MEGABYTE", size)
+    sizes = {"data_files_size_in_mb": 1, "video_files_size_in_mb": 1}
+
+    def make(path):
+        export(source, "lerobot", path, fps=10, jobs=1, **sizes, **options)
+
+    found = assert_same_at_once(make, tmp_path, monkeypatch, 6)
+    assert 1 < len([name for name in found if name.startswith("data/")]) <= 20
+    if "codec" in options:
+        assert 1 < len([name for name in found if name.startswith("videos/")]) <= 20
+
+
+@pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])
+def test_edits_of_lerobot(write, tmp_path, monkeypatch):
+    path = write(tmp_path / "raw", lengths=LENGTHS, codecs={raw.TOP: "h264"})
+    changes = [Trim(0, 3, where="steps > 4"), Delete(episodes=[1])]
+    changes.append(Rename(TOP, TOP.replace("top", "front")))
+    assert_same_at_once(
+        lambda to: rlds.edit(path, *changes, to=to, jobs=1), tmp_path, monkeypatch, 2
+    )
+
+
+@pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])
+def test_numbers_of_tasks(write, tmp_path, monkeypatch):
+    path, words = write(tmp_path / "raw"), ["one", "two", "one"]
+    raw.write_annotations(path, {"annotation.human.action.task_description": words})
+    assert_same_at_once(
+        lambda to: rlds.edit(path, Trim(0, 2), to=to, jobs=1), tmp_path, monkeypatch, 1
+    )
