@@ -33,10 +33,16 @@ def run_in_pipeline(
       ImportError: Apache Beam is not installed.
     """
     beam = import_extra("apache_beam")
-    if isinstance(options, (list, tuple)):
+    if options is None or isinstance(options, (list, tuple)):
         options = import_extra("apache_beam.options.pipeline_options").PipelineOptions(
-            list(options)
+            list(options or ())
         )
+    if "Dask" in (runner if isinstance(runner, str) else type(runner).__name__):
+        module = import_extra("apache_beam.runners.dask.dask_runner")
+        runner = module.DaskRunner() if runner == "DaskRunner" else runner  # Beam has no such name.
+        dask = options.view_as(module.DaskOptions)
+        if not (dask.npartitions or dask.partition_size):
+            dask.partition_size = 1  # Else one worker gets 128 of them.
     with beam.Pipeline(runner=runner, options=options) as pipeline:
         _ = (
             pipeline

@@ -23,7 +23,6 @@ from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
 from rlds.sources.source import FACTS, AnySource, SourceError
 from rlds.sources.writing import Export, Placement
-from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import Workers, default_jobs
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.errors import StorageError
@@ -248,7 +247,10 @@ def draft_export(
     if part is not None:
         yield _staged_share(staging, part, jobs or 1, placements, progress)
         return
+    if not staging.parts or os.path.lexists(path):
+        staging.remove_joined()
     with (
+        contextlib.closing(staging),
         made_at_once(path, last=formats()[format].first_read, drafts=drafts) as draft,
         staging,
         contextlib.ExitStack() as used,
@@ -277,17 +279,14 @@ def draft_export(
         others = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
         carry(writer.episodes, others, again, draft, at or path)
         traces = {split or again.splits[0]: trace for split, trace in notes.traces().items()}
-        is_beside = lineage.is_beside(draft)
-        if writer.lineage is not None and not (is_beside and stores.is_local(path)):
+        if writer.lineage is not None:
             lineage.write_beside(draft, writer.lineage, traces)
         used.close()
+        writer.finish(path)
         left_out = tuple(map(str, notes.left_out))
         yield Exported(os.fspath(path), format, *counts, placements, left_out)
         staging.finish()
     staging.remove()
-    if writer.lineage is not None and is_beside and os.path.exists(path):
-        lineage.write_beside(path, writer.lineage, traces)
-    writer.finish(path)
 
 
 def _staged_share(
@@ -300,7 +299,11 @@ def _staged_share(
     """Writes a share of the parts only, beside others that do so."""
     numbers = staging.share(part)
     number = sum(len(staging.parts[each]) for each in numbers)
-    with Workers(jobs) as workers, show_progress(progress) as bars:
+    with (
+        contextlib.closing(staging),
+        Workers(jobs) as workers,
+        show_progress(progress) as bars,
+    ):
         staging.run(workers, _bar(bars, "episodes to parts", number), numbers=numbers)
     return Exported(os.fspath(staging.folder), staging.format, number, None, placements)
 

@@ -34,12 +34,19 @@ from rlds.sources.source import Origin, Place, Source, SourceError, files_of
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import WorkerDied, Workers, advance
-from rlds_ecosystem.files.whole_files import draft_of, sync_all, write_at_once
+from rlds_ecosystem.files.whole_files import (
+    draft_of,
+    holder_of,
+    is_open,
+    lock,
+    sync_all,
+    write_at_once,
+)
 
 __all__ = ["StagedParts", "Staging"]
 
-# What the parts are of, and a file that is there when the dataset is complete.
-_JOB, _JOINED = "job.json", "joined"
+# What the parts are of; a file that is there when the dataset is complete; one that is locked.
+_JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
 # What one process writes in the time that another takes to start, in bytes.
 _SMALL = 64 << 20
 # How many parts are open at a time, of which episodes are read.
@@ -83,6 +90,7 @@ class Staging:
         self.parts: Sequence[Sequence[int]] = []
         self.is_small = True
         self._job, self._has_begun = "", False
+        self._lock: int | None = None
         self._files: Sequence[str] = ()
         if in_parts and export.in_parts and export.episodes.has_random_access:
             sizes = sizes_of(export.episodes)
@@ -100,12 +108,31 @@ class Staging:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or not self._has_begun:
+        if kind is None:
             return
         is_damage = issubclass(kind, SourceError) and not issubclass(kind, SourceChangedError)
         is_of_use = is_damage or not issubclass(kind, ValueError)  # Not to other options.
         if not (is_of_use and self._job):
             self.remove()
+
+    def _hold(self, *, is_alone: bool) -> bool:
+        """Locks the folder, unless others have: one process that joins, or several with shares.
+
+        The lock is a file, as on NFS other machines do not see that of a folder.
+        """
+        if self._lock is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
+            is_locked = lock(self._lock, wait=False, shared=not is_alone)
+            if not (is_locked and is_open(self.folder / _LOCK, self._lock)):
+                self.close()
+        return self._lock is not None
+
+    def close(self) -> None:
+        """Lets others have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @property
     def num_episodes(self) -> int:
@@ -178,22 +205,32 @@ class Staging:
         """Makes the folder of the parts, unless a run can go on with those that are there."""
         noted, self._job = self.folder / _JOB, self._identity()
         self._files = files_read_by(self._export.episodes.source)
-        before = json.loads(noted.read_bytes()) if noted.exists() else ""
         if not self._job and not is_alone:
             raise ValueError(
                 "part: a function makes these episodes, or a source without files: nobody can know "
                 "whether another job has the same. Write them at once, without it"
             )
-        is_stale = not before or (self.folder / _JOINED).exists()
+        if not self._hold(is_alone=is_alone):
+            raise FileExistsError(
+                f"{self.folder}: {holder_of(self.folder / _LOCK)} is writing parts there. Wait for "
+                "its end"
+            )
+        joined = self.folder / _JOINED
+        before = json.loads(noted.read_bytes()) if noted.exists() else ""
+        is_stale = not before or (joined.exists() and before != self._job)
         if is_stale and is_alone:  # Others may have begun the same.
-            self.remove()
+            for path in self.folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.name != _LOCK:
+                    path.unlink()
         elif before not in ("", self._job):
             raise ValueError(
                 f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
                 f"other data or with other options. Go on with those, or rm -r {self.folder}"
             )
         self._has_begun = True
-        self.folder.mkdir(parents=True, exist_ok=True)
+        joined.unlink(missing_ok=True)
         write_at_once(noted, json.dumps(self._job).encode())
         for draft in self.folder.glob("?????.?*"):  # Of workers that were killed.
             if is_alone and draft.suffix != ".json":
@@ -255,9 +292,16 @@ class Staging:
             (self.folder / _JOINED).touch()
 
     def remove(self) -> None:
-        """Removes the parts."""
-        if self.parts:
+        """Removes the parts of this run."""
+        self.close()
+        if self._has_begun:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove_joined(self) -> None:
+        """Removes the parts of a run that was killed when the dataset was complete."""
+        if (self.folder / _JOINED).exists() and self._hold(is_alone=True):
+            self._has_begun = True
+            self.remove()
 
 
 def _in_pipeline(

@@ -28,7 +28,7 @@ from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import Workers, default_jobs
 from rlds_ecosystem.files.replacing import FOLDER, RUNNING, files_in, replaced
-from rlds_ecosystem.files.whole_files import check_is_free, write_at_once
+from rlds_ecosystem.files.whole_files import check_is_free
 from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
@@ -322,14 +322,9 @@ def _in_place(
         at = target if target.name == draft.name else os.path.realpath(target)
         with write(draft, list(made.view.splits), at=at) as found:
             pass
-        said = lineage.file_of(draft).read_bytes()
         if target.is_dir():
             known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}
             _copy_others(target, draft, known)
-    if lineage.is_beside(target):
-        beside = lineage.file_of(target)
-        beside.parent.mkdir(exist_ok=True)
-        write_at_once(beside, said)
     return dataclasses.replace(found, path=os.fspath(target))
 
 

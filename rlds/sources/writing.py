@@ -331,7 +331,7 @@ class Export(abc.ABC):
         return {name: value for name, value in said.items() if name not in beside}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
-        """Does what has to be done beside it, once it is at its place."""
+        """Does what has to be done beside it, when it is complete, before it gets its name."""
         del path
 
     def read_options(self) -> Mapping[str, Any]:

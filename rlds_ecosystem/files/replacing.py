@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rlds_ecosystem.files.stores import PathLike, is_local
 from rlds_ecosystem.files.whole_files import (
+    FOLDER,
     can_lock,
     draft_folder,
     empty,
@@ -32,9 +33,6 @@ from rlds_ecosystem.files.whole_files import (
 from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replaced"]
-
-FOLDER = ".rlds"
-"""The folder in that of a dataset where what is known of its episodes is kept."""
 
 RUNNING = "recording-"
 """What folders in it begin with that have an episode which is being recorded, or was."""

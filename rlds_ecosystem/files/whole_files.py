@@ -27,6 +27,7 @@ except ImportError:  # On Windows.
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
+    "FOLDER",
     "Share",
     "can_lock",
     "check_is_free",
@@ -35,6 +36,7 @@ __all__ = [
     "empty",
     "exchange",
     "finish_taking",
+    "holder_of",
     "is_open",
     "journal_of",
     "kept_name",
@@ -48,6 +50,9 @@ __all__ = [
     "try_to_lock",
     "write_at_once",
 ]
+
+FOLDER = ".rlds"
+"""The folder in that of a dataset, or beside a file, of what is known of its episodes."""
 
 # Where what was replaced is in the folder of drafts, if it was renamed.
 _OLD = ".old"
@@ -100,7 +105,7 @@ def made_at_once(
 
     What a process left that was killed is removed by the next one that makes the same. The files
     of a folder in a store appear there one after the other, and stay if the process is killed: the
-    next one goes on with the upload. What is beside a file gets beside it in the store.
+    next one goes on with the upload. What is in `.rlds` beside a file gets beside it there.
 
     Args:
       target: The file or the folder; it must not exist, or be an empty folder.
@@ -116,12 +121,13 @@ def made_at_once(
     there = as_path(target)
     is_here = is_local(there)
     target = draft_of(target, None if is_here else drafts)
-    check_is_free(there)
+    if not _place_of(target).exists():  # A process was killed when it had made the target.
+        check_is_free(there)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         with draft_folder(target) as place:
-            check_is_free(there)  # It may have been there between two renames.
             empty(place)
+            check_is_free(there)  # It may have been there between two renames.
             made = place / target.name  # Some libraries look at the end of a name.
             try:
                 yield made
@@ -130,7 +136,8 @@ def made_at_once(
                     return
                 if target.exists():
                     target.rmdir()
-                sync_all(made)
+                sync_all(place)
+                _move_beside(place, target)
                 os.rename(made, target)
                 sync(target.parent)
                 new_parents = []
@@ -205,12 +212,12 @@ def draft_folder(target: Path) -> Iterator[Path]:
     Raises:
       FileExistsError: Another process has the folder.
     """
-    place = target.with_name(f".{target.name}.draft")
+    place = _place_of(target)
     place.mkdir(parents=True, exist_ok=True)
     descriptor = try_to_lock(place)
     try:
         if can_lock(place) and (descriptor is None or not is_open(place, descriptor)):
-            raise FileExistsError(f"{target}: another process is writing it")
+            raise FileExistsError(f"{target}: {holder_of(place)} is writing it")
         finish_taking(target, place)
         try:
             yield place
@@ -220,6 +227,18 @@ def draft_folder(target: Path) -> Iterator[Path]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _place_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}.draft")
+
+
+def _move_beside(place: Path, target: Path) -> None:
+    """Moves the files of the folder `.rlds` beside a draft to that beside the target."""
+    if (place / FOLDER).exists():
+        (target.parent / FOLDER).mkdir(exist_ok=True)
+        for file in (place / FOLDER).iterdir():
+            os.replace(file, target.parent / FOLDER / file.name)
 
 
 def is_open(path: PathLike, descriptor: int) -> bool:
@@ -241,11 +260,12 @@ def take_place(target: Path, place: Path, *, keep_old: bool) -> None:
 
     Args:
       target: The file or the folder to replace.
-      place: What `draft_folder` gives for it. The new one has the name of the target.
+      place: What `draft_folder` gives for it. The new one has the name of the target; files of the
+        folder `.rlds` beside it get beside the target.
       keep_old: Whether the old one gets another name, `kept_name`; else it is in `place` then.
     """
     draft = place / target.name
-    if not keep_old and draft.is_file() and target.is_file():
+    if not (keep_old or (place / FOLDER).exists()) and draft.is_file() and target.is_file():
         os.replace(draft, target)
         sync(target.parent)
         return
@@ -281,6 +301,8 @@ def finish_taking(target: Path, place: Path) -> None:
                 f"{kept} exists: rename it, to make way for the data replaced last"
             )
         os.rename(old, kept)
+    if is_new:
+        _move_beside(place, target)
     sync(target.parent)
     os.unlink(journal)
 
@@ -346,22 +368,36 @@ def can_lock(path: PathLike) -> bool:
     return fcntl is not None and is_local(path)
 
 
-def lock(descriptor: int, *, wait: bool = True) -> bool:
+def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
     """Locks an open file or directory until it is closed; the end of the process closes it too.
 
     Args:
       descriptor: What is open.
       wait: Whether to wait while another process, or another descriptor, has the lock.
+      shared: Whether others may have the lock too, if theirs are shared.
 
     Returns:
       Whether no other has it: always true with `wait`, and where nothing can be locked.
     """
     if fcntl is not None:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
     return True
+
+
+def holder_of(path: PathLike) -> str:
+    """Returns who has the lock of a file, for errors: a process, with its number if known."""
+    with contextlib.suppress(OSError):  # Linux only; processes of other machines have no number.
+        inode = str(os.stat(path).st_ino)
+        for line in Path("/proc/locks").read_text().splitlines():
+            # "1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF"
+            kind, *_, process, file, _, _ = line.split()[1:]
+            if kind == "FLOCK" and file.split(":")[-1] == inode:
+                return f"another process ({process})"
+    return "another process"
 
 
 def try_to_lock(path: PathLike) -> int | None:

@@ -1,10 +1,10 @@
 """Datasets that are written in parts: the same bytes as at once, by anyone, after any kill."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import many_episodes
@@ -82,17 +82,25 @@ def test_processes_give_the_same_bytes_as_one(format, raw, tmp_path):
     assert one == two
 
 
-def test_a_run_that_was_interrupted_goes_on(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(ManyEpisodes, "reads", [])
+def edited(source, format, folder, **options):
+    """Likewise, with other rewards."""
+    path = folder / format / NAMES.get(format, "made")
+    episodes, change = rlds.sources.Episodes(source, "train"), rlds.editing.Set("reward", 1.0)
+    rlds.edit(episodes, change, to=path, to_format=format, **options)
+    return path
+
+
+@pytest.mark.parametrize("make", [written, edited])
+def test_a_run_that_was_interrupted_goes_on(make, raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ManyEpisodes, "stop", 40)
     with pytest.raises(Interrupted):
-        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+        make(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
     assert os.listdir(tmp_path / "robomimic") == [".made.h5.parts"]
     monkeypatch.setattr(ManyEpisodes, "stop", None)
     monkeypatch.setattr(ManyEpisodes, "reads", [])
-    path = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
-    assert {*ManyEpisodes.reads} == {*range(23, 70)}
-    whole = written(ManyEpisodes(raw), "robomimic", tmp_path / "whole", jobs=1)
+    path = make(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+    assert {*ManyEpisodes.reads} - {0} == {*range(23, 70)}
+    whole = make(ManyEpisodes(raw), "robomimic", tmp_path / "whole", jobs=1)
     assert contents(path) == contents(whole)
 
 
@@ -115,7 +123,7 @@ def test_parts_of_something_else_are_not_gone_on_with(raw, tmp_path, monkeypatch
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_damaged_episodes_are_those_of_one_go(jobs, tmp_path):
     raw = many_episodes.write(tmp_path / "raw")
-    for number in (5, 50):
+    for number in (5, 66):
         (raw / f"episode_{number:03d}.npz").write_bytes(b"no zip")
     with pytest.raises(SourceError, match="episode_005"):
         written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs)
@@ -123,7 +131,7 @@ def test_damaged_episodes_are_those_of_one_go(jobs, tmp_path):
         path = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs, skip_damaged=True)
     found = rlds.sources.open(path)
     assert len(found) == 68
-    kept = [index for index in range(70) if index not in (5, 50)]
+    kept = [index for index in range(70) if index not in (5, 66)]
     notes = [str(episode.steps["note"][0]) for episode in found]
     assert notes == [f"ü{index}" for index in kept]
 
@@ -155,38 +163,6 @@ print("once")
     assert len(rlds.sources.open(tmp_path / "made.h5")) == many_episodes.NUMBER
 
 
-KILLED = """
-import sys
-sys.path.append(sys.argv[1])
-import rlds.sources, many_episodes
-rlds.sources.export(many_episodes.ManyEpisodes(sys.argv[2]), sys.argv[3], sys.argv[4], jobs=2)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", ["robomimic", "minari", "zarr", "envlogger"])
-@pytest.mark.parametrize("after", ["00000.json", "00002.json"])
-def test_a_kill_costs_no_more_than_parts(format, after, raw, tmp_path):
-    target = tmp_path / NAMES.get(format, "made")
-    support = Path(many_episodes.__file__).parent
-    call = [sys.executable, "-c", KILLED, support, raw, format, target]
-    process = subprocess.Popen(call, start_new_session=True)
-    parts = tmp_path / f".{target.name}.parts"
-    while not (parts / after).exists():
-        assert process.poll() is None
-        time.sleep(0.005)
-    kept = {name: (parts / name).stat().st_mtime_ns for name in os.listdir(parts)}
-    process.send_signal(signal.SIGKILL)  # Its workers end when their input does.
-    process.wait()
-    assert not target.exists()
-    source = ManyEpisodes(raw)
-    export(source, format, target, jobs=1)
-    whole = tmp_path / "whole" / target.name
-    export(source, format, whole, jobs=1)
-    assert contents(target) == contents(whole)
-    assert kept
-
-
 def test_edits_that_change_all_are_written_in_parts(raw, tmp_path):
     opened = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
     edited = tmp_path / "edited.h5"
@@ -198,10 +174,10 @@ def test_edits_that_change_all_are_written_in_parts(raw, tmp_path):
         assert two.steps["reward"][:-1].tolist() == [1.0] * (two.num_steps - 1)
 
 
-def test_jobs_of_a_cluster_each_write_a_share(raw, tmp_path):
+def test_jobs_of_a_cluster_each_write_a_share(raw, tmp_path, monkeypatch):
     source = ManyEpisodes(raw)
     target, drafts = tmp_path / "made.h5", tmp_path / "drafts"
-    for number in (3, 1, 2):
+    for number in (3, 1):
         made = export(source, "robomimic", target, part=(number, 3), draft=drafts)
         assert (made.path, made.num_steps) == (str(drafts / ".made.h5.parts"), None)
     with pytest.raises(ValueError, match="got 4 of 3, expected 1 of 3 to 3 of 3"):
@@ -209,12 +185,78 @@ def test_jobs_of_a_cluster_each_write_a_share(raw, tmp_path):
     assert not target.exists()
     with pytest.raises(ValueError, match="other data or with other options"):
         export(source, "robomimic", target, compression="gzip", part=(1, 3), draft=drafts)
-    before = len(ManyEpisodes.reads)
+    monkeypatch.setattr(ManyEpisodes, "reads", [])
     export(source, "robomimic", target, draft=drafts, jobs=1)
-    assert len(ManyEpisodes.reads) == before
+    assert {*ManyEpisodes.reads} == {*range(23, 47)}  # Those of the second job.
     export(source, "robomimic", tmp_path / "whole" / "made.h5", jobs=1)
     assert contents(target) == contents(tmp_path / "whole" / "made.h5")
     assert os.listdir(drafts) == []
+
+
+SHARE = """
+import sys
+sys.path.append(sys.argv[1])
+import rlds.sources, many_episodes
+source = many_episodes.ManyEpisodes(sys.argv[2], deadly=int(sys.argv[5]))
+rlds.sources.export(source, "lerobot", sys.argv[3], fps=10, part=(int(sys.argv[4]), 3))
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_died_is_repeated_beside_others(raw, tmp_path, monkeypatch):
+    support, target = Path(many_episodes.__file__).parent, tmp_path / "made"
+
+    def begun(number, deadly=-1):
+        call = [sys.executable, "-c", SHARE, support, raw, target, number, deadly]
+        return subprocess.Popen(list(map(str, call)))
+
+    jobs = [begun(1), begun(2, deadly=40), begun(3)]
+    assert [job.wait() for job in jobs] == [0, 3, 0]
+    assert begun(2).wait() == 0
+    monkeypatch.setattr(ManyEpisodes, "reads", [])
+    export(ManyEpisodes(raw), "lerobot", target, fps=10, jobs=1)
+    assert ManyEpisodes.reads == []
+    export(ManyEpisodes(raw), "lerobot", tmp_path / "whole", fps=10, jobs=1)
+    assert contents(target) == contents(tmp_path / "whole")
+
+
+class Waiting(ManyEpisodes):
+    """Waits in the middle."""
+
+    begun, go_on = threading.Event(), threading.Event()
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        if index == 40:
+            self.begun.set()
+            assert self.go_on.wait(60)
+        return super().read(split, index, fields, rows)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "error"),
+    [
+        ({"jobs": 1}, {"jobs": 1}, r"made\.h5: another process.* is writing it"),
+        ({"jobs": 1}, {"part": (1, 2)}, r"h5\.parts: another process.* is writing parts there"),
+        ({"part": (2, 2)}, {"jobs": 1}, r"h5\.parts: another process.* is writing parts there"),
+        ({"part": (2, 2)}, {"part": (1, 2)}, ""),
+    ],
+)
+def test_two_runs_into_one_target(first, second, error, raw, tmp_path):
+    target = tmp_path / "made.h5"
+    Waiting.begun.clear()
+    Waiting.go_on.clear()
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(export, Waiting(raw), "robomimic", target, **first)
+        assert Waiting.begun.wait(60)
+        try:
+            if error:
+                with pytest.raises(FileExistsError, match=error):
+                    export(Waiting(raw), "robomimic", target, **second)
+            else:
+                export(Waiting(raw), "robomimic", target, **second)
+        finally:
+            Waiting.go_on.set()
+        running.result()
 
 
 def test_a_few_episodes_have_no_shares(tmp_path):
@@ -251,16 +293,6 @@ def test_files_that_change_between_two_runs_are_told(tmp_path, monkeypatch):
     os.replace(tmp_path / "other" / "episode_000.npz", raw / "episode_001.npz")
     with pytest.raises(ValueError, match="other data or with other options"):
         written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
-
-
-@pytest.mark.slow
-def test_beam_gives_the_same_bytes(raw, tmp_path):
-    pytest.importorskip("apache_beam")
-    options = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
-    one = tmp_path / "beam" / "made.h5"
-    export(ManyEpisodes(raw), "robomimic", one, beam_runner="DirectRunner", beam_options=options)
-    export(ManyEpisodes(raw), "robomimic", tmp_path / "made.h5", jobs=1)
-    assert contents(one) == contents(tmp_path / "made.h5")
 
 
 def test_parts_keep_splits_in_any_order(tmp_path):

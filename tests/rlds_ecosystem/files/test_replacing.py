@@ -236,7 +236,7 @@ def test_interrupted_between_the_renames(data, monkeypatch):
 def test_two_at_once_are_an_error(data):
     with replaced(data) as draft:
         for _ in range(2):  # It leaves the first one's draft alone.
-            with pytest.raises(FileExistsError, match="data: another process is writing it"):
+            with pytest.raises(FileExistsError, match=r"data: another process .* is writing it"):
                 with replaced(data):
                     raise AssertionError("it is refused")
         write(draft)
@@ -294,7 +294,7 @@ def test_who_opens_data_or_makes_it_finishes_first(data):
         raise AssertionError("it is there")
     assert (data / "file").read_text() == "new"
     for look in (format_of, open, lambda path: open(path, format="tfds")):
-        shutil.rmtree(data.with_name(".data.draft"))
+        shutil.rmtree(data.with_name(".data.draft"), ignore_errors=True)
         between_the_renames(data)
         with pytest.raises((SourceError, FileNotFoundError), match=r"unknown format|_info\.json"):
             look(data)
