@@ -93,7 +93,7 @@ def encode_to_bytes(user_data: Any, *, name: str = "value") -> bytes:
       name: See `encode`.
 
     Returns:
-      What `encode` returns, serialized.
+      What `encode` returns, serialized: the same bytes in every process.
 
     Raises:
       UnsupportedTypeError: See `encode`.
@@ -101,7 +101,7 @@ def encode_to_bytes(user_data: Any, *, name: str = "value") -> bytes:
     """
     data = encode(user_data, name=name)
     with contextlib.suppress(EncodeError):
-        serialized: bytes = data.SerializeToString()
+        serialized: bytes = data.SerializeToString(deterministic=True)
         if len(serialized) <= MAX_SIZE:
             return serialized
     size, path = max(_sizes(user_data))

@@ -58,7 +58,7 @@ class LogAssembler:
         self._shard.mkdir(parents=True)
         self._options = options
         with self._open(directory / layout.METADATA_FILE) as writer:
-            writer.write_message(codec.encode(metadata, name="metadata"))
+            writer.write_record(codec.encode_to_bytes(metadata, name="metadata"))
         self._files = contextlib.ExitStack()
         self._steps = self._files.enter_context(self._open(self._shard / layout.STEPS_FILE))
         self._metadata = self._files.enter_context(
