@@ -1,7 +1,13 @@
-"""Writes a group of an HDF5 file for each episode, by the table of what a format holds."""
+"""Writes a group of an HDF5 file for each episode, by the table of what a format holds.
+
+Episodes of parts are copied into the whole file, chunks as they are. Only the names of their groups
+change, and attributes that count over the dataset.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,19 +16,62 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_source import ATTRIBUTE_NAMES, OTHER_ATTRIBUTES, Hdf5Table
+from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import write_attributes
 from rlds.sources.episodes import Episodes
-from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode
+from rlds.sources.restored import RestoredSource
+from rlds.sources.sidecar import Sidecar, SidecarWriter
+from rlds.sources.source import Place, Source, SourceEpisode
 from rlds.sources.texts import as_texts, json_in
 from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
+from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, root_of
 
-__all__ = ["Hdf5EpisodesExport"]
+__all__ = ["Hdf5EpisodesExport", "PartFiles", "copy_row"]
 
 # Fields of steps that are made when the format is read.
 _DERIVED = (*rlds.STEP_FLAGS, rlds.DISCOUNT)
+
+
+class PartFiles(contextlib.ExitStack):
+    """The HDF5 files of parts, of which one is open at a time."""
+
+    _source: Source | None = None
+
+    def at(self, source: Source) -> Hdf5File:
+        """Returns the open file of a part."""
+        if source is not self._source:
+            self.close()
+            paths = [os.fspath(path) for path in source.inputs()]
+            file = next(path for path in paths if path.endswith((".h5", ".hdf5")))
+            self._source, self._file = source, self.enter_context(Hdf5File(file))
+        return self._file
+
+    def copy(self, source: Source, names: Mapping[str, str], to: Any) -> None:
+        """Copies groups or arrays of a part to an `h5py.File`.
+
+        Args:
+          source: The part.
+          names: The new names, by the names in the part.
+          to: The file.
+        """
+        h5py = import_extra("h5py")
+        with self.at(source).read() as file:
+            for name, new in names.items():
+                h5py.h5o.copy(file.id, name.encode(), to.id, new.encode())
+
+
+def copy_row(place: Place, sidecar: SidecarWriter) -> SourceEpisode:
+    """Adds the row of an episode in the sidecar of a part; returns the episode.
+
+    Of its steps, it has the flags only.
+    """
+    assert isinstance(place.source, RestoredSource)
+    kept = place.source.kept
+    row = dict(kept.read(place.split, place.index))
+    sidecar.add_row(row)
+    return kept.sidecar.unpack(row, {}, ())
 
 
 class Hdf5EpisodesExport(Export):
@@ -42,6 +91,7 @@ class Hdf5EpisodesExport(Export):
       reasons: Why fields of steps are in the sidecar, by path, if the format does not tell.
     """
 
+    copies_parts = True
     table: ClassVar[Hdf5Table]
     holds_files: ClassVar[bool] = False
     names: Mapping[str, str] | None = None

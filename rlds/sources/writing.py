@@ -172,7 +172,7 @@ class Export(abc.ABC):
     suffixes: tuple[str, ...] = ()
     keeps_splits: ClassVar[bool] = False
     renumbers_copies: ClassVar[bool] = False
-    copies_parts: ClassVar[bool] = False
+    copies_parts: bool = False
     statistics: ClassVar[Sequence[str]] = ()
     needed_flags: ClassVar[Sequence[str]] = rlds.STEP_FLAGS
     is_exact: bool = True

@@ -11,11 +11,12 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.d3rlpy.source import FIELDS, LAST, SUFFIXES, TERMINATED, VERSION
+from rlds.formats.hdf5_export import PartFiles, copy_row
 from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import Place, SourceEpisode
 from rlds.sources.writing import (
     Export,
     Placement,
@@ -51,6 +52,7 @@ class D3rlpyExport(Export):
 
     format = "d3rlpy"
     suffixes = SUFFIXES
+    copies_parts = True
 
     def __init__(
         self,
@@ -104,17 +106,25 @@ class D3rlpyExport(Export):
 
     @override
     def write(self, path: Path) -> None:
-        with new_file(path) as (file, check):
+        with new_file(path) as (file, check), PartFiles() as parts:
             file["columns"] = [*dict.fromkeys(map(root_of, self._paths)), TERMINATED]
             said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
             sidecar = hdf5_sidecar_writer(file, said)
             count = 0
-            for episode in self.each():
-                for name, column in self._columns_of(episode):
-                    number, *part = name.split("/")
-                    file["_".join([number, str(count), *part])] = column
-                if self._sidecar is not None:
-                    sidecar.add(episode)
+            for each in self.each_or_stored():
+                if isinstance(each, Place):
+                    columns = [*self._paths, TERMINATED]
+                    names = {_array(name, each.index): _array(name, count) for name in columns}
+                    parts.copy(each.source, names, file)
+                else:
+                    for name, column in self._columns_of(each):
+                        file[_array(name, count)] = column
+                if self._sidecar is None:
+                    pass
+                elif isinstance(each, Place):
+                    copy_row(each, sidecar)
+                else:
+                    sidecar.add(each)
                 count += 1
                 check()
             sidecar.close()
@@ -137,3 +147,9 @@ class D3rlpyExport(Export):
             is_number = values.ndim == 1 and name in (ACTIONS, REWARDS)
             yield name, values[:, np.newaxis] if is_number else values
         yield TERMINATED, np.bool_(terminated)
+
+
+def _array(name: str, number: int) -> str:
+    """Returns the name of the array of a column, or of a part of it, for an episode."""
+    column, *part = name.split("/")
+    return "_".join([column, str(number), *part])

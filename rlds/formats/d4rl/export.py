@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,12 +26,14 @@ from rlds.formats.d4rl.rows import (
     TIMEOUTS,
     VECTORS,
 )
+from rlds.formats.hdf5_export import PartFiles, copy_row
 from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer, write_numbers
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
+from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Outline, SourceEpisode
+from rlds.sources.source import Outline, Place, SourceEpisode
 from rlds.sources.writing import (
     Export,
     Placement,
@@ -43,7 +46,9 @@ from rlds_ecosystem.model.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport"]
 
-_CHUNK_BYTES = 1 << 18
+# What a file may have beside the arrays of fields.
+_OTHERS = (REWARDS, TERMINALS, TIMEOUTS, NEXT_OBSERVATIONS)
+_CHUNK_BYTES, _COPIED_BYTES = 1 << 18, 1 << 24
 
 
 class D4rlExport(Export):
@@ -69,6 +74,7 @@ class D4rlExport(Export):
 
     format: ClassVar[str] = "d4rl"
     suffixes = (".hdf5", ".h5")
+    copies_parts = True
 
     def __init__(
         self,
@@ -119,20 +125,30 @@ class D4rlExport(Export):
 
     @override
     def write(self, path: Path) -> None:
-        with new_file(path) as (file, check):
+        ends = [0]
+        all_known = True
+        with new_file(path) as (file, check), PartFiles() as parts:
             sidecar = hdf5_sidecar_writer(file, self._sidecar)
-            ends: list[int] = []
-            all_known = True
-            for stored in self.each():
-                is_changed = not self.is_stored(self.number)
-                episode = self._with_end(stored) if is_changed else stored
-                for name, rows in self._rows_of(episode):
-                    _append(file, name, rows)
-                sidecar.add(episode)
-                check()
-                ends.append(len(file[OBSERVATIONS]))
-                all_known &= episode.final_observation_known
-            write_numbers(file, EPISODE_ENDS, np.array(ends, np.int64))
+            # Episodes of a part that come one after the other are next to each other there.
+            for _, run in itertools.groupby(self.each_or_stored(), _part_of):
+                begin, first = ends[-1], None
+                for each in run:
+                    if isinstance(each, Place):
+                        first = first or each
+                        episode = copy_row(each, sidecar)
+                    else:
+                        is_changed = not self.is_stored(self.number)
+                        episode = self._with_end(each) if is_changed else each
+                        for name, rows in self._rows_of(episode):
+                            _append(file, name, rows)
+                        sidecar.add(episode)
+                    check()
+                    ends.append(ends[-1] + episode.num_steps - episode.final_observation_known)
+                    all_known &= episode.final_observation_known
+                if first is not None:
+                    self._copy_rows(first, ends[-1] - begin, parts, file)
+                    check()
+            write_numbers(file, EPISODE_ENDS, np.array(ends[1:], np.int64))
             sidecar.close()
             if not all_known and NEXT_OBSERVATIONS not in self._arrays:
                 file.pop(NEXT_OBSERVATIONS, None)
@@ -151,6 +167,19 @@ class D4rlExport(Export):
         column = np.array(episode.steps[TIMEOUTS])
         column[last] = True
         return dataclasses.replace(episode, steps={**episode.steps, TIMEOUTS: column})
+
+    def _copy_rows(self, first: Place, number: int, parts: PartFiles, file: Any) -> None:
+        """Copies rows of a part, from those of an episode on."""
+        assert isinstance(first.source, RestoredSource)
+        lengths = first.source.kept.outlines(first.split)
+        rows = lengths.num_steps - lengths.final_observation_known
+        begin = int(rows[: first.index].sum())
+        with parts.at(first.source).read() as part:
+            for name in dict.fromkeys([*self._arrays, *_OTHERS]):
+                if name in part:
+                    size = max(1, _COPIED_BYTES // max(1, part[name][:1].nbytes))
+                    for row in range(begin, begin + number, size):
+                        _append(file, name, part[name][row : min(row + size, begin + number)])
 
     def _write_others(self, file: Any) -> None:
         """Writes what a file of D4RL had beside its rows."""
@@ -179,6 +208,11 @@ class D4rlExport(Export):
             path = self._arrays[OBSERVATIONS]
             column = self._sidecar.columns(episode)[path][1:]
             yield NEXT_OBSERVATIONS, _as_vectors(column) if column.ndim == 1 else column
+
+
+def _part_of(episode: SourceEpisode | Place) -> Any:
+    """The part that has an episode; None if it is written anew."""
+    return episode.source if isinstance(episode, Place) else None
 
 
 def _as_vectors(column: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_export import Hdf5EpisodesExport
+from rlds.formats.hdf5_export import Hdf5EpisodesExport, PartFiles, copy_row
 from rlds.formats.maniskill.source import (
     ENTRY,
     EPISODE_ID,
@@ -22,7 +22,7 @@ from rlds.raw_files.hdf5_values import write_attributes
 from rlds.raw_files.hdf5_writing import new_file, ordered_group
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SAID, SidecarWriter
-from rlds.sources.source import SourceEpisode
+from rlds.sources.source import Place, SourceEpisode
 from rlds.sources.texts import json_in
 from rlds_ecosystem.model.nests import root_of
 
@@ -63,12 +63,18 @@ class ManiSkillExport(Hdf5EpisodesExport):
         with (
             SidecarWriter.in_folder(path, self.sidecar) as sidecar,
             new_file(path / f"{name}.h5") as (file, check),
+            PartFiles() as parts,
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
-            for number, episode in enumerate(self.each()):
-                sidecar.add(episode)
-                group = ordered_group(file, f"{TRAJECTORY}{number}")
-                self._write_group(group, episode)
+            for number, each in enumerate(self.each_or_stored()):
+                group = f"{TRAJECTORY}{number}"
+                if isinstance(each, Place):
+                    parts.copy(each.source, {f"{TRAJECTORY}{each.index}": group}, file)
+                    episode = copy_row(each, sidecar)
+                else:
+                    episode = each
+                    sidecar.add(episode)
+                    self._write_group(ordered_group(file, group), episode)
                 check()
                 entries.append({**self._entry(episode), EPISODE_ID: number})
         content = {**self._content(), SAID: self.sidecar.digest, EPISODES: entries}

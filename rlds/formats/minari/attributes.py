@@ -12,6 +12,7 @@ from rlds.raw_files.hdf5_values import decode_value, encode_value
 from rlds_ecosystem.model.fields import Field
 
 __all__ = [
+    "ID",
     "IRREGULAR",
     "OPTIONS",
     "TOTAL_STEPS",
@@ -24,8 +25,8 @@ __all__ = [
 ]
 
 # The attributes of an episode that have a place of their own in its metadata.
-_ID, TOTAL_STEPS, _SEED, OPTIONS = "id", "total_steps", "seed", "options"
-_OWN_PLACE = (_ID, TOTAL_STEPS, _SEED, OPTIONS)
+ID, TOTAL_STEPS, _SEED, OPTIONS = "id", "total_steps", "seed", "options"
+_OWN_PLACE = (ID, TOTAL_STEPS, _SEED, OPTIONS)
 _RECORDED_ID, _SEED_KNOWN, _OPTIONS_KNOWN = "recorded_episode_id", "seed_known", "options_known"
 _ATTRIBUTES, IRREGULAR = "attributes", "irregular"
 _ABSENT = "absent"
@@ -65,7 +66,7 @@ def metadata_of(
     """
     options = attributes.get(OPTIONS)
     seed = _integer(attributes.get(_SEED), np.uint64)
-    recorded_id = _integer(attributes.get(_ID), np.int64)
+    recorded_id = _integer(attributes.get(ID), np.int64)
     fields: dict[str, Any] = {
         _RECORDED_ID: np.int64(index) if recorded_id is None else recorded_id,
         _SEED: np.uint64(0) if seed is None else seed,
@@ -92,7 +93,7 @@ def _has_own_place(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
     """Whether a field of its own has all that an attribute says."""
     if name == OPTIONS:
         return _is_json(value)
-    known = {_ID: recorded_id, _SEED: seed}
+    known = {ID: recorded_id, _SEED: seed}
     return name == TOTAL_STEPS or known.get(name) is not None
 
 

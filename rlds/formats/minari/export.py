@@ -17,6 +17,7 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
+from rlds.formats.hdf5_export import copy_row
 from rlds.formats.minari.attributes import IRREGULAR, absent_infos, attributes_of, decoded
 from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.places import identifier_at, is_versioned, make_namespaces
@@ -46,10 +47,12 @@ from rlds.raw_files.image_files import jpeg_shape
 from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
+from rlds.sources.reading import read
 from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
 from rlds.sources.source import (
     AnySource,
     Outline,
+    Place,
     SourceEpisode,
     is_derived,
 )
@@ -132,6 +135,7 @@ class MinariExport(Export):
         if not self._recorded and isinstance(said, Mapping):
             self._given = {name: it for name, it in said.items() if name not in _OWN} | self._given
         self._data_format = data_format or self._recorded.get("data_format", "hdf5")
+        self.copies_parts = self._data_format == "hdf5"
         self._dataset_id = ""
         self._source = episodes.source
         self._drop = unknown_final_observation == "drop_last_transition"
@@ -320,13 +324,21 @@ class MinariExport(Export):
 
     def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
         number = total_steps = 0
-        for episode in self.each():
-            made = self._episode(episode, number)
+        for each in self.each_or_stored():
+            made = each if isinstance(each, Place) else self._episode(each, number)
             try:
                 write(number, made)
             except ValueError as error:
                 raise ValueError(f"episode {number}: {error}") from error
-            sidecar.add(episode)
+            if isinstance(each, Place):
+                episode = copy_row(each, sidecar)
+                steps = read(*each, [f"{rlds.STEPS}/{path}" for path in self._texts]).steps
+            else:
+                sidecar.add(episode := each)
+                steps = episode.steps
+            for path, texts in self._texts.items():
+                end = None if _has_final(self._paths[path]) else -1
+                texts.add(as_texts(at(steps, path))[:end])
             total_steps += episode.num_steps - 1
             number += 1
         return {"total_episodes": number, "total_steps": total_steps}
@@ -370,8 +382,6 @@ class MinariExport(Export):
                 raise ValueError(f"episode {number}, steps/{path}: {error}") from error
             if not _has_final(minari_path):
                 column = StoredColumn(column.field, column.values[:transitions])
-            if path in self._texts:
-                self._texts[path].add(column.values)
             columns[minari_path] = column
         columns.setdefault(REWARDS, _numbers(np.zeros(transitions, np.float32)))
         recorded = self._recorded

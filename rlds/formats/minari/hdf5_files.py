@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.formats.minari.attributes import OPTIONS
+from rlds.formats.hdf5_export import PartFiles
+from rlds.formats.minari.attributes import ID, OPTIONS
 from rlds.formats.minari.spaces import Spaces
 from rlds.formats.minari.storage import (
     INFOS,
@@ -26,9 +27,9 @@ from rlds.formats.minari.storage import (
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.hdf5_values import text_or_bytes
-from rlds.raw_files.hdf5_writing import Check, new_file
+from rlds.raw_files.hdf5_writing import new_file
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import require_files
+from rlds.sources.source import Place, require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
@@ -165,14 +166,21 @@ class Hdf5Storage(EpisodeStorage):
 @contextlib.contextmanager
 def hdf5_writer(directory: pathlib.Path, compression: str | None = None) -> Iterator[Writer]:
     """Makes the file; returns a function that writes an episode to it."""
-    with new_file(directory / _FILE, ordered=True) as (file, check):
-        yield functools.partial(_write_episode, file, check, compression)
+    with new_file(directory / _FILE, ordered=True) as (file, check), PartFiles() as parts:
+
+        def write(index: int, episode: RawEpisode | Place) -> None:
+            name = f"{_EPISODE}{index}"
+            if isinstance(episode, Place):
+                parts.copy(episode.source, {f"{_EPISODE}{episode.index}": name}, file)
+                file[name].attrs.modify(ID, index)
+            else:
+                _write_episode(file.create_group(name), compression, episode)
+            check()
+
+        yield write
 
 
-def _write_episode(
-    file: Any, check: Check, compression: str | None, index: int, episode: RawEpisode
-) -> None:
-    group = file.create_group(f"{_EPISODE}{index}")
+def _write_episode(group: Any, compression: str | None, episode: RawEpisode) -> None:
     for name, value in leaves_at(episode.attributes, None):  # Options are nested.
         try:
             group.attrs[name] = value
@@ -182,7 +190,6 @@ def _write_episode(
         group.create_group(INFOS)
     for path, column in episode.columns.items():
         _write_column(group, path, column, compression)
-    check()
 
 
 def _write_column(group: Any, path: str, column: StoredColumn, compression: str | None) -> None:

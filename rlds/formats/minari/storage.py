@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rlds.formats.minari.spaces import Spaces
-from rlds.sources.source import SourceError
+from rlds.sources.source import Place, SourceError
 from rlds_ecosystem.model.fields import Field
 
 __all__ = [
@@ -78,8 +78,9 @@ class RawEpisode(NamedTuple):
 # What an episode holds: the fields of its columns by their paths, and its attributes.
 Structure: TypeAlias = tuple[Mapping[str, Field], Mapping[str, Any]]
 
-# Writes the episode of an index; raises ValueError if the format cannot hold it.
-Writer: TypeAlias = Callable[[int, RawEpisode], None]
+# Writes the episode of an index, or copies one of a part; raises ValueError if the format cannot
+# hold it.
+Writer: TypeAlias = Callable[[int, RawEpisode | Place], None]
 
 
 class EpisodeStorage(abc.ABC):

@@ -24,6 +24,7 @@ from rlds.formats.minari.storage import (
     Structure,
 )
 from rlds.raw_files.untrusted import check_is_file
+from rlds.sources.source import Place
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
@@ -165,9 +166,14 @@ _MAX_PARQUET_ROWS = 131_072
 
 
 def write_table(
-    directory: pathlib.Path, spaces: Spaces, data_format: str, index: int, episode: RawEpisode
+    directory: pathlib.Path,
+    spaces: Spaces,
+    data_format: str,
+    index: int,
+    episode: RawEpisode | Place,
 ) -> None:
     """Writes an episode; see `Writer`."""
+    assert isinstance(episode, RawEpisode)
     arrow = import_extra("pyarrow")
     columns = nest(episode.columns)
     fields = [_field(name, child, name, spaces) for name, child in columns.items()]

@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_export import Hdf5EpisodesExport
+from rlds.formats.hdf5_export import Hdf5EpisodesExport, PartFiles, copy_row
 from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer
 from rlds.formats.hdf5_source import INSTRUCTION
 from rlds.formats.robomimic.dialects import (
@@ -25,7 +25,7 @@ from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.channel_order import as_rgb, red_first
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.source import Outline, SourceEpisode, is_derived
+from rlds.sources.source import Outline, Place, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.sources.writing import encoding_of, without_transitions
 from rlds_ecosystem.model.columns import known_field
@@ -77,6 +77,8 @@ class RobomimicExport(Hdf5EpisodesExport):
     ) -> None:
         self._env_args, self._compression = env_args, compression
         super().__init__(episodes)
+        # What stands for an array that no demonstration of a part has is none of the whole.
+        self.copies_parts = not any(self._is_optional(path) for path in self.places)
         self.names = {f"{rlds.STEPS}/{path}": name for path, name in self.places.items()}
         self.reasons = {
             path: f"its pixels are in {name}, too{red_first(self.steps[path])}"
@@ -146,14 +148,20 @@ class RobomimicExport(Hdf5EpisodesExport):
         total = 0
         masks: dict[str, list[str]] = {}
         missing = {*self.places}
-        with new_file(path) as (file, check):
+        with new_file(path) as (file, check), PartFiles() as parts:
             data = file.create_group("data")
             sidecar = hdf5_sidecar_writer(file, self.sidecar)
-            for number, episode in enumerate(self.each()):
+            for number, each in enumerate(self.each_or_stored()):
                 name = f"demo_{number}"
-                total += self._write_demo(data.create_group(name), episode)
+                if isinstance(each, Place):
+                    parts.copy(each.source, {f"data/demo_{each.index}": f"data/{name}"}, file)
+                    episode = copy_row(each, sidecar)
+                else:
+                    episode = each
+                    self._write_demo(data.create_group(name), episode)
+                    sidecar.add(episode)
+                total += episode.num_steps - episode.final_observation_known
                 missing = {path for path in missing if self._lacks(path, episode)}
-                sidecar.add(episode)
                 check()
                 for mask in self._masks_of(episode):
                     masks.setdefault(mask, []).append(name)
@@ -199,10 +207,13 @@ class RobomimicExport(Hdf5EpisodesExport):
 
     def _lacks(self, path: str, episode: SourceEpisode) -> bool:
         """Whether there is no array of a field, whose values in the episode stand for none."""
-        mark = known_field(path)
-        return bool(self.metadata) and mark in self.steps and not np.any(at(episode.steps, mark))
+        return self._is_optional(path) and not np.any(at(episode.steps, known_field(path)))
 
-    def _write_demo(self, demo: Any, episode: SourceEpisode) -> int:
+    def _is_optional(self, path: str) -> bool:
+        """Whether the array of a field is missing in some demonstrations."""
+        return bool(self.metadata) and known_field(path) in self.steps
+
+    def _write_demo(self, demo: Any, episode: SourceEpisode) -> None:
         known = episode.final_observation_known
         length = episode.num_steps - known
         columns = self.columns(episode)
@@ -226,7 +237,6 @@ class RobomimicExport(Hdf5EpisodesExport):
         if text and text != (instruction_of_demo(meta) or self._task):
             demo.attrs[EP_META] = with_instruction(meta, text)
         demo.attrs["num_samples"] = length
-        return length
 
     def _write_attributes(self, demo: Any, episode: SourceEpisode) -> None:
         """Writes the attributes that a demonstration, its groups and its arrays had."""
