@@ -90,7 +90,8 @@ def import_extra(module: str) -> Any:
     library = module.partition(".")[0]
     try:
         # It knows what is loaded already, and waits for what another thread is loading.
-        return importlib.import_module(module)
+        __import__(module)  # A fraction of the time of `import_module`.
+        return sys.modules[module]
     except ModuleNotFoundError as error:
         if error.name != library:
             raise

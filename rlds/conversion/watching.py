@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -159,6 +160,10 @@ class ReadBack:
         Raises:
           ValueError: One differs; says where.
         """
+        with (self.found.source.can.hold_open or contextlib.nullcontext)():
+            return self._compare(numbers)
+
+    def _compare(self, numbers: range) -> int:
         num_steps, format = 0, self.digests.export.format
         for number in numbers:
             index, digest, is_copied = self.written[number]

@@ -69,9 +69,8 @@ def copy_row(place: Place, sidecar: SidecarWriter) -> SourceEpisode:
     """
     assert isinstance(place.source, RestoredSource)
     kept = place.source.kept
-    row = dict(kept.read(place.split, place.index))
-    sidecar.add_row(row)
-    return kept.sidecar.unpack(row, {}, ())
+    sidecar.copy(kept, place.split, place.index)
+    return kept.sidecar.unpack(kept.read(place.split, place.index), {}, ())
 
 
 class Hdf5EpisodesExport(Export):
@@ -91,7 +90,6 @@ class Hdf5EpisodesExport(Export):
       reasons: Why fields of steps are in the sidecar, by path, if the format does not tell.
     """
 
-    copies_parts = True
     table: ClassVar[Hdf5Table]
     holds_files: ClassVar[bool] = False
     names: Mapping[str, str] | None = None

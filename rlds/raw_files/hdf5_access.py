@@ -381,7 +381,7 @@ class Hdf5File:
 def is_array(item: Any) -> bool:
     """Whether something in a file is an array, and no group."""
     h5py = import_extra("h5py")
-    return isinstance(item, h5py.Dataset | h5py.h5d.DatasetID)
+    return isinstance(item, (h5py.Dataset, h5py.h5d.DatasetID))
 
 
 def _encoded(name: str) -> bytes:

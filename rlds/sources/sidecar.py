@@ -198,7 +198,11 @@ class Sidecar:
         return json.dumps(
             {
                 "version": _VERSION,
-                **({EPISODES: columns.number, _SIZES: columns.sizes} if columns else {}),
+                **(
+                    {EPISODES: columns.number, _SIZES: dict(sorted(columns.sizes.items()))}
+                    if columns
+                    else {}
+                ),
                 "steps": {path: field_json(field) for path, field in self.steps.items()},
                 "episode": {path: field_json(field) for path, field in self.episode.items()},
                 "places": dict(self.places),

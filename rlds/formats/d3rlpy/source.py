@@ -188,7 +188,10 @@ class D3rlpySource(RowsSource):
     @property
     @override
     def can(self) -> Can:
-        return Can(sidecar=lambda: read_hdf5_sidecar(self._file))
+        return Can(
+            hold_open=lambda: self._file,  # It is opened once.
+            sidecar=lambda: read_hdf5_sidecar(self._file),
+        )
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -44,6 +44,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
 
     format = "maniskill"
     table = TABLE
+    copies_parts = True
 
     def __init__(self, episodes: Episodes, *, env_id: str = "") -> None:
         super().__init__(episodes)
