@@ -1,6 +1,6 @@
 """`rlds convert`: data in any format becomes a dataset of TFDS, or data in the format of others.
 
-Datasets of TFDS are written by TFDS, which loads TensorFlow. All others are exports, which do not.
+All are exports, which load no TensorFlow; only the builder of a published dataset does.
 """
 
 from __future__ import annotations
@@ -270,53 +270,68 @@ def convert(
     if beam_runner is not None and source is not None and "://" not in os.fspath(source):
         source = os.path.abspath(source)  # Workers may run in other folders.
     raw: Any = source
-    common = {"data_dir": directory, "file_format": to, "progress": progress, **storage}
-    given = dict(options or {})
+    pipeline: dict[str, Any] = {"beam_runner": beam_runner}
+    pipeline["beam_options"] = None if beam_runner is None else list(beam_options)
     if dataset is not None:
         builder_class, config = builder_of(dataset)
-    else:
-        from rlds import sources
+        if quiet_process:
+            from tfds_builders import quiet
 
-        formats, format = sources.formats(), format or sources.format_of(raw)
-        if format not in formats:
-            raise ValueError(f"no format {format!r}; {what_there_is(format, formats)}")
-        known = formats[format]
-        if common.get("float64") == "float32" and "float64" in known.options:
-            given = {"float64": "float32", **given}  # Some logs cannot be read without it.
-    if quiet_process:
-        from tfds_builders import quiet
+            quiet.quiet_libraries()
+        # TensorFlow, TFDS and Beam say nothing on the standard output.
+        with contextlib.redirect_stdout(sys.stderr):
+            import tensorflow_datasets as tfds
 
-        quiet.quiet_libraries()
-    # TensorFlow, TFDS and Beam say nothing on the standard output.
-    with contextlib.redirect_stdout(sys.stderr):
-        import tensorflow_datasets as tfds
+            from tfds_builders.builder import prepared
 
-        import tfds_builders
-        from tfds_builders.builder import prepared
-
-        download_config = tfds.download.DownloadConfig(
-            num_shards=num_shards,
-            beam_runner=beam_runner,
-            beam_options=None if beam_runner is None else list(beam_options),
-        )
-        if dataset is not None:
             builder = builder_class(
-                path=raw, config=config, name=name, version=version, **common, **given
+                path=raw,
+                config=config,
+                name=name,
+                version=version,
+                data_dir=directory,
+                file_format=to,
+                progress=progress,
+                **storage,
+                **(options or {}),
             )
+            download_config = tfds.download.DownloadConfig(num_shards=num_shards, **pipeline)
             made = prepared(builder, download_config)
-        else:
-            opened = known.source(raw, **given)
-            known_name, known_version = _known_as(opened, raw)
-            chosen = _chosen(raw, "all", where, labels, format, given)
-            made = tfds_builders.convert(
-                opened if chosen is raw else chosen.source,
-                name=name or known_name,
-                version=version or known_version,
-                download_config=download_config,
-                **common,
-            )
-    splits = made.info.metadata["conversion"]["splits"]
-    return Conversion(os.fspath(made.data_path), to, splits)
+        splits = made.info.metadata["conversion"]["splits"]
+        return Conversion(os.fspath(made.data_path), to, splits)
+    from rlds import sources
+    from rlds.conversion import exporting
+    from rlds_ecosystem.files import stores
+    from tfds_files.summary import METADATA_FILE, read_json
+
+    formats, format, given = sources.formats(), format or sources.format_of(raw), options or {}
+    if format not in formats:
+        raise ValueError(f"no format {format!r}; {what_there_is(format, formats)}")
+    known = formats[format]
+    if storage.get("float64") == "float32" and "float64" in known.options:
+        given = {"float64": "float32", **given}  # Some logs cannot be read without it.
+    opened = known.source(raw, **given)
+    known_name, known_version = _known_as(opened, raw)
+    chosen = _chosen(raw, "all", where, labels, format, given)
+    opened = opened if chosen is raw else chosen.source
+    root = directory or os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
+    name, version = name or known_name, version or known_version
+    path = stores.as_path(os.path.expanduser(root)) / name / version
+    exporting.export(
+        opened,
+        "tfds",
+        path,
+        split="+".join(opened.splits),
+        name=name,
+        version=version,
+        file_format=to,
+        num_shards=num_shards,
+        progress=progress,
+        **{"shuffle": True, **storage},
+        **pipeline,
+    )
+    splits = read_json(path / METADATA_FILE)["conversion"]["splits"]
+    return Conversion(os.fspath(path), to, splits)
 
 
 def builders() -> dict[str, type[SourceBuilder]]:

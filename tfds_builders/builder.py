@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import inspect
 import json
 import os
-import re
-import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 from etils import epath
-from tensorflow_datasets.core.dataset_builder import FileReaderBuilder
+from tensorflow_datasets.core import dataset_builder
 
-from rlds.formats.tfds.export import said_of_fields
+from rlds.conversion.exporting import prepare, write_export
+from rlds.conversion.staging import remove_finished
+from rlds.formats.tfds.export import (
+    CONVERSION,
+    TfdsExport,
+    check_name,
+    digest_of_inputs,
+    said_of_fields,
+)
+from rlds.formats.tfds.features import TensorStorage
 from rlds.raw_files import archives
-from rlds.raw_files.input_files import state_of
-from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
 from rlds.sources.encoded_frames import with_video
+from rlds.sources.episodes import Episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.restored import with_sidecar
-from rlds.sources.source import AnySource
-from rlds.tfds.features import TensorStorage
+from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.processes import default_jobs
 from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.model.errors import StorageError, storage_errors
-from tfds_builders.conversion.publishing import missing_files, publish
-from tfds_builders.conversion.staging import (
-    remove_leftovers,
-    remove_staged,
-    staging_area,
-    staging_directory,
-)
 from tfds_builders.features import features_of
-
-if TYPE_CHECKING:
-    from tfds_builders.conversion.job import ConversionJob, SplitReport, Work
 
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
-CONVERSION = "conversion"
 _FLOAT64 = "float64"
 # Options of a DownloadConfig that would change what is in a dataset.
 _UNSUPPORTED = {
@@ -101,7 +92,7 @@ def convert(
       png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that become small. All levels keep the pixels.
       download_config: The number or size of shards. With `beam_runner` or `beam_options`, Apache
-        Beam does the work; see `tfds_builders.conversion.beam`.
+        Beam does the work.
 
     Returns:
       The builder that `tfds.builder_from_directory` makes. Its `data_path` is the new directory.
@@ -140,16 +131,11 @@ def prepared(
       FileExistsError: It exists. (If a process died when it had just been made by the same call,
         this is the end of that call.)
     """
-    if builder.is_made() and not builder.was_just_made(download_config):
-        raise FileExistsError(
-            f"{builder.data_path} exists and is not overwritten; pass another version, name or "
-            "data_dir, or delete it first."
-        )
-    builder.download_and_prepare(download_config=download_config)
+    builder.make(download_config)
     return tfds.builder_from_directory(builder.data_path)
 
 
-class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[misc,call-arg]
+class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True):  # type: ignore[misc,call-arg]
     """A TFDS builder for raw data in one format.
 
     Derived classes name the source in `source_class`, or make it in `make_source` if that takes
@@ -169,8 +155,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
     there, it downloads the raw data, if there is a URL.
 
     As with any TFDS builder, `download_and_prepare` does nothing if the dataset exists. While it
-    works, finished parts are kept in a directory next to the dataset (`.staging-<version>`), so
-    that a later call can continue.
+    works, finished parts are kept in a directory next to the dataset (`.<version>.parts`), so that
+    a later call can continue.
 
     Args:
       path: Where the raw data is.
@@ -236,11 +222,8 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
         self._progress, self._jobs = progress, jobs
-        self._reports: dict[str, SplitReport] = {}
         self._source = self._given_source
         self._known_info: tfds.core.DatasetInfo | None = None
-        self._held = contextlib.ExitStack()
-        self._area: epath.Path | None = None
         if data_dir is not None:
             data_dir = os.path.expanduser(data_dir)
             with storage_errors(data_dir):
@@ -322,16 +305,9 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         text = self._given_description
-        metadata = {**source.about.metadata, **said_of_fields(source, as_texts=False)}
-        if self._reports:
-            original = metadata.get(CONVERSION)  # Of a dataset that is copied.
-            metadata[CONVERSION] = {
-                "inputs": _digest(source),
-                **({_FLOAT64: "float32"} if self._storage.rounds else {}),
-                "splits": {split: report.to_json() for split, report in self._reports.items()},
-                **({} if original is None else {"original": original}),
-            }
-            metadata[lineage.KEY] = self._lineage(source)
+        # What is counted, and where the episodes come from, is of the files.
+        said = {**source.about.metadata, **said_of_fields(source)}
+        metadata = {name: it for name, it in said.items() if name not in (CONVERSION, lineage.KEY)}
         return {
             "description": source.about.description or _DESCRIPTION if text is None else text,
             "homepage": source.about.homepage or None,
@@ -339,19 +315,6 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             "license": source.about.license or None,
             "metadata": tfds.core.MetadataDict(metadata),
         }
-
-    def _lineage(self, source: AnySource) -> dict[str, Any]:
-        """Where the episodes come from; each says by itself in which file it was."""
-        options = {
-            "name": self.name,
-            "version": str(self.version),
-            "file_format": self.info.file_format.value,
-            "shuffle": self._shuffle,
-            "float64": self._storage.float64,
-            "tensor_encoding": self._storage.tensor_encoding,
-        }
-        said = lineage.converted(source, "tfds", options)
-        return lineage.without_episodes(said)
 
     def download_and_prepare(
         self,
@@ -368,43 +331,91 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
           SourceError: The raw data is damaged; says where. No dataset is left at its place.
           StorageError: The dataset cannot be written, or another process is writing it.
         """
-        download_config = download_config or tfds.download.DownloadConfig()
-        # It is not among those that the authors of TFDS have prepared.
-        download_config = dataclasses.replace(download_config, try_download_gcs=False)
-        for option, what_to_do in _UNSUPPORTED.items():
-            if getattr(download_config, option) not in (None, False):
-                raise ValueError(f"DownloadConfig: {option} is not supported; {what_to_do}")
-        if (num_shards := download_config.num_shards) is not None and num_shards < 1:
-            raise ValueError(
-                f"num_shards must be at least 1, got {num_shards}; None lets TFDS choose"
-            )
-        self._check_not_made_otherwise(download_config)
-        if self.is_made():
-            self.was_just_made(download_config)
-            if not is_local(self._target) and not download_config.download_mode.overwrite_dataset:
-                return  # As TFDS does, which is shown another directory below.
-        with self._held:
-            try:
-                with storage_errors(self._target.parent):
-                    self._target.parent.mkdir(parents=True, exist_ok=True)
-                self._held.enter_context(self._made_on_disk())
-                super().download_and_prepare(
-                    download_dir=download_dir,
-                    download_config=download_config,
-                    file_format=file_format,
-                    **kwargs,
+        config = _checked(download_config)
+        self._check_not_made_otherwise(config)
+        if self.is_made() and not config.download_mode.overwrite_dataset:
+            remove_finished(self._target)
+            if is_local(self._target):  # Perhaps what is said of it is to be renewed.
+                super().download_and_prepare(download_config=config)
+            return
+        if file_format:
+            self.info.set_file_format(file_format, override=True)
+        self.make(config, download_dir=download_dir)
+
+    def make(
+        self,
+        download_config: tfds.download.DownloadConfig | None = None,
+        *,
+        download_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Converts the raw data, in any case.
+
+        Args:
+          download_config: See `download_and_prepare`.
+          download_dir: See there.
+
+        Raises:
+          FileExistsError: The dataset exists; it is left as it is.
+          SourceError: See `download_and_prepare`, as for others.
+        """
+        config = _checked(download_config)
+        self.assert_is_not_blocked()
+        try:
+            if self._source is None:
+                manager = self._make_download_manager(
+                    download_dir=download_dir, download_config=config
                 )
-            except BaseException as error:
-                if self._area is not None:
-                    error.add_note(
-                        f"{self._area} keeps the finished parts: the same call resumes "
-                        "there. Remove it to start again."
-                    )
-                raise
-            finally:
-                self._area = None
-                if download_dir is None:
-                    self._remove_empty_downloads()
+                self._source = self.make_source(self._find_raw_data(manager, config))
+                file_format, self._known_info = self.info.file_format, None
+                self.info.set_file_format(file_format)
+            self._convert(self._source, config)
+        finally:
+            if download_dir is None:
+                self._remove_empty_downloads()
+        self._known_info = tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict.from_config(self.data_path)
+        )
+        self.info.read_from_directory(self.data_path)
+
+    def _convert(self, source: AnySource, config: tfds.download.DownloadConfig) -> None:
+        for split in source.splits:  # Before hours are spent on the others.
+            if reading.count(source, split) == 0:
+                raise SourceError("no episodes to convert", file=f"split {split!r}")
+        writer = prepare(
+            Episodes(source, "+".join(source.splits)),
+            "tfds",
+            name=self.name,
+            version=str(self.version),
+            file_format=self.info.file_format.file_suffix,
+            shuffle=self._shuffle,
+            num_shards=config.num_shards,
+            float64=self._storage.float64,
+            tensor_encoding=self._storage.tensor_encoding,
+            png_level=self._storage.png_level,
+        )
+        assert isinstance(writer, TfdsExport)
+        writer.info = json.loads(self.info.as_json)
+        shards = config.get_shard_config()
+        writer.shard_sizes = (shards.min_shard_size, shards.max_shard_size)
+        is_on_beam = config.beam_runner is not None or config.beam_options is not None
+        if config.download_mode.overwrite_dataset and self._target.exists():
+            self._target.rmtree()
+        with storage_errors(self._target.parent):
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+        if self.BUILDER_CONFIGS:
+            dataset_builder._save_default_config_name(
+                self._target.parent.parent,
+                default_config_name=self.get_default_builder_config().name,
+            )
+        write_export(
+            writer,
+            self._target,
+            skip_damaged=self._skip_damaged,
+            verify=self._verify,
+            progress=self._progress,
+            jobs=self._jobs,
+            pipeline=(config.beam_runner, config.beam_options) if is_on_beam else None,
+        )
 
     def _remove_empty_downloads(self) -> None:
         """Removes the folders that TFDS makes beside the datasets, if nothing was downloaded."""
@@ -412,12 +423,6 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         with contextlib.suppress(OSError):
             os.rmdir(os.path.join(downloads, "extracted"))
             os.rmdir(downloads)
-
-    def _log_download_bytes(self) -> None:
-        """Keeps TFDS from printing that it downloads something of unknown size."""
-
-    def _log_download_done(self) -> None:
-        """Likewise, when it is done."""
 
     def is_made(self) -> bool:
         """Whether there is a dataset at its place.
@@ -432,47 +437,15 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
                 return False
         splits = (self.info.splits or {}).values()
         names = [os.path.basename(name) for split in splits for name in split.filenames]
-        missing = missing_files(self._target, names)
+        with storage_errors(self._target):
+            there = {entry.name for entry in stores.list_directory(self._target)}
+        missing = [name for name in names if name not in there]
         if missing:
             raise StorageError(
                 f"{self._target}: the file {missing[0]!r} of the dataset is missing; remove the "
                 "folder, and convert again"
             )
         return True
-
-    @contextlib.contextmanager
-    def _made_on_disk(self) -> Iterator[None]:
-        """Has a dataset that goes to a store made on this machine, complete, to be published.
-
-        In a store, nothing can be renamed at once.
-        """
-        if is_local(self._target):
-            yield
-            return
-        with tempfile.TemporaryDirectory(prefix=f"{_made_prefix(self._target)}-") as root:
-            path = os.path.relpath(self._target, self.data_dir_root)
-            with tfds.core.utils.temporary_assignment(self, "_data_dir", os.path.join(root, path)):
-                yield
-        self.info.update_data_dir(os.fspath(self._target))
-
-    def was_just_made(self, download_config: tfds.download.DownloadConfig | None) -> bool:
-        """Whether the same call made the dataset, and died before it had cleaned up.
-
-        What it left is removed, so this is true but once.
-        """
-        download_config = download_config or tfds.download.DownloadConfig()
-        directory = self._staging_directory(download_config)
-        if not directory.exists():
-            return False
-        conversion: dict[str, Any] = {}
-        if self._source is not None:
-            from tfds_builders.conversion.job import describe
-
-            conversion = describe(self._job(self._source, download_config))
-        try:
-            return remove_leftovers(directory, conversion)
-        except StorageError:  # Another process is at it.
-            return False
 
     def _check_not_made_otherwise(self, download_config: tfds.download.DownloadConfig) -> None:
         """A TFDS builder would silently go on with what is there."""
@@ -487,76 +460,15 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
             )
         if self._source is None:
             return
-        if conversion.get("inputs", _digest(self._source)) != _digest(self._source):
+        inputs = digest_of_inputs(self._source)
+        if conversion.get("inputs", inputs) != inputs:
             raise FileExistsError(
                 f"{self.data_path} has a dataset of other raw data, and is not overwritten; pass "
                 "another data_dir, or delete it first."
             )
 
-    def _download_and_prepare(
-        self, dl_manager: Any, download_config: tfds.download.DownloadConfig
-    ) -> None:
-        if self._source is None:
-            self._source = self.make_source(self._find_raw_data(dl_manager, download_config))
-            self._renew_info()
-        # These load TensorFlow, which is not needed to know that there are builders.
-        from tfds_builders.conversion.job import convert_job, describe
-        from tfds_builders.conversion.labels import carry_labels
-        from tfds_builders.conversion.verification import verify
-
-        job = self._job(self._source, download_config)
-        self._held.enter_context(staging_area(job.directory, describe(job)))
-        overwrites = not is_local(self._target) and download_config.download_mode.overwrite_dataset
-        if not overwrites and self.is_made():
-            remove_staged(job.directory)
-            raise FileExistsError(f"another process has just written {self._target}")
-        self._area = job.directory
-        self._remove_orphans()
-        try:
-            converted = convert_job(
-                job, _work(download_config, self._jobs), self.data_path, self._progress
-            )
-        except SourceChangedError:  # What is staged is of raw data that was never there.
-            remove_staged(job.directory)
-            self._area = None
-            raise
-        self._reports = {name: split.report for name, split in converted.items()}
-        self._renew_info()
-        splits = [split.info for split in converted.values()]
-        self.info.set_splits(tfds.core.splits.SplitDict(splits))
-        with storage_errors(self.data_path):
-            self.info.write_to_directory(self.data_path)
-        if self._verify:
-            verify(job.source, self.data_path, converted)
-        if is_local(self._target):
-            carry_labels(job.source, self.data_path, self._target)
-        self._warn_of_left_out()
-
-    def _post_download_and_prepare_hook(self) -> None:
-        if not is_local(self._target):
-            publish(epath.Path(self.data_path), self._target)
-        if self._area is not None:
-            remove_staged(self._area)
-
-    def _job(
-        self, source: AnySource, download_config: tfds.download.DownloadConfig
-    ) -> ConversionJob:
-        from tfds_builders.conversion.job import ConversionJob
-
-        return ConversionJob(
-            source=source,
-            directory=self._staging_directory(download_config),
-            name=self.name,
-            file_format=self.info.file_format,
-            shuffle=self._shuffle,
-            shard_config=download_config.get_shard_config(),
-            skip_damaged=self._skip_damaged,
-            storage=self._storage,
-            inputs=tuple(state_of(path) for path in source.inputs()),
-        )
-
-    def _staging_directory(self, download_config: tfds.download.DownloadConfig) -> epath.Path:
-        return staging_directory(self._target, is_shared=_is_on_beam(download_config))
+    def _download_and_prepare(self, dl_manager: Any, download_config: Any) -> None:
+        raise NotImplementedError("`make` does it")
 
     def _is_archive(self, path: epath.Path) -> bool:
         return self.EXTRACT and path.name.endswith(archives.SUFFIXES)
@@ -590,48 +502,6 @@ class SourceBuilder(FileReaderBuilder, skip_registration=True):  # type: ignore[
         directory = download_config.extract_dir or dl_manager.download_dir / "extracted"
         return archives.extracted(path, epath.Path(directory).expanduser())
 
-    def _renew_info(self) -> None:
-        file_format = self.info.file_format
-        self._known_info = self._info()
-        self._known_info.set_file_format(file_format)
-
-    def _remove_orphans(self) -> None:
-        """Removes what processes that were killed left; this process has the lock."""
-        if is_local(self._target):
-            orphans = self._target.parent.glob(f"incomplete.*_{self._target.name}")
-        elif self._area is not None and is_local(self._area):
-            temporary = epath.Path(tempfile.gettempdir())
-            orphans = temporary.glob(f"{_made_prefix(self._target)}-*")
-        else:
-            return
-        for path in orphans:
-            if path not in (self.data_path, *self.data_path.parents):
-                path.rmtree()
-
-    def _warn_of_left_out(self) -> None:
-        for split, report in self._reports.items():
-            if report.left_out:
-                first = report.left_out[0]
-                warnings.warn(
-                    f"{self.name}, split {split!r}: {len(report.left_out)} damaged episodes were "
-                    f"left out; the first is {first.key!r} ({first.why}). See "
-                    f'info.metadata["{CONVERSION}"]',
-                    stacklevel=2,
-                )
-
-
-def _made_prefix(target: epath.Path) -> str:
-    """Returns what the names of the directories begin with that a dataset of a store is made in."""
-    digest = hashlib.sha256(os.fspath(target).encode()).hexdigest()[:16]
-    return f"rlds-made-{digest}"
-
-
-def _digest(source: AnySource) -> str:
-    """Tells raw data from other raw data, by the names and sizes of the files."""
-    inputs = [stores.as_path(path) for path in source.inputs()]
-    files = [[path.name, path.stat().length] for path in inputs]
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
-
 
 class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
     """A builder for a source that is given, with a name that is given."""
@@ -654,25 +524,13 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
         super().__init__(name=name, version=version, **kwargs)
 
 
-def check_name(name: str) -> None:
-    """Raises a `ValueError` unless `tfds.load` can find a dataset of this name."""
-    if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        raise ValueError(
-            f"{name!r} is not a valid dataset name; use lower-case letters, digits and '_', "
-            "beginning with a letter."
-        )
-
-
-def _work(download_config: tfds.download.DownloadConfig, jobs: int | None) -> Work:
-    """Returns who does the work that a `DownloadConfig` asks for."""
-    if _is_on_beam(download_config):
-        from tfds_builders.conversion.beam import in_pipeline
-
-        return in_pipeline(download_config.beam_runner, download_config.beam_options)
-    from tfds_builders.conversion.job import in_workers
-
-    return in_workers(jobs or default_jobs())
-
-
-def _is_on_beam(download_config: tfds.download.DownloadConfig) -> bool:
-    return download_config.beam_runner is not None or download_config.beam_options is not None
+def _checked(config: tfds.download.DownloadConfig | None) -> tfds.download.DownloadConfig:
+    """A config without what would change what is in a dataset."""
+    config = config or tfds.download.DownloadConfig()
+    for option, what_to_do in _UNSUPPORTED.items():
+        if getattr(config, option) not in (None, False):
+            raise ValueError(f"DownloadConfig: {option} is not supported; {what_to_do}")
+    if (num_shards := config.num_shards) is not None and num_shards < 1:
+        raise ValueError(f"num_shards must be at least 1, got {num_shards}; None lets TFDS choose")
+    # It is not among those that the authors of TFDS have prepared.
+    return dataclasses.replace(config, try_download_gcs=False)

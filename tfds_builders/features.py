@@ -1,6 +1,6 @@
 """The TFDS features of the dataset that a source becomes.
 
-They keep values without loss, see `rlds.tfds.features`.
+They keep values without loss, see `rlds.formats.tfds.features`.
 """
 
 from __future__ import annotations
@@ -11,34 +11,24 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow_datasets as tfds
 from etils import epath
 
-import rlds
+from rlds.formats.tfds import features as stored_features
+from rlds.formats.tfds.features import EXACT, TensorStorage
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.episode_fields import EPISODE_FIELDS, RESERVED
-from rlds.sources.source import AnySource, SourceError, files_of
-from rlds.tfds.features import (
-    EXACT,
-    TensorStorage,
-    check_readable,
-    encoding_of,
-    lossless,
-)
+from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["feature_of", "features_of"]
 
-# What of an array of bytes is an image.
-_NUM_CHANNELS = (1, 3, 4)
 # Where features.json says which class a feature is of, in newer and in older files.
 _CLASS_KEYS = {"pythonClassName", "python_class_name", "type"}
 _FEATURES = "tensorflow_datasets.core.features."
 
 
 def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any:
-    """Returns the TFDS feature that holds, without loss, what a field of a source does.
+    """Returns the TFDS feature that holds, without loss, what a field of steps does.
 
     Strings become `Text` if they are scalar and known to be text, string tensors otherwise.
 
@@ -51,7 +41,7 @@ def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any
     Raises:
       ValueError: If TFDS has no way to hold a dtype.
 
-    >>> feature_of({"position": Field(np.float32, (3,))})
+    >>> feature_of({"position": Field("float32", (3,))})
     FeaturesDict({
         'position': Tensor(shape=(3,), dtype=float32),
     })
@@ -64,20 +54,9 @@ def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any
         return tfds.features.FeaturesDict(children)
     if isinstance(field, tfds.features.FeatureConnector):
         return field
-    if not isinstance(field, Field):
-        field = Field(field)
-    shape, dtype = field.shape, field.column_dtype
-    if field.encoding:
-        return tfds.features.Image(
-            shape=shape, dtype=dtype, encoding_format=field.encoding, doc=field.doc or None
-        )
-    if field.dtype.kind == "U" and shape == ():
-        return tfds.features.Text(doc=field.doc or None)
-    is_image = dtype == np.uint8 and len(shape) == 3 and shape[2] in _NUM_CHANNELS
-    if is_image and images_as_png and 0 not in shape:
-        return tfds.features.Image(shape=shape, encoding_format="png", doc=field.doc or None)
-    encoding = encoding_of(shape, dtype, path)
-    return tfds.features.Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc or None)
+    field = field if isinstance(field, Field) else Field(field)
+    feature = stored_features.feature_of(field, path, EXACT, as_png=images_as_png)
+    return tfds.features.FeatureConnector.from_json(feature.to_json())
 
 
 def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.features.FeaturesDict:
@@ -90,41 +69,13 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.featu
     Raises:
       SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS
         cannot hold without loss.
-      ValueError: The episodes are copied, but are to be stored in another way.
     """
     if (stored := source.can.examples) is not None:
-        if storage.rounds or (storage.tensor_encoding, storage.png_level) != (None, None):
-            raise ValueError(
-                f"{type(source).__name__}: the episodes are copied as they are stored, so float64, "
-                "tensor_encoding and png_level cannot change them. Read them with rlds.tfds.load, "
-                "and write them with rlds.tfds.EpisodeWriter, which has these arguments."
-            )
         with source_errors(stored.directory):
             _check_classes(stored.directory / "features.json")
             return tfds.features.FeaturesDict.from_config(stored.directory)
-    steps, episode = dict(source.fields.steps), dict(source.fields.episode)
-    for taken, fields in ((rlds.STEP_FLAGS, steps), (RESERVED, episode)):
-        for name in taken:
-            if name in fields:
-                raise SourceError(
-                    f"{type(source).__name__}: the name {name!r} is reserved; rename the field",
-                    file=files_of(source),
-                )
-    steps.update(dict.fromkeys(rlds.STEP_FLAGS, np.bool_))
-    try:
-        step_features = lossless(
-            feature_of(steps, images_as_png=source.about.images_as_png, path=rlds.STEPS),
-            rlds.STEPS,
-            storage,
-        )
-        others = lossless(feature_of({**EPISODE_FIELDS, **episode}, path="episode"), "episode")
-        features = tfds.features.FeaturesDict(
-            {rlds.STEPS: tfds.features.Dataset(step_features), **dict(others.items())}
-        )
-        check_readable(features, f"{type(source).__name__}: ")
-    except ValueError as error:  # The fields, too, may be those that a file names.
-        raise SourceError(str(error), file=files_of(source)) from error
-    return features
+    features = stored_features.features_of(source, storage)
+    return tfds.features.FeaturesDict.from_json(features.to_json())
 
 
 def _check_classes(file: epath.Path) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "cut_rows",
     "each_row",
     "feature_at",
+    "png_files",
 ]
 
 # How the files of a codec begin.
@@ -249,12 +250,9 @@ class ExampleEncoder:
           ValueError: They are no images that are stored so.
         """
         feature = feature_at(self.features, path)
-        if not become_png(feature, rows):
+        files = png_files(feature, rows, self._png_level)
+        if files is None:
             raise _refusal(feature, path, rows)
-        images = list(rows)
-        if feature.dtype == np.float32:  # Stored as four channels of bytes.
-            images = [np.ascontiguousarray(image).view(np.uint8) for image in images]
-        files = (encode_png(image, self._png_level) for image in images)
         yield _name(path), bytes_lists(files, splits)
 
 
@@ -414,6 +412,21 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
         values = cut_rows(rows.values, _ends(rows.lengths)[splits])
         return [RaggedColumn(*cut) for cut in zip(values, cut_rows(rows.lengths, splits))]
     return [rows[begin:end] for begin, end in itertools.pairwise(splits.tolist())]
+
+
+def png_files(feature: Feature, rows: Any, level: int | None) -> list[bytes] | None:
+    """Returns images as PNG files; None if they are none that are stored so.
+
+    Args:
+      feature: The feature of one.
+      rows: The images.
+      level: The effort, see `tfds_files.png.encode_png`.
+    """
+    if not become_png(feature, rows):
+        return None
+    if feature.dtype == np.float32:  # type: ignore[attr-defined]  # As four channels of bytes.
+        rows = [np.ascontiguousarray(image).view(np.uint8) for image in rows]
+    return [encode_png(image, level) for image in rows]
 
 
 def become_png(feature: Feature, rows: Any) -> bool:

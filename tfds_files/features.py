@@ -27,6 +27,7 @@ __all__ = [
     "Leaf",
     "Sequence",
     "Tensor",
+    "check_features",
     "images_as_bytes",
     "leaves_of",
     "parse_features",
@@ -248,6 +249,35 @@ def leaves_of(feature: Feature) -> Iterator[Leaf]:
     yield from _leaves(feature, (), ())
 
 
+def check_features(features: Features) -> None:
+    """Checks that TFDS can read what is stored of fields, and gives back what was written.
+
+    Raises:
+      ValueError: It cannot; says which field.
+    """
+    for leaf in leaves_of(features):
+        _check_readable(leaf)
+
+
+def _check_readable(leaf: Leaf) -> None:
+    feature, what = leaf.feature, ""
+    if len(leaf.lengths) > 1 and None not in leaf.lengths[1:]:
+        what = "sequences of a fixed length in a sequence; leave the length out"
+    elif isinstance(feature, Image):
+        return
+    elif feature.encoding != "none":
+        if feature.dtype == "uint32":
+            what = f"uint32 with the encoding {feature.encoding!r}; use 'none'"
+    elif None in feature.shape and (leaf.lengths or feature.shape.count(None) > 1):
+        what = "plain arrays of unknown sizes; use the encoding 'zlib' or 'bytes'"
+    elif 0 in feature.shape or feature.dtype.kind not in "biufO":
+        what = f"plain {feature.dtype} of shape {feature.shape}; use the encoding 'zlib' or 'bytes'"
+    elif feature.dtype == "float64":
+        what = "plain float64; use float32, or the encoding 'zlib' or 'bytes'"
+    if what:
+        raise ValueError(f"{leaf.name}: TFDS cannot hold {what}")
+
+
 def _leaves(
     feature: Feature, path: tuple[str, ...], lengths: tuple[int | None, ...]
 ) -> Iterator[Leaf]:
@@ -391,7 +421,8 @@ def _kind_of(feature: Any) -> tuple[str, str]:
         return "classLabel", "class_label_feature.ClassLabel"
     if feature.sample_rate is not None:
         return "audio", "audio_feature.Audio"
-    if not feature.class_name and feature == Tensor(dtype=feature.dtype) and feature.is_text:
+    is_usual = feature == Tensor(dtype=feature.dtype, doc=feature.doc)
+    if is_usual and feature.is_text:
         return "text", "text_feature.Text"
     return "tensor", "tensor_feature.Tensor"
 

@@ -145,6 +145,15 @@ class Split:
         piece, record = self._place_of(index)
         return piece.path, record
 
+    def record(self, index: int) -> tuple[RecordFile, int]:
+        """Returns the file that has an example, to read its records, and which of them it is.
+
+        Raises:
+          IndexError: There is no such example.
+        """
+        piece, record = self._place_of(index)
+        return piece.file, record
+
     def _place_of(self, index: int) -> tuple[RecordRange, int]:
         """Where an example is, and its record there."""
         position = index + len(self) if index < 0 else index

@@ -30,6 +30,7 @@ from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
+from typing_extensions import override
 
 import riegeli
 from rlds_ecosystem import import_extra
@@ -58,6 +59,7 @@ _opened_last: collections.OrderedDict[int, weakref.ref[RecordFile]] = collection
 # Of a record in a TFRecord file.
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _CHECKED_AT_ONCE = 1 << 20
+_IN_ROW_GROUP = 100
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -98,6 +100,10 @@ class RecordFile(abc.ABC):
             if not 0 <= index < self._count(opened):
                 raise IndexError(f"{self.path}: record {index} of {self._count(opened)}")
             return self._read(opened, index)
+
+    def size(self, index: int) -> int:
+        """Returns how many bytes a record has; raises what `read` does."""
+        return len(self.read(index))
 
     def close(self) -> None:
         """Closes the file; reading opens it again."""
@@ -184,6 +190,12 @@ class _TFRecordFile(RecordFile):
                 )
         yield position
 
+    @override
+    def size(self, index: int) -> int:
+        with self._lock:
+            begin, end = self._open()[1][index : index + 2]
+        return int(end - begin) - HEADER.size - FOOTER.size
+
     def _count(self, opened: tuple[BinaryIO, np.ndarray]) -> int:
         return max(len(opened[1]) - 1, 0)
 
@@ -262,7 +274,8 @@ def write_records(path: os.PathLike[str] | str, file_format: str, records: Itera
 
     Args:
       path: The file; replaced if it exists.
-      file_format: "tfrecord", or "array_record", with one record in a chunk, as TFDS writes them.
+      file_format: "tfrecord", "parquet", or "array_record", with one record in a chunk, as TFDS
+        writes them.
       records: The records.
 
     Raises:
@@ -272,6 +285,8 @@ def write_records(path: os.PathLike[str] | str, file_format: str, records: Itera
     writer: Any
     if file_format == "tfrecord":
         writer = TFRecordWriter(path)
+    elif file_format == "parquet":
+        writer = _ParquetWriter(path)
     elif file_format == "array_record":
         library = import_extra("array_record.python.array_record_module")
         writer = library.ArrayRecordWriter(os.fspath(path), "group_size:1")
@@ -280,6 +295,31 @@ def write_records(path: os.PathLike[str] | str, file_format: str, records: Itera
     with contextlib.closing(writer):
         for record in records:
             writer.write(record)
+
+
+class _ParquetWriter:
+    """Writes a Parquet file with the column `data`, some records in a row group."""
+
+    def __init__(self, path: os.PathLike[str] | str) -> None:
+        self._arrow = import_extra("pyarrow")
+        self._schema = self._arrow.schema([self._arrow.field("data", self._arrow.binary())])
+        parquet = import_extra("pyarrow.parquet")
+        self._writer = parquet.ParquetWriter(os.fspath(path), self._schema)
+        self._records: list[bytes] = []
+
+    def write(self, record: bytes) -> None:
+        self._records.append(record)
+        if len(self._records) == _IN_ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = self._arrow.table({"data": self._records}, schema=self._schema)
+        self._writer.write_table(table)
+        self._records = []
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
 
 
 def record_length(path: str, header: bytes, position: int) -> int:

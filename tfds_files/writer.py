@@ -12,7 +12,7 @@ from etils import epath
 from rlds_ecosystem.files import stores
 from tfds_files.appending import AppendingWriter
 from tfds_files.example_encoder import ExampleEncoder
-from tfds_files.features import Features, Image, Leaf, leaves_of
+from tfds_files.features import Features, check_features
 from tfds_files.growing import Description, GrowingDataset
 from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
 
@@ -85,8 +85,7 @@ class DatasetWriter:
             raise ValueError(
                 f"max_examples_per_shard must be positive, got {max_examples_per_shard}"
             )
-        for leaf in leaves_of(features):
-            _check_readable(leaf)
+        check_features(features)
         info: dict[str, Any] = {"name": name, "version": version, "fileFormat": file_format}
         info |= {"description": description, "citation": citation}
         info |= {"location": {"urls": [homepage]}} if homepage else {}
@@ -170,23 +169,3 @@ class DatasetWriter:
 def _check_word(what: str, word: str, pattern: str) -> None:
     if not re.fullmatch(pattern, word, re.ASCII):
         raise ValueError(f"{what}: got {word!r:.100}, expected a match of {pattern}")
-
-
-def _check_readable(leaf: Leaf) -> None:
-    """Checks that TFDS can read what is stored of a field, and gives back what was written."""
-    feature, what = leaf.feature, ""
-    if len(leaf.lengths) > 1 and None not in leaf.lengths[1:]:
-        what = "sequences of a fixed length in a sequence; leave the length out"
-    elif isinstance(feature, Image):
-        return
-    elif feature.encoding != "none":
-        if feature.dtype == "uint32":
-            what = f"uint32 with the encoding {feature.encoding!r}; use 'none'"
-    elif None in feature.shape and (leaf.lengths or feature.shape.count(None) > 1):
-        what = "plain arrays of unknown sizes; use the encoding 'zlib' or 'bytes'"
-    elif 0 in feature.shape or feature.dtype.kind not in "biufO":
-        what = f"plain {feature.dtype} of shape {feature.shape}; use the encoding 'zlib' or 'bytes'"
-    elif feature.dtype == "float64":
-        what = "plain float64; use float32, or the encoding 'zlib' or 'bytes'"
-    if what:
-        raise ValueError(f"{leaf.name}: TFDS cannot hold {what}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from rlds.conversion.staging import Staging
 from rlds.conversion.watching import Digests, Notes, ReadBack
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_carrying import carry
@@ -241,14 +242,18 @@ def draft_export(
         at or path,
         digests,
         skip_damaged=skip_damaged,
-        in_parts=(is_asked or writer.encodes) and not losses,
+        in_parts=writer.from_parts or ((is_asked or writer.encodes) and not losses),
         draft=drafts,
     )
     if part is not None:
         yield _staged_share(staging, part, jobs or 1, placements, progress)
         return
     if not staging.parts or os.path.lexists(path):
-        staging.remove_joined()
+        is_same = staging.remove_joined()
+        if is_same and os.path.lexists(path):
+            number = len(open_episodes(path, "all", format=format, **writer.read_options()))
+            yield Exported(os.fspath(path), format, number, None, placements)
+            return
     with (
         contextlib.closing(staging),
         made_at_once(path, last=formats()[format].first_read, drafts=drafts) as draft,
@@ -272,8 +277,10 @@ def draft_export(
         if is_checked and digests is not None:
             shown = _bar(bars, "episodes read back", len(notes.written))
             counts = _compared(ReadBack.of(notes, again, digests), workers, shown)
-        else:
+        elif writer.num_steps is None:
             counts = _counted(again, notes)
+        else:
+            counts = len(notes.written), None
         renumbers = any(place.how == "renumbered" for place in placements)
         pairs = enumerate(notes.written)
         others = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
@@ -283,8 +290,10 @@ def draft_export(
             lineage.write_beside(draft, writer.lineage, traces)
         used.close()
         writer.finish(path)
-        left_out = tuple(map(str, notes.left_out))
-        yield Exported(os.fspath(path), format, *counts, placements, left_out)
+        left_out = tuple(map(str, notes.left_out.values()))
+        number, steps = counts
+        steps = steps if writer.num_steps is None else writer.num_steps
+        yield Exported(os.fspath(path), format, number, steps, placements, left_out)
         staging.finish()
     staging.remove()
 
@@ -298,13 +307,14 @@ def _staged_share(
 ) -> Exported:
     """Writes a share of the parts only, beside others that do so."""
     numbers = staging.share(part)
-    number = sum(len(staging.parts[each]) for each in numbers)
+    number = staging.count(numbers)
     with (
         contextlib.closing(staging),
         Workers(jobs) as workers,
         show_progress(progress) as bars,
     ):
         staging.run(workers, _bar(bars, "episodes to parts", number), numbers=numbers)
+    number = staging.num_written(numbers)
     return Exported(os.fspath(staging.folder), staging.format, number, None, placements)
 
 
@@ -347,7 +357,7 @@ def advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        if not skip_damaged:
+        if not (skip_damaged or isinstance(error, SourceChangedError)):
             options = "skip_damaged=True (--skip-damaged on the command line)"
             error.add_note(f"Nothing was written. To skip unreadable episodes, pass {options}.")
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import itertools
@@ -9,7 +10,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,12 @@ import rlds_ecosystem
 from rlds.sources import reading
 from rlds.sources.episode_table import key_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import About, AnySource, Origin, SourceError
+from rlds.sources.source import (
+    About,
+    AnySource,
+    Origin,
+    SourceError,
+)
 from rlds.sources.view import View
 from rlds_ecosystem.files.whole_files import write_at_once
 from rlds_ecosystem.model.fields import Field
@@ -26,8 +32,10 @@ from rlds_ecosystem.model.nests import leaves_at
 __all__ = [
     "NotComparable",
     "PartEpisode",
+    "StreamPart",
     "WrittenPart",
     "cut",
+    "cut_stream",
     "files_read_by",
     "identity_of",
     "read_part",
@@ -38,6 +46,26 @@ __all__ = [
 _ERROR = ("what", "file", "episode", "row", "field")
 # What a part has at most; a kill costs no more. Where lengths are unknown, episodes may be long.
 _EPISODES, _EPISODES_OF_UNKNOWN_LENGTH, _BYTES = 256, 32, 256 << 20
+
+
+class StreamPart(NamedTuple):
+    """A part of a stream, which one reader reads from its beginning to its end.
+
+    Attributes:
+      split: The split; empty for all episodes.
+      name: What `rlds.sources.reading.parts` calls it.
+    """
+
+    split: str
+    name: str
+
+    def episodes_of(self, episodes: Episodes) -> Episodes:
+        """Returns its episodes, of all."""
+        if not self.split:
+            return episodes
+        source = copy.copy(episodes.source)
+        source.parts = lambda split: [self.name]  # type: ignore[attr-defined]
+        return Episodes(source, self.split, format=episodes.format)
 
 
 class NotComparable(TypeError):
@@ -65,18 +93,21 @@ class WrittenPart:
 
     Attributes:
       episodes: Its episodes, in the order in which it has them.
-      left_out: The errors of those that could not be read.
+      left_out: The errors of those that could not be read, by their numbers.
     """
 
     episodes: Sequence[PartEpisode]
-    left_out: Sequence[SourceError]
+    left_out: Mapping[int, SourceError]
 
     def write(self, path: Path) -> None:
         """Writes it; it is there from then on."""
         episodes = [
             [each.index, each.digest, *dataclasses.astuple(each.origin)] for each in self.episodes
         ]
-        errors = [[getattr(error, name) for name in _ERROR] for error in self.left_out]
+        errors = [
+            [index, *(getattr(error, name) for name in _ERROR)]
+            for index, error in self.left_out.items()
+        ]
         write_at_once(path, json.dumps({"episodes": episodes, "left_out": errors}).encode())
 
 
@@ -90,9 +121,8 @@ def read_part(path: Path) -> WrittenPart | None:
         PartEpisode(index, digest, Origin(file, begin, end))
         for index, digest, file, begin, end in said["episodes"]
     ]
-    return WrittenPart(
-        episodes, [SourceError(**dict(zip(_ERROR, each))) for each in said["left_out"]]
-    )
+    errors = {index: SourceError(**dict(zip(_ERROR, each))) for index, *each in said["left_out"]}
+    return WrittenPart(episodes, errors)
 
 
 def sizes_of(episodes: Episodes) -> np.ndarray | None:
@@ -121,6 +151,14 @@ def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
     numbers = np.floor((ends - weights / 2) * (math.ceil(total) / max(total, 1)))
     places = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
     return [[*indices[begin:end]] for begin, end in itertools.pairwise(places) if begin < end]
+
+
+def cut_stream(episodes: Episodes) -> list[StreamPart]:
+    """Cuts episodes that are read in order only: into the parts of their stream, or not at all."""
+    source, splits = episodes.source, episodes.split.split("+")
+    if not {*splits} <= {*source.splits}:
+        return [StreamPart("", "")]
+    return [StreamPart(split, name) for split in splits for name in reading.parts(source, split)]
 
 
 def _bytes_of_step(episodes: Episodes) -> int:

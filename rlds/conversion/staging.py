@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import os
 import shutil
+import stat
+import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,20 @@ from rlds.conversion.beam import run_in_pipeline, tried
 from rlds.conversion.parts import (
     NotComparable,
     PartEpisode,
+    StreamPart,
     WrittenPart,
     cut,
-    files_read_by,
+    cut_stream,
     identity_of,
     read_part,
     sizes_of,
 )
 from rlds.conversion.watching import Digests, Notes
+from rlds.raw_files.input_files import FileState, check_unchanged, state_of
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import Origin, Place, Source, SourceError, files_of
+from rlds.sources.source import AnySource, Origin, Place, Source, SourceError
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import WorkerDied, Workers, advance
@@ -42,8 +46,9 @@ from rlds_ecosystem.files.whole_files import (
     sync_all,
     write_at_once,
 )
+from rlds_ecosystem.model.errors import StorageError
 
-__all__ = ["StagedParts", "Staging"]
+__all__ = ["StagedParts", "Staging", "remove_finished"]
 
 # What the parts are of; a file that is there when the dataset is complete; one that is locked.
 _JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
@@ -65,7 +70,8 @@ class Staging:
       draft: The folder in which that of the parts is; None for that of the dataset.
 
     Attributes:
-      parts: The episodes of each part; none if all are written at once.
+      parts: The episodes of each part, by their numbers or by their place in a stream; none if all
+        are written at once.
       folder: Their folder.
       format: The format.
       is_small: Whether one process is as fast as several, which have to start.
@@ -87,17 +93,22 @@ class Staging:
         self._name = place.name
         self.folder = place.with_name(f".{place.name}.parts")
         self._order = export.files_order()
-        self.parts: Sequence[Sequence[int]] = []
+        self.parts: Sequence[Sequence[int] | StreamPart] = []
         self.is_small = True
         self._job, self._has_begun = "", False
         self._lock: int | None = None
-        self._files: Sequence[str] = ()
-        if in_parts and export.in_parts and export.episodes.has_random_access:
-            sizes = sizes_of(export.episodes)
-            self.parts = cut([i for i in self._every if not export.is_in_format(i)], sizes)
-            if len(self.parts) == 1:
+        self._files: Sequence[FileState] = ()
+        if in_parts and export.in_parts:
+            sizes = None
+            if export.episodes.has_random_access:
+                sizes = sizes_of(export.episodes)
+                self.parts = cut([i for i in self._every if not export.is_in_format(i)], sizes)
+            else:
+                self.parts = cut_stream(export.episodes)
+            is_one = len(self.parts) <= 1
+            if is_one and not export.from_parts:
                 self.parts = []
-            self.is_small = not self.parts or (sizes is not None and int(sizes.sum()) < _SMALL)
+            self.is_small = is_one or (sizes is not None and int(sizes.sum()) < _SMALL)
 
     @property
     def _every(self) -> Sequence[int]:
@@ -107,13 +118,21 @@ class Staging:
     def __enter__(self) -> Staging:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
         if kind is None:
             return
         is_damage = issubclass(kind, SourceError) and not issubclass(kind, SourceChangedError)
         is_of_use = is_damage or not issubclass(kind, ValueError)  # Not to other options.
-        if not (is_of_use and self._job):
+        has_some = any(self.folder.glob("?????.json"))
+        if not (is_of_use and self._job and has_some):
             self.remove()
+        elif error is not None and self._has_begun:
+            error.add_note(
+                f"{self.folder} keeps the finished parts: the same call resumes there. Remove it "
+                "to start again."
+            )
 
     def _hold(self, *, is_alone: bool) -> bool:
         """Locks the folder, unless others have: one process that joins, or several with shares.
@@ -121,6 +140,7 @@ class Staging:
         The lock is a file, as on NFS other machines do not see that of a folder.
         """
         if self._lock is None:
+            _check_own(self.folder)
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
             is_locked = lock(self._lock, wait=False, shared=not is_alone)
@@ -135,9 +155,19 @@ class Staging:
             self._lock = None
 
     @property
-    def num_episodes(self) -> int:
-        """How many episodes the parts have."""
-        return sum(map(len, self.parts))
+    def num_episodes(self) -> int | None:
+        """How many episodes the parts have; None if only reading them tells."""
+        return self.count(range(len(self.parts)))
+
+    def count(self, numbers: Sequence[int]) -> int | None:
+        """Returns how many episodes some parts have; None if only reading them tells."""
+        parts = [self.parts[number] for number in numbers]
+        return None if any(isinstance(it, StreamPart) for it in parts) else sum(map(len, parts))
+
+    def num_written(self, numbers: Sequence[int]) -> int:
+        """Returns how many episodes some parts have, that are written."""
+        parts = [read_part(self.folder / f"{number:05d}.json") for number in numbers]
+        return sum(len(part.episodes) for part in parts if part is not None)
 
     def share(self, part: tuple[int, int]) -> Sequence[int]:
         """Returns the parts that one of several jobs writes; all together write all.
@@ -150,8 +180,8 @@ class Staging:
             raise ValueError(f"part: got {number} of {of}, expected 1 of {of} to {of} of {of}")
         if not self.parts:
             raise ValueError(
-                "part: these episodes are too few for several parts, are read in order only, or "
-                "their fields change; write them at once, without it"
+                "part: these episodes are too few for several parts, or their fields change; write "
+                "them at once, without it"
             )
         return range(number - 1, len(self.parts), of)
 
@@ -177,20 +207,26 @@ class Staging:
           WorkerDied: A worker was killed twice, or ran out of memory.
         """
         self._begin(is_alone=numbers is None)
+        export = self._export
         work = _PartWriter(
-            self._export, self.folder, self._name, self.parts, self._digests, self._skip_damaged
+            *(export, self.folder, self._name, self.parts, export.episodes),
+            *(self._digests, self._skip_damaged),
         )
         numbers = range(len(self.parts)) if numbers is None else numbers
         try:
             collections.deque(_in_pipeline(workers, pipeline, work, numbers, on_advance), 0)
         except WorkerDied as error:
             part = self.parts[error.task]
+            where = f"the episodes {part[0]} to {part[-1]}"
+            if isinstance(part, StreamPart):
+                where = part.name
             error.add_note(
-                f"It died twice at the episodes {part[0]} to {part[-1]}. If memory is short, pass "
+                f"It died twice at {where}. If memory is short, pass "
                 "fewer jobs (--jobs). What is done is kept for the next run."
             )
             raise
-        self._check_files()
+        source = self._export.episodes.source
+        check_unchanged(self._files, may_grow=source.may_grow)
 
     def _identity(self) -> str:
         """A digest of all that decides about the parts; empty if that cannot be known."""
@@ -204,7 +240,9 @@ class Staging:
     def _begin(self, *, is_alone: bool) -> None:
         """Makes the folder of the parts, unless a run can go on with those that are there."""
         noted, self._job = self.folder / _JOB, self._identity()
-        self._files = files_read_by(self._export.episodes.source)
+        if is_alone:  # What others read at the same time, each of them checks as it reads.
+            with contextlib.suppress(FileNotFoundError):  # It has no files.
+                self._files = [state_of(path) for path in self._export.episodes.source.inputs()]
         if not self._job and not is_alone:
             raise ValueError(
                 "part: a function makes these episodes, or a source without files: nobody can know "
@@ -236,14 +274,6 @@ class Staging:
             if is_alone and draft.suffix != ".json":
                 shutil.rmtree(draft, ignore_errors=True)
 
-    def _check_files(self) -> None:
-        """Checks that all parts are of the same files: each process knows only when it read."""
-        source = self._export.episodes.source
-        if not source.may_grow and self._files != files_read_by(source):
-            raise SourceChangedError(
-                "changed while it was read; start again", file=files_of(source)
-            )
-
     def join(
         self,
         draft: Path,
@@ -261,26 +291,24 @@ class Staging:
           pipeline: See `run`.
         """
         export, parts = self._export, self.parts
-        left_out: Sequence[SourceError] = []
+        left_out: Mapping[int, SourceError] = {}
         export.order, skips = self._order, self._skip_damaged
-        if parts:
+        if parts or export.from_parts:
             export.workers = functools.partial(_in_pipeline, workers, pipeline)
-            export.staged = staged = StagedParts(self.folder, self._name, len(parts), export)
-            every = self._every
-            lost = {*itertools.chain.from_iterable(parts)} - staged.indices
-            export.order = [index for index in every if index not in lost]
-            left_out = staged.left_out
-            if not export.order:
-                raise left_out[0]
+            export.staged = staged = StagedParts(self.folder, self._name, parts, export)
+            every, left_out = self._every, staged.left_out
+            export.order = [index for index in every if index not in left_out]
+            if left_out and not export.order:
+                raise next(iter(left_out.values()))
             # What is in parts was sound: their damage leaves nothing out.
-            skips = skips and self.num_episodes < len(every)
+            skips = skips and len(staged.indices) + len(left_out) < len(every)
         notes = Notes(export, self._digests, skip_damaged=skips, on_episode=lambda: on_advance(1))
         export.watch = notes
         try:
             export.write(draft)
         finally:
             export.staged = None
-        notes.left_out = [*left_out, *notes.left_out]
+        notes.left_out = {**left_out, **notes.left_out}
         return notes
 
     def finish(self) -> None:
@@ -297,11 +325,49 @@ class Staging:
         if self._has_begun:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def remove_joined(self) -> None:
-        """Removes the parts of a run that was killed when the dataset was complete."""
-        if (self.folder / _JOINED).exists() and self._hold(is_alone=True):
-            self._has_begun = True
-            self.remove()
+    def remove_joined(self) -> bool:
+        """Removes the parts of a run that was killed when the dataset was complete.
+
+        Returns:
+          Whether they are of the same dataset.
+        """
+        if not ((self.folder / _JOINED).exists() and self._hold(is_alone=True)):
+            return False
+        job = json.loads((self.folder / _JOB).read_bytes())
+        self._has_begun = True
+        self.remove()
+        return bool(job) and bool(job == self._identity())
+
+
+def remove_finished(path: str | os.PathLike[str]) -> None:
+    """Removes the parts of a dataset that is complete, which a process that was killed has left."""
+    place = draft_of(path)
+    folder = place.with_name(f".{place.name}.parts")
+    if (folder / _JOINED).exists():
+        shutil.rmtree(folder)
+
+
+def _check_own(folder: Path) -> None:
+    """Checks that a folder of parts has no links, and is nobody else's where all users write.
+
+    Whoever can write to it could have files anywhere overwritten.
+    """
+    if not os.path.lexists(folder):
+        return
+    is_public = os.fspath(folder.parent) == tempfile.gettempdir()
+    entries = (
+        os.path.join(at, name)
+        for at, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    )
+    for path in (os.fspath(folder), *entries):
+        found = os.lstat(path)
+        is_usual = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        if not is_usual or (is_public and found.st_uid != os.geteuid()):
+            raise StorageError(
+                f"{path!r} is a link, a special file or somebody else's, which no conversion "
+                "writes; check its origin, and remove it"
+            )
 
 
 def _in_pipeline(
@@ -325,7 +391,8 @@ class _PartWriter:
     export: Export
     folder: Path
     name: str
-    parts: Sequence[Sequence[int]]
+    parts: Sequence[Sequence[int] | StreamPart]
+    episodes: Episodes
     digests: Digests | None
     skip_damaged: bool
 
@@ -339,15 +406,22 @@ class _PartWriter:
         draft = self.folder / f"{number:05d}.{uuid.uuid4().hex}"
         draft.mkdir()
         notes = Notes(self.export, self.digests, skip_damaged=self.skip_damaged)
-        self.export.watch, self.export.order = notes, self.parts[number]
+        self.export.watch, part = notes, self.parts[number]
         try:
-            self._write(draft / self.name, notes)
+            if isinstance(part, StreamPart):
+                self.export.episodes = part.episodes_of(self.episodes)
+            else:
+                self.export.order = part
+            if self.export.episodes.has(0):
+                self._write(draft / self.name, notes)
             sync_all(draft)
             shutil.rmtree(place, ignore_errors=True)
             os.rename(draft, place)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
+        finally:
+            self.export.episodes = self.episodes
         nowhere = Origin("", 0, 0)
         episodes = [
             PartEpisode(index, digest, notes.origins[index] or nowhere)
@@ -360,7 +434,7 @@ class _PartWriter:
         try:
             self.export.write(path)
         except SourceError as error:
-            if notes.written or error not in notes.left_out:  # There are others.
+            if notes.written or error not in notes.left_out.values():  # There are others.
                 raise
 
 
@@ -370,31 +444,44 @@ class StagedParts:
     Args:
       folder: Their folder.
       name: The name that each has there.
-      number: How many there are.
+      parts: The episodes of each.
       export: What has written them.
 
     Attributes:
-      left_out: The errors of episodes that could not be read.
+      left_out: The errors of episodes that could not be read, by their numbers.
     """
 
-    def __init__(self, folder: Path, name: str, number: int, export: Export) -> None:
-        self._made_from = folder, name, number, export
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        parts: Sequence[Sequence[int] | StreamPart],
+        export: Export,
+    ) -> None:
+        self._made_from = folder, name, parts, export
         self._folder, self._name, self._format = folder, name, export.format
         self._options = dict(export.read_options())
         self._noted: dict[int, PartEpisode] = {}
         self._places: dict[int, tuple[int, str, int]] = {}
-        self.left_out: list[SourceError] = []
-        for part_number in range(number):
-            part = read_part(folder / f"{part_number:05d}.json")
+        self.left_out: dict[int, SourceError] = {}
+        counts: Counter[str] = Counter()
+        for number, numbers in enumerate(parts):
+            part = read_part(folder / f"{number:05d}.json")
             assert part is not None
-            self.left_out += part.left_out
+            before = 0
+            if isinstance(numbers, StreamPart) and numbers.split:  # It counts from zero.
+                before = counts.total()
+                counts[numbers.split] += len(part.episodes) + len(part.left_out)
+                export.episodes.set_counts(counts)
+            self.left_out |= {before + index: error for index, error in part.left_out.items()}
             counted: Counter[str] = Counter()
             for episode in part.episodes:
-                split = export.episodes.place(episode.index)[0] if export.keeps_splits else ""
-                self._noted[episode.index] = episode
-                self._places[episode.index] = part_number, split, counted[split]
+                index = before + episode.index
+                split = export.episodes.place(index)[0] if export.keeps_splits else ""
+                self._noted[index], self._places[index] = episode, (number, split, counted[split])
                 counted[split] += 1
-        self._open = functools.lru_cache(_OPEN)(self._opened)
+        # Who writes from parts in another order than theirs opens each once.
+        self._open = functools.lru_cache(None if export.from_parts else _OPEN)(self._opened)
 
     def __reduce__(self) -> Any:
         return type(self), self._made_from
@@ -417,6 +504,11 @@ class StagedParts:
         if split:
             return Place(episodes.source, split, place)
         return Place(episodes.source, *episodes.place(place))
+
+    def sources(self) -> Iterator[AnySource]:
+        """Yields the parts that have episodes, as sources."""
+        for number in sorted({number for number, *_ in self._places.values()}):
+            yield self._open(number).source
 
     def _opened(self, number: int) -> Episodes:
         path = self._folder / f"{number:05d}" / self._name

@@ -60,7 +60,7 @@ class Notes(Watch):
       written: The digests of the episodes that were written, in their order.
       origins: Where those are in the files of their sources.
       copied: Which of them were copied as they are stored.
-      left_out: The errors of those that were left out.
+      left_out: The errors of those that were left out, by their numbers.
     """
 
     def __init__(
@@ -80,10 +80,12 @@ class Notes(Watch):
         self.written: dict[int, int] = {}
         self.origins: dict[int, Origin | None] = {}
         self.copied: set[int] = set()
-        self.left_out: list[SourceError] = []
+        self.left_out: dict[int, SourceError] = {}
 
     @override
-    def note(self, index: int, episode: SourceEpisode | Place | None) -> None:
+    def note(
+        self, index: int, episode: SourceEpisode | Place | None, digest: int | None = None
+    ) -> None:
         if (staged := self._export.staged_with(index)) is not None:
             self.written[index], self.origins[index] = staged.noted(index)
         elif isinstance(episode, Place):
@@ -92,17 +94,18 @@ class Notes(Watch):
             found = None if origin is None else origin(episode.split, episode.index)
             self.written[index], self.origins[index] = self._digest(episode), found
         elif episode is not None:
-            self.written[index], self.origins[index] = self._digest(episode), episode.origin
+            digest = self._digest(episode) if digest is None else digest
+            self.written[index], self.origins[index] = digest, episode.origin
         self._on_episode()
 
     def _digest(self, episode: SourceEpisode | Place) -> int:
         return 0 if self._digests is None else self._digests.of(episode)
 
     @override
-    def leave_out(self, error: SourceError) -> None:
+    def leave_out(self, index: int, error: SourceError) -> None:
         if not self._skip_damaged:
             raise error
-        self.left_out.append(error)
+        self.left_out[index] = error
         self._on_episode()
 
     def warn(self) -> None:
@@ -111,7 +114,8 @@ class Notes(Watch):
             number = len(self.left_out)
             what = "1 episode is" if number == 1 else f"{number} episodes are"
             first = "" if number == 1 else ", the first"
-            warnings.warn(f"{what} damaged and left out{first}: {self.left_out[0]}", stacklevel=3)
+            error = next(iter(self.left_out.values()))
+            warnings.warn(f"{what} damaged and left out{first}: {error}", stacklevel=3)
 
     def traces(self) -> dict[str, lineage.Trace]:
         """Returns the lineage of the episodes of each split that was written."""
@@ -141,7 +145,7 @@ class ReadBack:
       digests: What makes digests of it, and the export that has written it.
       found: What was read. Another process opens it again.
       written: Each episode that was written, by its number among those of the source, with its
-        digest, and whether it was copied as it is stored.
+        digest, and whether that is one of it as it is stored.
     """
 
     digests: Digests
@@ -151,7 +155,8 @@ class ReadBack:
     @classmethod
     def of(cls, notes: Notes, found: Episodes, digests: Digests) -> ReadBack:
         """Returns what compares a dataset with the notes of what was written to it."""
-        written = [(index, crc, index in notes.copied) for index, crc in notes.written.items()]
+        stored = notes.written if digests.export.compares_stored else notes.copied
+        written = [(index, crc, index in stored) for index, crc in notes.written.items()]
         return cls(digests, found, written)
 
     def __call__(self, numbers: range) -> int:
@@ -166,13 +171,14 @@ class ReadBack:
     def _compare(self, numbers: range) -> int:
         num_steps, format = 0, self.digests.export.format
         for number in numbers:
-            index, digest, is_copied = self.written[number]
+            index, digest, is_stored = self.written[number]
             if not self.found.has(number):
                 raise ValueError(f"{format}: episode {number} is missing in the written files")
-            if is_copied:
+            if is_stored:
                 if self._digest_of_copy(number) != digest:
                     raise ValueError(
-                        f"{format}, episode {number}: the copy differs from the original"
+                        f"{format}, episode {number}: what is read back differs from what was "
+                        "written; write it again, to another disk"
                     )
             else:
                 other = as_converted(self.found.episode(number))

@@ -163,6 +163,11 @@ class Episodes(Sequence[SourceEpisode]):
         with reading.errors_of(self.source):
             return {**self.source.about.metadata, **self._said}
 
+    def set_counts(self, counts: Mapping[str, int]) -> None:
+        """Says how many episodes splits of a stream have, which need not be read to be counted."""
+        for split, number in counts.items():
+            self._passed[split].number = number
+
     def __len__(self) -> int:
         return self._ends[-1]
 
@@ -483,7 +488,13 @@ def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 class _Passed:
-    """The episodes of a split of a stream, which can go on after any that was passed."""
+    """The episodes of a split of a stream, which can go on after any that was passed.
+
+    Attributes:
+      number: How many there are, if that is known.
+    """
+
+    number: int | None = None
 
     def __init__(self, source: AnySource, split: str) -> None:
         self._source, self._split = source, split
@@ -518,10 +529,14 @@ class _Passed:
         return True
 
     def has(self, index: int) -> bool:
+        if self.number is not None:
+            return index < self.number
         with self._lock:
             return self._has(index)
 
     def count(self) -> int:
+        if self.number is not None:
+            return self.number
         with self._lock:
             while self._has(len(self._places)):
                 pass

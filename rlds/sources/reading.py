@@ -29,7 +29,6 @@ from rlds.sources.source import (
     Outline,
     Source,
     SourceEpisode,
-    StoredEpisode,
     Stream,
     files_of,
     mistakes_of,
@@ -250,8 +249,6 @@ def parts(source: AnySource, split: str) -> Sequence[str]:
     if isinstance(source, Stream):
         return source.parts(split)
     assert isinstance(source, Source)
-    if source.can.examples is not None:
-        return source.can.examples.files(split)
     number = source.num_episodes(split)
     return [f"{i}-{min(i + _IN_PART, number)}" for i in range(0, number, _IN_PART)]
 
@@ -272,6 +269,8 @@ def episodes(source: AnySource, split: str, part: str, after: str | None = None)
                 check(source, failed=isinstance(episode, DamagedEpisode))
                 where = f"after {episode.key!r}"
                 yield episode
+                if isinstance(episode, DamagedEpisode) and episode.ends_part:
+                    return
                 del episode  # Episodes may be large, and the next one is read now.
     except SourceChangedError:
         raise
@@ -281,12 +280,10 @@ def episodes(source: AnySource, split: str, part: str, after: str | None = None)
 
 def _read_part(
     source: AnySource, split: str, part: str, after: str | None
-) -> Iterator[SourceEpisode | StoredEpisode | DamagedEpisode]:
+) -> Iterator[SourceEpisode | DamagedEpisode]:
     if isinstance(source, Stream):
         return source.episodes(split, part, after)
     assert isinstance(source, Source)
-    if source.can.examples is not None:
-        return source.can.examples.read(split, part, after)
     return _read_range(source, split, part, after)
 
 

@@ -3,8 +3,7 @@
 A source knows its raw format, and nothing about how datasets are written. Each part of a source can
 be read without the others, so that several processes can share the work. The episodes of a part
 always come in the same order, and a source can begin after any of them, so that an interrupted
-conversion can continue. Only one episode is in memory at a time, or a bounded group of small ones
-(`tfds_builders.conversion.episode_groups`).
+conversion can continue. Only one episode is in memory at a time, or a bounded group of small ones.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ __all__ = [
     "Source",
     "SourceEpisode",
     "SourceError",
-    "StoredEpisode",
     "Stream",
     "check_flags",
     "files_of",
@@ -257,21 +255,6 @@ class DamagedEpisode:
     ends_part: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredEpisode:
-    """An episode that is the example of a TFDS dataset already.
-
-    Attributes:
-      key: Names the episode, as that of a `SourceEpisode`.
-      example: The bytes of the example.
-      fraction: How much of its part of the source has been read with this episode, if known.
-    """
-
-    key: str
-    example: bytes
-    fraction: float | None = None
-
-
 def is_derived(path: str, field: Any) -> bool:
     """Whether a field of steps is no data, but follows from the flags. The sidecar keeps it."""
     return path == rlds.DISCOUNT and bool(field == DERIVED_DISCOUNT)
@@ -375,14 +358,9 @@ class Examples(NamedTuple):
 
     Attributes:
       folder: The dataset, whose features a copy has.
-      files: Takes a split. Returns the names of its files, in order.
-      read: Takes a split, a file and a key. Yields a `StoredEpisode`, or a `DamagedEpisode`, for
-        each example of the file; those after the key if it is not None.
     """
 
     folder: tfds_files.DatasetFolder
-    files: Callable[[str], Sequence[str]]
-    read: Callable[[str, str, str | None], Iterator[StoredEpisode | DamagedEpisode]]
 
     @property
     def directory(self) -> epath.Path:

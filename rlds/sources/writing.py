@@ -14,6 +14,7 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -99,27 +100,42 @@ class Placement:
 
 
 class Watch:
-    """What is told of the episodes that an export writes; of nothing more than damage, here."""
+    """What is told of the episodes that an export writes; of nothing more than damage, here.
+
+    Attributes:
+      left_out: The errors of those that cannot be read, by their numbers.
+    """
+
+    left_out: Mapping[int, SourceError] = MappingProxyType({})
 
     def begin(self) -> None:
         """Notes that the first episode comes next."""
 
-    def note(self, index: int, episode: SourceEpisode | Place | None) -> None:
+    def note(
+        self, index: int, episode: SourceEpisode | Place | None, digest: int | None = None
+    ) -> None:
         """Notes the next episode that is written, or the place from which it is copied.
 
-        It may be None for one that parts have.
+        Args:
+          index: Its number.
+          episode: It may be None if parts have it.
+          digest: What `stored_digest` returns of what is written; for exports that compare that.
 
         Raises:
           SourceError: It is damaged.
         """
 
-    def leave_out(self, error: SourceError) -> None:
+    def leave_out(self, index: int, error: SourceError) -> None:
         """Leaves out an episode that cannot be read, or raises the error."""
         raise error
 
 
 class StagedEpisodes(Protocol):
     """Episodes that are written already, to datasets in the format that is written."""
+
+    @property
+    def left_out(self) -> Mapping[int, SourceError]:
+        """The errors of those that could not be read, by their numbers."""
 
     @property
     def indices(self) -> Set[int]:
@@ -130,6 +146,9 @@ class StagedEpisodes(Protocol):
 
     def place(self, index: int) -> Place:
         """Returns where an episode is in them."""
+
+    def sources(self) -> Iterator[AnySource]:
+        """Yields the datasets that they are in."""
 
 
 class Export(abc.ABC):
@@ -154,6 +173,11 @@ class Export(abc.ABC):
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
       encodes: Whether writing takes much longer than reading, as it encodes video.
+      from_parts: Whether the whole is written from parts in any case, even from one: its files
+        follow from the sizes of all episodes. `staged` is None for a part only.
+      compares_stored: Whether what was written is compared as it is stored, with the digests that
+        `watch` is told. Such an export compares it with the values itself, as it encodes them.
+      num_steps: How many steps it has written, if it counts them.
       unchecked: Paths of fields that reading back may give in another form: a video in another
         container, say. Their values are not compared.
       pngs: Fields of steps that are PNG files, of which the format gets the pixels.
@@ -176,7 +200,10 @@ class Export(abc.ABC):
     statistics: ClassVar[Sequence[str]] = ()
     needed_flags: ClassVar[Sequence[str]] = rlds.STEP_FLAGS
     is_exact: bool = True
+    compares_stored: ClassVar[bool] = False
+    num_steps: int | None = None
     encodes: bool = False
+    from_parts: ClassVar[bool] = False
     unchecked: Collection[str] = ()
 
     def __init__(self, episodes: Episodes) -> None:
@@ -373,7 +400,7 @@ class Export(abc.ABC):
                 written = place if place and is_copied else self.prepared(index)
                 self.watch.note(index, written)
             except SourceError as error:
-                self.watch.leave_out(error)
+                self.watch.leave_out(index, error)
                 damaged = damaged or error
             else:
                 self.number = index

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from rlds import rlds_types
-from rlds.tfds.features import AS_NUMBERS
+from rlds.formats.tfds.features import AS_NUMBERS
 from rlds.transformations import _layouts
 
 __all__ = ["extract_feature_from_data", "generate_config_from_spec"]

@@ -62,6 +62,11 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
         super().__init__(known, self._encode_others_than_columns, png_level=png_level)
         self._of_tfds = features
 
+    @classmethod
+    def of_json(cls, features: Any, *, png_level: int | None = None) -> TfdsExampleEncoder:
+        """Returns the encoder for features, of which `features.json` has this."""
+        return cls(tfds.features.FeaturesDict.from_json(features), png_level=png_level)
+
     def _encode_others_than_columns(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
         if become_png(feature_at(self.features, path), rows):
             return self._encode_images(path, rows, splits)

@@ -18,89 +18,18 @@ import numpy as np
 import tensorflow_datasets as tfds
 import tree
 
+from rlds.formats.tfds.features import AS_NUMBERS, EXACT, TensorStorage
 from rlds_ecosystem.model.fields import Field, Opaque
 from rlds_ecosystem.model.nests import join_path
-from tfds_files.example_scan import direct_encoding
-from tfds_files.png import check_level
 
 __all__ = [
     "EXACT",
     "TensorStorage",
     "check_readable",
-    "encoding_of",
     "fields_of_features",
     "lossless",
     "lossless_config",
 ]
-
-AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-AS_NUMBERS += ["float16", "float32"]
-_AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
-# TensorFlow decodes raw bytes to every dtype that is needed but this one.
-_NOT_FROM_BYTES = "uint32"
-_FLOAT64_CHOICES = ("bytes", "float32")
-_ENCODING_CHOICES = ("none", "zlib")
-_LAYOUT_CHOICES = ("direct",)
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorStorage:
-    """How a dataset stores steps: what all writers of datasets let you choose.
-
-    The loaders of dlimp, Octo and OpenVLA take the steps as they are stored. They need
-    `float64="float32"` and plain arrays (`tensor_encoding="none"` if the features ask for zlib).
-    The metadata of episodes, which TFDS decodes for them too, always keeps every bit.
-
-    Attributes:
-      float64: How float64 is stored. "bytes" keeps every bit; TFDS decodes the bytes, and readers
-        get float64. "float32" rounds, and stores plain numbers; readers get float32. None is
-        "bytes", with a warning if a feature that you give would have made plain numbers of it.
-      tensor_encoding: How arrays of numbers are stored: "none" as plain numbers, "zlib" compressed.
-        None leaves that to the features.
-      layout: "direct" stores each value in as many bytes as all others of its field, where that is
-        possible, so that any step can be read alone: plain float32 and bools, and the bytes of
-        other numbers. None leaves that to the features.
-      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
-
-    Raises:
-      ValueError: There is no such choice, or two contradict each other.
-
-    >>> storage = TensorStorage(float64="float32")
-    >>> lossless(tfds.features.Tensor(shape=(3,), dtype=np.float64), "action", storage)
-    Tensor(shape=(3,), dtype=float32)
-    """
-
-    float64: str | None = None
-    tensor_encoding: Any = None
-    layout: str | None = None
-    png_level: int | None = None
-
-    def __post_init__(self) -> None:
-        check_level(self.png_level)
-        if self.float64 not in (None, *_FLOAT64_CHOICES):
-            raise ValueError(f"float64: got {self.float64!r}, expected one of {_FLOAT64_CHOICES}")
-        encoding = getattr(self.tensor_encoding, "value", self.tensor_encoding)
-        if encoding not in (None, *_ENCODING_CHOICES):
-            raise ValueError(
-                f"tensor_encoding: got {self.tensor_encoding!r}, expected one of "
-                f"{_ENCODING_CHOICES}"
-            )
-        object.__setattr__(self, "tensor_encoding", encoding)
-        if self.layout not in (None, *_LAYOUT_CHOICES):
-            raise ValueError(f"layout: got {self.layout!r}, expected one of {_LAYOUT_CHOICES}")
-        if self.layout is not None:
-            if encoding is not None:
-                raise ValueError("layout and tensor_encoding decide the same: pass one of them")
-            object.__setattr__(self, "float64", self.float64 or "bytes")
-
-    @property
-    def rounds(self) -> bool:
-        """Whether float64 becomes float32."""
-        return self.float64 == "float32"
-
-
-# Every bit is kept, and the features say the rest.
-EXACT = TensorStorage(float64="bytes")
 
 
 def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> Any:
@@ -142,16 +71,9 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
 
 def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
     info = feature.get_tensor_info()
-    given = dtype = np.dtype(info.np_dtype)
-    encoding = asked = _encoding(feature)
-    if given == np.float64 and storage.rounds:
-        dtype, asked = np.dtype(np.float32), tfds.features.Encoding.NONE
-    if storage.tensor_encoding is not None and info.shape and dtype.name in AS_NUMBERS + _AS_BYTES:
-        asked = tfds.features.Encoding(storage.tensor_encoding)
-    if storage.layout == "direct" and None not in info.shape:
-        asked = tfds.features.Encoding(direct_encoding(info.shape, dtype))
-    if asked == tfds.features.Encoding.NONE or dtype.name == _NOT_FROM_BYTES:
-        asked = encoding_of(info.shape, dtype, path)
+    given, encoding = np.dtype(info.np_dtype), _encoding(feature)
+    dtype, stored = storage.of_tensor(tuple(info.shape), given, encoding.value or "none", path)
+    asked = tfds.features.Encoding(stored)
     if (asked, dtype) == (encoding, given):
         return feature
     return tfds.features.Tensor(
@@ -253,20 +175,6 @@ def _rounded_by_tfds(feature: Any, path: str = "") -> Iterator[str]:
 
 def _encoding(feature: Any) -> Any:
     return tfds.features.Encoding(feature.to_json_content().encoding)
-
-
-def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> Any:
-    """Returns the encoding in which a `Tensor` keeps its values.
-
-    Raises:
-      ValueError: If there is none.
-    """
-    if dtype.name in [*AS_NUMBERS, "object"] and 0 not in shape:
-        return tfds.features.Encoding.NONE
-    if dtype.name in AS_NUMBERS + _AS_BYTES and dtype.name != _NOT_FROM_BYTES:
-        return tfds.features.Encoding.BYTES
-    dtype_name = "string" if dtype.name == "object" else dtype.name
-    raise ValueError(f"{path}: TFDS cannot hold arrays of dtype {dtype_name} and shape {shape}.")
 
 
 def _is_lossless(stored: Any) -> bool:

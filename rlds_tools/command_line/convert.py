@@ -205,7 +205,7 @@ def _options_of_builder(dataset: str) -> Mapping[str, Any]:
 
 
 def _check_name(name: str) -> None:
-    from tfds_builders.builder import check_name
+    from rlds.formats.tfds.export import check_name
 
     try:
         check_name(name)

@@ -68,12 +68,13 @@ from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.spaces import Spaces, box
 from rlds.formats.minari.storage import RawEpisode, StoredColumn
 from rlds.formats.minari.tables import write_table
+from rlds.formats.tfds.encoding import EpisodeEncoder
+from rlds.formats.tfds.features import features_of
 from rlds.sources import reading
 from rlds.sources.registry import formats
-from rlds.sources.source import AnySource, DamagedEpisode, SourceError, StoredEpisode
+from rlds.sources.source import AnySource, DamagedEpisode, SourceError
 from rlds_ecosystem.model.fields import Field
-from tfds_builders.conversion.encoder import EpisodeEncoder
-from tfds_builders.features import features_of
+from tfds_files import ExampleEncoder
 
 # The contents of a directory: bytes by the paths of the files.
 Files = dict[str, bytes]
@@ -186,7 +187,8 @@ def _folder(directory: Path, *, file_format: str) -> None:
             source, name="toy", data_dir=directory / "made", file_format=file_format, progress=False
         )
     for file in Path(made.data_path).iterdir():
-        shutil.copy(file, directory)
+        if file.is_file():
+            shutil.copy(file, directory)
     shutil.rmtree(directory / "made")
     (directory / "hopper.hdf5").unlink()
 
@@ -758,7 +760,11 @@ def read_all(source: AnySource) -> Counter[str]:
     """Reads all that a source has to give, and makes examples of its episodes."""
     found: Counter[str] = Counter()
     with reading.errors_of(source):
-        encoder = EpisodeEncoder(features_of(source), tuple(source.about.finite))
+        examples = source.can.examples
+        features = features_of(source) if examples is None else examples.folder.features
+        encoder = EpisodeEncoder(
+            ExampleEncoder(features), source.about.finite, checks=examples is None
+        )
         json.dumps([dict(source.about.metadata), dict(source.about.options)])
         source.inputs()
         parts = [(split, part) for split in source.splits for part in reading.parts(source, split)]
@@ -772,10 +778,10 @@ def read_all(source: AnySource) -> Counter[str]:
                 found["damaged"] += 1
                 if episode.ends_part:
                     break
-            elif not isinstance(episode, StoredEpisode):
+            else:
                 try:
                     encoder.encode(episode)
-                except SourceError:
+                except (SourceError, ValueError):
                     found["not encoded"] += 1
             found["episodes"] += 1
     return found

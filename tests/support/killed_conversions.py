@@ -39,14 +39,14 @@ def main(directory: Path) -> None:
             "num_kills": num_kills,
             "expected": conversions.contents(whole / "dataset" / "1.0.0"),
             "contents": conversions.contents(data_dir / "dataset" / "1.0.0"),
-            "left": sorted(path.name for path in (data_dir / "dataset").iterdir()),
+            "left": sorted(path.name for path in (data_dir / "dataset").glob("[!.]*")),
         }
         shutil.rmtree(directory / name)
     (directory / "results").write_text(json.dumps(results))
 
 
 def staged(data_dir: Path) -> bool:
-    return (data_dir / "dataset" / ".staging-1.0.0").exists()
+    return (data_dir / "dataset" / ".1.0.0.parts").exists()
 
 
 def in_child(source: AnySource, data_dir: Path, accesses: int | None) -> tuple[int, int]:

@@ -8,7 +8,16 @@ import numpy as np
 from etils import epath
 
 from rlds.alignment import from_sars
-from rlds.sources.source import About, Can, Fields, Origin, Source, SourceEpisode, SourceError
+from rlds.sources.source import (
+    About,
+    Can,
+    Fields,
+    Lengths,
+    Origin,
+    Source,
+    SourceEpisode,
+    SourceError,
+)
 
 
 class ToySource(Source):
@@ -37,7 +46,7 @@ class ToySource(Source):
 
     @property
     def can(self) -> Can:
-        return Can(totals=self._totals)
+        return Can(totals=self._totals, lengths=self._lengths)
 
     def inputs(self) -> list[epath.Path]:
         return [self.path]
@@ -47,6 +56,10 @@ class ToySource(Source):
 
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": sum(1 + index % 3 for index in range(self.number))}
+
+    def _lengths(self, split: str) -> Lengths:
+        lengths = [2 + index % 3 for index in range(self.num_episodes(split))]
+        return Lengths.of(lengths, final_observation_known=True)
 
     def key(self, split: str, index: int) -> str:
         return f"{self.path.name}:{index}"

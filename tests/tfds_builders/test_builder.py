@@ -9,13 +9,11 @@ import tensorflow_datasets as tfds
 from toy_source import ToySource
 
 from envlogger.errors import StorageError
-from rlds.sources import SourceError, reading
+from rlds.formats.tfds import export
+from rlds.sources import SourceError
 from rlds.sources.source import Can
-from rlds.tfds.examples import TfdsExampleEncoder
-from rlds.validation import InvalidDatasetError
 from tfds_builders import SourceBuilder, convert
-from tfds_builders.conversion import sharding
-from tfds_builders.conversion import verification as checks
+from tfds_files import ExampleEncoder
 
 
 class RldsToy(SourceBuilder):
@@ -32,7 +30,7 @@ class RldsToy(SourceBuilder):
 
 @pytest.fixture
 def raw(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "_IN_PART", 4)  # So that there are several parts.
+    conversions.cut_finely(monkeypatch)
     path = tmp_path / "raw" / "toy.raw"
     path.parent.mkdir()
     path.write_text("toy")
@@ -44,7 +42,7 @@ def download_config(**kwargs):
 
 
 def staging(tmp_path):
-    return tmp_path / "toy" / ".staging-1.0.0"
+    return tmp_path / "toy" / ".1.0.0.parts"
 
 
 def steps_as_stored(builder):
@@ -214,7 +212,7 @@ def test_damage_is_an_error_and_nothing_is_left(raw, tmp_path):
 
 
 def test_damage_is_left_out(raw, tmp_path):
-    with pytest.warns(UserWarning, match=r"1 damaged episodes were left out.*'toy.raw:5'"):
+    with pytest.warns(UserWarning, match=r"1 episode is damaged and left out: .*, episode 5"):
         builder = convert(
             ToySource(raw, damaged=5), name="toy", data_dir=tmp_path, skip_damaged=True
         )
@@ -261,50 +259,27 @@ def test_too_many_shards(raw, tmp_path):
 
 def test_what_was_read_back_has_to_be_what_was_written(raw, tmp_path, monkeypatch):
     """A file loses an episode on its way."""
-    write = sharding._read
+    examples = export._Plan.examples
 
-    def lose_one(plan, index):
-        examples = list(write(plan, index))
-        return iter([*examples[:-1], examples[0]])
+    def lose_one(plan, shard):
+        found = list(examples(plan, shard))
+        return iter([*found[:-1], found[0]])
 
-    monkeypatch.setattr(sharding, "_read", lose_one)
-    with pytest.raises(StorageError, match="differs from the data written; convert again"):
+    monkeypatch.setattr(export._Plan, "examples", lose_one)
+    with pytest.raises(ValueError, match="differs from what was written; write it again"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
 
-def with_inf(columns):
-    columns["steps"]["observation"] = columns["steps"]["observation"] + np.inf
-
-
-@pytest.mark.parametrize(
-    ("can_be_joined", "change", "match"),
-    [
-        (True, with_inf, "field 'observation': inf in 1 of 1 elements"),
-        (False, with_inf, "field 'observation': inf in 1 of 1 elements"),
-        (
-            True,
-            lambda columns: columns.update(truncated=columns["truncated"] | True),
-            "10 truncated were read, but 5 were written",
-        ),
-    ],
-    ids=["joined", "one by one", "counts"],
-)
-def test_what_was_encoded_has_to_keep_the_rules(
-    raw, tmp_path, monkeypatch, can_be_joined, change, match
-):
-    """The bytes are those that were staged, but not those of the episodes."""
-    encode_all = TfdsExampleEncoder.encode_all
+def test_what_was_encoded_has_to_be_what_was_read(raw, tmp_path, monkeypatch):
+    encode_all = ExampleEncoder.encode_all
 
     def encode_wrong(self, columns, lengths):
-        columns = {**columns, "steps": dict(columns["steps"])}
-        change(columns)
-        return encode_all(self, columns, lengths)
+        steps = {**columns["steps"], "observation": columns["steps"]["observation"] + 1}
+        return encode_all(self, {**columns, "steps": steps}, lengths)
 
-    monkeypatch.setattr(TfdsExampleEncoder, "encode_all", encode_wrong)
-    if not can_be_joined:
-        monkeypatch.setattr(checks, "can_be_joined", lambda features: False)
-    with pytest.raises(InvalidDatasetError, match=match):
+    monkeypatch.setattr(ExampleEncoder, "encode_all", encode_wrong)
+    with pytest.raises(ValueError, match="steps/observation is not what was encoded: values"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
@@ -313,7 +288,7 @@ def test_parts_are_read_in_windows(raw, tmp_path, monkeypatch):
     expected = conversions.contents(
         convert(ToySource(raw), name="toy", data_dir=tmp_path).data_path
     )
-    monkeypatch.setattr(sharding, "_MAX_WINDOW", 1500)  # An episode has some 500 bytes.
+    monkeypatch.setattr(export, "_WINDOW", 1500)  # An episode has some 500 bytes.
     made = convert(ToySource(raw), name="toy", data_dir=tmp_path / "windows")
     assert conversions.contents(made.data_path) == expected
 
@@ -329,9 +304,9 @@ def test_damaged_staging(raw, tmp_path):
     with pytest.raises(conversions.Interrupted):
         source = conversions.interrupted(ToySource(raw), 6, [])
         convert(source, name="toy", data_dir=tmp_path)
-    (records,) = staging(tmp_path).glob("train-00000.records")
+    (records,) = staging(tmp_path).glob("00000/1.0.0/part-train*")
     content = bytearray(records.read_bytes())
-    content[10] ^= 1
+    content[20] ^= 1
     records.write_bytes(bytes(content))
     with pytest.raises(StorageError, match="was damaged since it was written"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)

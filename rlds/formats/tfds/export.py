@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+import re
+import uuid
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,27 +24,45 @@ from typing_extensions import override
 
 import rlds
 import tfds_files
+from rlds.formats.tfds.encoding import RAW, EpisodeEncoder, counts_of
+from rlds.formats.tfds.episode_groups import in_groups
+from rlds.formats.tfds.features import TensorStorage, features_of
 from rlds.formats.tfds.source import FIELDS, FolderSource
-from rlds.sources import reading
-from rlds.sources.episode_fields import EPISODE_FIELDS, fields_of
+from rlds.sources import lineage, reading
+from rlds.sources.digests import difference
+from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import field_json
-from rlds.sources.source import AnySource, Place, SourceEpisode
-from rlds.sources.view import stored_at
-from rlds.sources.writing import Export, Placement, as_it_was, encoding_of
-from rlds_ecosystem.model.fields import Field, as_fields
-from rlds_ecosystem.model.nests import leaves_at, map_named_leaves
-from tfds_files.features import Dataset, Feature, Features, Image, Tensor
+from rlds.sources.source import AnySource, Place, Source, SourceEpisode, SourceError, files_of
+from rlds.sources.view import flat, stored_at
+from rlds.sources.writing import Export, Placement, as_it_was
+from rlds_ecosystem.files import stores
+from rlds_ecosystem.model.errors import StorageError
+from rlds_ecosystem.model.fields import Field, Opaque, as_fields
+from rlds_ecosystem.model.nests import leaves_at
+from tfds_files.errors import TfdsFilesError
+from tfds_files.features import check_features, images_as_bytes, parse_features
+from tfds_files.folder import TEMPLATE, shard_name
+from tfds_files.indexing import save_index
+from tfds_files.record_files import RecordFile, TFRecordWriter, write_records
+from tfds_files.summary import FEATURES_FILE, read_json
+from tfds_files.writing import describe, info_of, num_shards, order_of, shard_ends
 
-__all__ = ["TfdsExport", "said_of_fields"]
+__all__ = ["CONVERSION", "TfdsExport", "check_name", "digest_of_inputs", "said_of_fields"]
 
-# What a shard has at most, as TFDS recommends.
-_SHARD_BYTES, _SHARD_EXAMPLES = 128 << 20, 10_000
-_CHANNELS = (1, 3, 4)
+CONVERSION = "conversion"
+"""What the metadata of a dataset calls the numbers of its conversion."""
+
+_FORMATS = ("tfrecord", "array_record", "parquet")
 # What `dataset_info.json` says of a dataset whichever examples it has.
 _KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
-# The class of strings that are no texts.
-_TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
+_NAME, _VERSION = r"[a-zA-Z]\w*", r"\d+\.\d+\.\d+"
+# Larger examples are decoded and compared one by one, of smaller ones one in each group.
+_FEW_BYTES = 1 << 14
+# The name of the datasets that are parts.
+_PART = "part"
+# How many bytes of examples are read at once, to be put in order.
+_WINDOW = 1 << 25
 
 
 def said_of_fields(source: AnySource, *, as_texts: bool = True) -> dict[str, Any]:
@@ -56,23 +86,54 @@ def _is_more(path: str, field: Field) -> bool:
     return field.dtype == str or (bool(field.encoding) and not is_of_steps)
 
 
+def check_name(name: str) -> None:
+    """Raises a `ValueError` unless `tfds.load` can find a dataset of this name."""
+    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise ValueError(
+            f"{name!r} is not a valid dataset name; use lower-case letters, digits and '_', "
+            "beginning with a letter."
+        )
+
+
+def digest_of_inputs(source: AnySource) -> str:
+    """Tells raw data from other raw data, by the names and sizes of the files."""
+    files = []
+    for path in map(stores.as_path, source.inputs()):
+        with contextlib.suppress(FileNotFoundError):  # It names what is no file.
+            files.append([path.name, path.stat().length])
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
+
+
 class TfdsExport(Export):
     """A dataset of TFDS, with nested steps, in one folder.
 
-    Examples of datasets of TFDS with the same fields are copied as they are stored. `rlds convert`
-    makes such datasets, too, in several processes and going on after an interruption.
+    Examples of datasets of TFDS with the same fields are copied as they are stored.
 
     Args:
       episodes: The episodes.
       name: The name of the dataset; by default, that which it had, or `dataset`.
       version: Its version; by default, that which it had, or 1.0.0.
       file_format: The format of its files; by default, that which they had, or "tfrecord".
+      shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
+        TFDS does, or in the order that they have.
+      num_shards: How many files each split has; by default, as many as TFDS chooses.
+      float64: How the float64 of steps is stored: "bytes", which is the default, keeps every bit;
+        "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
+      tensor_encoding: How the arrays of steps are stored: "none" as plain numbers, where that is
+        possible, or "zlib".
       png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that become small. All levels keep the pixels.
+
+    Attributes:
+      info: What `dataset_info.json` says, beside the splits.
+      shard_sizes: How many bytes a file has at least and at most, if `num_shards` is None.
     """
 
     format = "tfds"
+    shard_sizes = (64 << 20, 1 << 30)
     keeps_splits: ClassVar[bool] = True
+    from_parts: ClassVar[bool] = True
+    compares_stored: ClassVar[bool] = True
     needed_flags = ()  # It copies them as they are.
     statistics = ("dataset_statistics*.json",)  # dlimp, Octo and OpenVLA make them anew.
 
@@ -82,24 +143,57 @@ class TfdsExport(Export):
         *,
         name: str | None = None,
         version: str | None = None,
-        file_format: Literal["tfrecord", "array_record"] | None = None,
+        file_format: Literal["tfrecord", "array_record", "parquet"] | None = None,
+        shuffle: bool = False,
+        num_shards: int | None = None,
+        float64: Literal["bytes", "float32"] | None = None,
+        tensor_encoding: Literal["none", "zlib"] | None = None,
         png_level: int | None = None,
     ) -> None:
         super().__init__(episodes)
+        source = episodes.source
+        self._storage = TensorStorage(float64, tensor_encoding, png_level=png_level)
+        self._shuffle, self._num_shards = shuffle, num_shards
+        if num_shards is not None and num_shards < 1:
+            raise ValueError(f"num_shards: got {num_shards}, expected at least 1")
+        bases = reading.bases(source)
+        self._checks = not all(isinstance(base, FolderSource) for base in bases)
         self._stored = _stored_source(episodes)
-        folder = self._stored.folder if self._stored is not None else None
-        self._features = _features_of(episodes) if folder is None else folder.features
+        if self._stored is None:
+            self._features = features_of(source, self._storage)
+            self._features_json: Any = self._features.to_json()
+            check_features(self._features)
+        else:
+            if (float64, tensor_encoding, png_level) != (None, None, None):
+                raise ValueError(
+                    f"{type(source).__name__}: the episodes are copied as they are stored, so "
+                    "float64, tensor_encoding and png_level cannot change them. Read them with "
+                    "rlds.tfds.load, and write them with rlds.tfds.EpisodeWriter, which has these "
+                    "arguments."
+                )
+            self._features = self._stored.folder.features
+            self._features_json = read_json(self._stored.directory / FEATURES_FILE)
         if rlds.metadata.EPISODE_ID not in self._features:
             self.unchecked = {"key"}  # It is the name of a file.
-        said = _about_files(episodes)
-        formats = ("tfrecord", "array_record")
-        known = said.get("fileFormat") if said.get("fileFormat") in formats else formats[0]
-        self._arguments: dict[str, Any] = {
-            "name": name or str(said.get("name", "")) or "dataset",
-            "version": version or str(said.get("version", "")) or "1.0.0",
-            "file_format": file_format or known,
-            "png_level": png_level,
-            "others": {name: said[name] for name in _KEPT if name in said},
+        said = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
+        known = said.get("fileFormat") if said.get("fileFormat") in _FORMATS else _FORMATS[0]
+        name = name or str(said.get("name", "")) or "dataset"
+        version = version or str(said.get("version", "")) or "1.0.0"
+        for what, word, pattern in (("name", name, _NAME), ("version", version, _VERSION)):
+            if not re.fullmatch(pattern, word, re.ASCII):
+                raise ValueError(f"{what}: got {word!r:.100}, expected {pattern}")
+        if file_format not in (None, *_FORMATS):
+            raise ValueError(f"file_format: got {file_format!r}, expected one of {_FORMATS}")
+        about = source.about
+        self.info: dict[str, Any] = {
+            **{name: said[name] for name in _KEPT if name in said},
+            **info_of(
+                *(name, version, str(file_format or known)),
+                description=about.description,
+                citation=about.citation,
+                homepage=about.homepage,
+                license=about.license,
+            ),
         }
 
     @override
@@ -107,47 +201,404 @@ class TfdsExport(Export):
         return as_it_was(self.episodes)
 
     @override
-    def write(self, path: Path) -> None:
-        source = self.episodes.source
-        with tfds_files.DatasetWriter(
-            path,
-            self._features,
-            **self._arguments,
-            description=source.about.description,
-            citation=source.about.citation,
-            homepage=source.about.homepage,
-            license=source.about.license,
-            metadata={**self.episodes.metadata, **said_of_fields(self.episodes.source)},
-            max_examples_per_shard=_SHARD_EXAMPLES,
-            max_bytes_per_shard=_SHARD_BYTES,
-        ) as writer:
-            for episode in self.each_or_stored(self._copies):
-                split, _ = self.episodes.place(self.number)
-                if isinstance(episode, Place):
-                    writer.add_encoded(_example(episode), split)
-                else:
-                    writer.add(self._example_of(episode), split)
+    def read_options(self) -> Mapping[str, Any]:
+        return {"decode_images": False}
 
     @override
-    def read_options(self) -> Mapping[str, Any]:
-        fields = leaves_at(self.episodes.source.fields.steps, None)
-        return {"decode_images": not any(encoding_of(field) for _, field in fields)}
+    def is_in_format(self, index: int) -> bool:
+        return self._is_copied(stored_at(self.episodes.source, *self.episodes.place(index)))
 
-    def _copies(self, place: Place) -> bool:
-        source = place.source
-        if (self._stored is None and self.staged is None) or not isinstance(source, FolderSource):
+    def _is_copied(self, place: Place | None) -> bool:
+        if self._stored is None or place is None or not isinstance(place.source, FolderSource):
             return False
-        return source is self._stored or source.folder.features == self._features
+        return place.source is self._stored or place.source.folder.features == self._features
 
     @override
     def stored_digest(self, place: Place) -> int:
-        return int(google_crc32c.value(bytes(_example(place))))
+        return _digest(_example(place))
 
-    def _example_of(self, episode: SourceEpisode) -> dict[str, Any]:
-        """The fields of an example; a dataset need not have those of all episodes."""
-        fields = fields_of(episode)
-        known = {name: value for name, value in fields.items() if name in self._features}
-        return {**known, rlds.STEPS: episode.steps}
+    @override
+    def write(self, path: Path) -> None:
+        if self.staged is None:
+            self._write_part(path)
+        else:
+            self._write_whole(path)
+
+    # --- Parts: a file for each split, in the order of the source.
+
+    def _write_part(self, path: Path) -> None:
+        path.mkdir()
+        lengths: Counter[str] = Counter()
+        counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
+        with contextlib.ExitStack() as files:
+            writers: dict[str, TFRecordWriter] = {}
+            for split, episode, example in self._encoded():
+                if split not in writers:
+                    file = path / shard_name(TEMPLATE, _PART, split, _FORMATS[0], 0, 1)
+                    writers[split] = files.enter_context(contextlib.closing(TFRecordWriter(file)))
+                writers[split].write(example)
+                lengths[split] += 1
+                if self._checks:
+                    counts[split].update(counts_of(episode))
+                del episode  # It may be large, and the next one is read now.
+        splits = [_split_json(split, [number]) for split, number in lengths.items()]
+        info = {**info_of(_PART, "1.0.0", _FORMATS[0]), "splits": splits}
+        describe(path, info, self._features_json, {CONVERSION: counts})
+
+    def _encoded(self) -> Iterator[tuple[str, SourceEpisode, bytes]]:
+        """Yields the episodes of a part as they are written, with their splits and examples."""
+        self.watch.begin()
+        # Each part is checked by itself, whoever writes which.
+        encoder = self._episode_encoder()
+        damaged: SourceError | None = None
+        is_any = False
+        for group in in_groups(self._read()):
+            together = encoder.encode_all([episode for _, episode in group])
+            for row, (index, episode) in enumerate(group):
+                try:
+                    found = encoder.encode(episode) if together is None else together[row]
+                    if row == 0 or len(found.example) > _FEW_BYTES:
+                        self._check_encoded(*found)
+                    self.watch.note(index, found.episode, _digest(found.example))
+                except SourceError as error:
+                    self.watch.leave_out(index, error)
+                    damaged = damaged or error
+                else:
+                    is_any = True
+                    yield self.episodes.place(index)[0], *found
+            group, together, episode, found = [], None, None, None  # type: ignore[assignment]
+        if damaged is not None and not is_any:
+            raise damaged
+
+    def _check_encoded(self, episode: SourceEpisode, example: bytes) -> None:
+        """Checks that an episode is what its example holds.
+
+        Raises:
+          ValueError: It is not; says in which field.
+        """
+        if self._decoder is None:
+            return
+        found = self._decoder.decode(example)
+        steps = found.pop(rlds.STEPS)
+        others = {name: it for name, it in fields_of(episode).items() if name in self._features}
+        ones, twos = flat(episode.steps, others), flat(steps, found)
+        for path in ones.keys() | twos.keys():
+            one, two = ones.get(path), twos.get(path)
+            if (what := difference(one, two)) and not _are_equal(one, two):
+                raise ValueError(
+                    f"tfds, episode {episode.key}: {path} is not what was encoded: {what}"
+                )
+
+    @functools.cached_property
+    def _decoder(self) -> tfds_files.ExampleDecoder | None:
+        try:
+            return tfds_files.ExampleDecoder(images_as_bytes(self._features))
+        except tfds_files.UnsupportedFileError:
+            return None
+
+    def _read(self) -> Iterator[tuple[int, SourceEpisode]]:
+        """Yields the episodes of a part with their numbers."""
+        hold_open = self.episodes.source.can.hold_open or contextlib.nullcontext
+        with hold_open():
+            for index in itertools.count() if self.order is None else self.order:
+                if not self.episodes.has(index):
+                    return
+                try:
+                    yield index, self.prepared(index)
+                except SourceError as error:
+                    self.watch.leave_out(index, error)
+
+    def _episode_encoder(self) -> EpisodeEncoder:
+        finite, level = self.episodes.source.about.finite, self._storage.png_level
+        rounds = self._storage.rounds
+        return EpisodeEncoder(
+            self._encoder, finite, checks=self._checks, rounds=rounds, png_level=level
+        )
+
+    @functools.cached_property
+    def _encoder(self) -> tfds_files.ExampleEncoder:
+        level = self._storage.png_level
+        encoder = tfds_files.ExampleEncoder(self._features, png_level=level)
+        fields = leaves_at(as_fields(self.episodes.spec), None)
+        if not all(isinstance(field, Field | Opaque) for _, field in fields):
+            # Features of TFDS, which encodes what is not in their form.
+            from rlds.tfds.examples import TfdsExampleEncoder
+
+            encoder = TfdsExampleEncoder.of_json(self._features_json, png_level=level)
+        return encoder
+
+    # --- The whole: the order, the number of files, and the files, which workers write.
+
+    def _write_whole(self, path: Path) -> None:
+        self._check_files()
+        path.mkdir()
+        self.order = [index for numbers in self._in_order().values() for index in numbers]
+        plans: dict[str, _Plan] = {}
+        for place in self.each_or_stored(lambda place: True):
+            assert isinstance(place, Place)
+            assert isinstance(place.source, FolderSource)
+            split = self.episodes.place(self.number)[0]
+            plans.setdefault(split, _Plan()).add(
+                *place.source.folder[place.split].record(place.index)
+            )
+        assert self.staged is not None
+        left_out = self._left_out({**self.staged.left_out, **self.watch.left_out})
+        for split, errors in left_out.items():
+            if split not in plans:
+                what = f"no episodes to convert ({len(errors)} were skipped)"
+                raise SourceError(what, file=f"split {split!r}")
+        name, file_format = self.info["name"], self.info["fileFormat"]
+        for split, plan in plans.items():
+            plan.cut(split, self._num_shards, self.shard_sizes)
+        writer = _ShardWriter(path, name, file_format, self._features_json, plans)
+        tasks = [(split, shard) for split, plan in plans.items() for shard in range(len(plan.ends))]
+        collections.deque(self.workers(writer, tasks), 0)
+        splits = [
+            _split_json(split, plan.shard_lengths, sum(plan.sizes)) for split, plan in plans.items()
+        ]
+        source = self.episodes.source
+        metadata = {**self.episodes.metadata, **said_of_fields(source)}
+        counts = self._counts({split: len(plan.sizes) for split, plan in plans.items()})
+        self._check_totals(counts, left_out)
+        if all("steps" in found for found in counts.values()):
+            self.num_steps = sum(found["steps"] for found in counts.values())
+        if self._is_conversion:
+            original = metadata.get(CONVERSION)  # Of a dataset that is copied.
+            metadata[CONVERSION] = {
+                "inputs": digest_of_inputs(source),
+                **({"float64": "float32"} if self._storage.rounds else {}),
+                "splits": {
+                    split: _report(found, left_out.get(split, ()))
+                    for split, found in counts.items()
+                },
+                **({} if original is None else {"original": original}),
+            }
+        info = {**self.info, "splits": splits}
+        describe(path, info, self._features_json, metadata or None)
+
+    @property
+    def _is_conversion(self) -> bool:
+        """Whether the dataset is a conversion, and no edit of another one."""
+        operations = (self.lineage or {}).get("operations") or [{}]
+        return bool(operations[-1].get("do") == lineage.CONVERT)
+
+    def _check_files(self) -> None:
+        """Checks that files that are copied have no more episodes than is known of."""
+        source = self.episodes.source
+        if not (isinstance(source, FolderSource) and self._is_conversion):
+            return
+        for split in source.splits:
+            folder = source.folder[split]
+            for file, said, found in zip(
+                folder.paths, folder.shard_lengths, folder.stored_lengths()
+            ):
+                if found > said:
+                    what = f"the file has {found} episodes, but dataset_info.json declares {said}"
+                    raise SourceError(what, file=file)
+
+    def _in_order(self) -> dict[str, list[int]]:
+        """Returns the numbers of the episodes of each split, in the order of the dataset.
+
+        Raises:
+          SourceError: Two have the same key.
+        """
+        keys: dict[str, dict[str, int]] = {}
+        source, numbers = self.episodes.source, self.order
+        orders: dict[str, list[int]] = {}
+        for index in range(len(self.episodes)) if numbers is None else numbers:
+            split, number = self.episodes.place(index)
+            orders.setdefault(split, []).append(index)
+            if not (self._shuffle or self._checks):
+                continue
+            key = (
+                source.key(split, number) if isinstance(source, Source) else self._staged_key(index)
+            )
+            if keys.setdefault(split, {}).setdefault(key, index) != index:
+                raise SourceError(
+                    f"another episode has the key {key!r}; keys must be unique",
+                    file=f"split {split!r}",
+                    episode=key,
+                )
+        if not self._shuffle:
+            return orders
+        return {
+            split: [found[key] for key in sorted(found, key=functools.partial(order_of, split))]
+            for split, found in keys.items()
+        }
+
+    def _staged_key(self, index: int) -> str:
+        """The key of an episode, as the example has it that a part has."""
+        assert self.staged is not None
+        source, split, number = self.staged.place(index)
+        assert isinstance(source, FolderSource)
+        name = rlds.metadata.EPISODE_ID
+        return str(source.folder[split].example(number, [name])[name].decode())
+
+    def _left_out(self, errors: Mapping[int, SourceError]) -> dict[str, list[dict[str, str]]]:
+        """Returns the keys of the episodes of each split that were left out, and why."""
+        found: dict[str, list[dict[str, str]]] = {}
+        source = self.episodes.source
+        for index in sorted(errors):
+            split, number = self.episodes.place(index)
+            error = errors[index]
+            key = f"{os.path.basename(error.file)}:{error.episode}"
+            if isinstance(source, Source):
+                key = source.key(split, number)
+            found.setdefault(split, []).append({"key": key, "why": str(error)})
+        return found
+
+    def _counts(self, numbers: Mapping[str, int]) -> dict[str, Counter[str]]:
+        """Returns what was counted in each split; of copies, only how many there are."""
+        assert self.staged is not None
+        found: dict[str, Counter[str]] = {split: Counter() for split in numbers}
+        for part in self.staged.sources() if self._checks else ():
+            assert isinstance(part, FolderSource)
+            for split, counts in part.folder.metadata[CONVERSION].items():
+                found[split].update(counts)
+        for split, number in numbers.items():
+            if found[split]["episodes"] != number:
+                found[split] = Counter(episodes=number)
+        return found
+
+    def _check_totals(
+        self, counts: Mapping[str, Counter[str]], left_out: Mapping[str, Any]
+    ) -> None:
+        """Compares what was counted in the episodes with what the raw data has as a whole."""
+        source = self.episodes.source
+        if source.can.totals is None or self.episodes.split != "+".join(source.splits):
+            return
+        for split in counts.keys() - left_out.keys():
+            for name, total in source.can.totals(split).items():
+                if (counted := counts[split][RAW + name]) != total:
+                    raise SourceError(
+                        f"the raw data of the split {split!r} has {total} {name}, but its episodes "
+                        f"have {counted}. If the data is sound, please report this as a bug of the "
+                        "source",
+                        file=files_of(source),
+                    )
+
+
+class _Plan:
+    """Which examples go to which file of a split.
+
+    Attributes:
+      files: The files that have the examples.
+      numbers: For each example, in the order of the dataset, which of the files has it.
+      records: Which record it is there.
+      sizes: How many bytes it has.
+      ends: For each shard, the number of the example after its last one.
+    """
+
+    def __init__(self) -> None:
+        self.files: list[RecordFile] = []
+        self.numbers, self.records = array("l"), array("l")
+        self.sizes = array("q")
+        self.ends: list[int] = []
+        self._known: dict[int, int] = {}
+
+    def add(self, file: RecordFile, record: int) -> None:
+        """Adds the next example."""
+        if id(file) not in self._known:
+            self._known[id(file)] = len(self.files)
+            self.files.append(file)
+        self.numbers.append(self._known[id(file)])
+        self.records.append(record)
+        self.sizes.append(file.size(record))
+
+    def cut(self, split: str, number: int | None, shard_sizes: tuple[int, int]) -> None:
+        """Cuts them into shards: into so many, or as TFDS would."""
+        total = len(self.sizes)
+        number = number or num_shards(sum(self.sizes), total, *shard_sizes)
+        if number > total:
+            raise ValueError(
+                f"num_shards: got {number}, expected 1 to {total}, the number of episodes of the "
+                f"split {split!r}"
+            )
+        self.ends = shard_ends(total, number)
+
+    @property
+    def shard_lengths(self) -> list[int]:
+        """How many examples each file has."""
+        return [end - begin for begin, end in itertools.pairwise([0, *self.ends])]
+
+    def examples(self, shard: int) -> Iterator[bytes]:
+        """Yields the examples of a shard.
+
+        They may be in a random order. So a window of them is read file by file, each from front to
+        end.
+
+        Raises:
+          StorageError: One is damaged.
+        """
+        begin, end = ([0, *self.ends][shard + place] for place in (0, 1))
+        while begin < end:
+            stop, room = begin, _WINDOW
+            while stop < end and (stop == begin or self.sizes[stop] <= room):
+                room -= self.sizes[stop]
+                stop += 1
+            window = range(begin, stop)
+            contents: dict[int, bytes | bytearray] = {}
+            for row in sorted(window, key=lambda row: (self.numbers[row], self.records[row])):
+                file = self.files[self.numbers[row]]
+                try:
+                    contents[row] = file.read(self.records[row])
+                except (TfdsFilesError, IndexError) as error:
+                    raise StorageError(
+                        f"{error}. It was damaged since it was written or read: remove the file, "
+                        "or the folder of parts that it is in, and convert again"
+                    ) from error
+            for row in window:
+                yield bytes(contents.pop(row))
+            begin = stop
+
+
+@dataclasses.dataclass(frozen=True)
+class _ShardWriter:
+    """Writes shards, each to a file; given to each worker."""
+
+    folder: Path
+    name: str
+    file_format: str
+    features: Any
+    plans: Mapping[str, _Plan]
+
+    def __call__(self, task: tuple[str, int]) -> None:
+        """Writes a shard of a split, unless it is there."""
+        split, shard = task
+        plan = self.plans[split]
+        name = shard_name(TEMPLATE, self.name, split, self.file_format, shard, len(plan.ends))
+        if (self.folder / name).exists():
+            return
+        # Another worker may be at the same, if this one was thought to be dead.
+        draft = self.folder / f".{name}.{uuid.uuid4().hex}"
+        try:
+            write_records(draft, self.file_format, plan.examples(shard))
+            os.replace(draft, self.folder / name)
+        except StorageError:
+            raise
+        except RuntimeError as error:  # Of the library of ArrayRecord.
+            raise OSError(str(error)) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        if self.file_format == "tfrecord":
+            save_index(self.folder / name, lambda: parse_features(self.features))
+
+
+def _split_json(name: str, lengths: Sequence[int], num_bytes: int = 0) -> dict[str, Any]:
+    """What `dataset_info.json` says of a split."""
+    size = {"numBytes": str(num_bytes)} if num_bytes else {}
+    shards = [str(length) for length in lengths]
+    return {"name": name, "filepathTemplate": TEMPLATE, "shardLengths": shards, **size}
+
+
+def _report(counts: Mapping[str, int], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """What the metadata says of a split."""
+    raw = {name.removeprefix(RAW): counts[name] for name in sorted(counts) if name.startswith(RAW)}
+    return {
+        **{name: count for name, count in counts.items() if not name.startswith(RAW)},
+        **({"raw": raw} if raw else {}),
+        **({"left_out": list(left_out)} if left_out else {}),
+    }
 
 
 def _example(place: Place) -> bytes | bytearray:
@@ -156,15 +607,22 @@ def _example(place: Place) -> bytes | bytearray:
         return place.source.folder[place.split].example_bytes(place.index)
 
 
-def _about_files(episodes: Episodes) -> Mapping[str, Any]:
-    """What `dataset_info.json` says of the first dataset of TFDS that the episodes are from."""
-    found = [base for base in reading.bases(episodes.source) if isinstance(base, FolderSource)]
-    return found[0].folder.info if found else {}
+def _are_equal(one: Any, two: Any) -> bool:
+    """Whether numbers are equal: some NaNs become others."""
+    ones, twos = np.asarray(one), np.asarray(two)
+    are_floats = ones.dtype == twos.dtype and ones.dtype.kind == "f"
+    return are_floats and np.array_equal(ones, twos, equal_nan=True)
+
+
+def _digest(example: bytes | bytearray) -> int:
+    return int(google_crc32c.value(bytes(example)))
 
 
 def _stored_source(episodes: Episodes) -> FolderSource | None:
     """The first dataset whose examples are copied, if all episodes have the fields that it has."""
     source = episodes.source
+    if not any(isinstance(base, FolderSource) for base in reading.bases(source)):
+        return None
     for index in range(len(episodes)):
         place = stored_at(source, *episodes.place(index))
         if place is not None and isinstance(place.source, FolderSource):
@@ -173,44 +631,3 @@ def _stored_source(episodes: Episodes) -> FolderSource | None:
             same = stored.fields.steps == now.fields.steps
             return stored if same and stored.fields.episode == now.fields.episode else None
     return None
-
-
-def _features_of(episodes: Episodes) -> Features:
-    """The features of a dataset whose examples hold all fields without loss."""
-    steps = as_fields(episodes.source.fields.steps)
-    flags = dict.fromkeys(episodes.source.fields.flags, Field(np.bool_))
-    as_png = episodes.source.about.images_as_png
-    feature = _feature({**steps, **flags}, rlds.STEPS, as_png)
-    others = as_fields({**EPISODE_FIELDS, **episodes.source.fields.episode})
-    others = map_named_leaves(lambda path, field: _as_file(field), others)
-    children = {name: _feature(field, name, False) for name, field in sorted(others.items())}
-    return Features(features={**children, rlds.STEPS: Dataset(feature=feature)})
-
-
-def _as_file(field: Any) -> Any:
-    """A field of an episode: an image that is a file stays one, of which TFDS has bytes."""
-    return Field(bytes, doc=field.doc) if isinstance(field, Field) and field.encoding else field
-
-
-def _feature(field: Any, path: str, as_png: bool) -> Feature:
-    if isinstance(field, Mapping):
-        return Features(
-            features={
-                name: _feature(child, f"{path}/{name}", as_png)
-                for name, child in sorted(field.items())
-            }
-        )
-    if not isinstance(field, Field):
-        raise ValueError(f"{path}: {field} cannot be stored")
-    shape, dtype = field.shape, field.column_dtype
-    is_image = dtype == np.uint8 and len(shape) == 3 and shape[2] in _CHANNELS and 0 not in shape
-    if field.encoding or (is_image and as_png):
-        return Image(
-            shape=shape, dtype=dtype, encoding_format=field.encoding or "png", doc=field.doc
-        )
-    # TFDS keeps float64 as float32, and sizes that vary as one size, unless they are bytes.
-    is_even = None not in shape and 0 not in shape
-    is_plain = is_even and (dtype.kind in "biuO" or dtype == np.float32)
-    encoding = "none" if is_plain or dtype.kind == "O" else "bytes"
-    class_name = _TENSOR if np.dtype(field.dtype).kind in "SO" else ""
-    return Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc, class_name=class_name)

@@ -22,7 +22,6 @@ from typing_extensions import override
 import rlds
 import tfds_files
 from rlds.raw_files.input_files import Files
-from rlds.raw_files.tfrecord_files import read_examples
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.robotics.registry import DatasetMeaning, find_meaning
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, RESERVED, TRUNCATED
@@ -31,14 +30,12 @@ from rlds.sources.source import (
     ALL_ROWS,
     About,
     Can,
-    DamagedEpisode,
     Examples,
     Fields,
     Origin,
     Source,
     SourceEpisode,
     SourceError,
-    StoredEpisode,
     require_files,
 )
 from rlds.sources.texts import as_text, as_texts
@@ -58,7 +55,7 @@ _FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
 class FolderSource(Source):
     """Folder of an RLDS dataset of TFDS, in any of its file formats.
 
-    The parts are its files; the key of an episode is the name of its file and its index in it.
+    The key of an episode is the name of its file and its index in it.
     Episodes that are read have all that the dataset has; where it does not say so, they are taken
     to be complete, to be truncated if their last step is not terminal, and their final observation
     to be known.
@@ -213,10 +210,6 @@ class FolderSource(Source):
     def inputs(self) -> Sequence[epath.Path]:
         return [file for name in self._splits for file in self.folder[name].paths]
 
-    def _files(self, split: str) -> Sequence[str]:
-        """Returns the names of the files."""
-        return [file.name for file in self.folder[split].paths]
-
     @override
     def num_episodes(self, split: str) -> int:
         return len(self.folder[split])
@@ -231,7 +224,7 @@ class FolderSource(Source):
             shards=lambda split: self.folder[split].shard_lengths,
             image_files=self._with_image_files if self._decode_images else None,
             keeps_keys=True,
-            examples=Examples(self.folder, self._files, self._examples),
+            examples=Examples(self.folder),
         )
 
     def _faults(self, split: str) -> Iterator[SourceError]:
@@ -247,26 +240,6 @@ class FolderSource(Source):
         if others := [name for name in there if name not in listed]:
             what = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
             yield SourceError(f"{what} {', '.join(others[:3])}", file=self.directory)
-
-    def _examples(
-        self, split: str, part: str, after: str | None
-    ) -> Iterator[StoredEpisode | DamagedEpisode]:
-        """Yields the episodes of a file as they are stored; see `Examples`."""
-        length = self.folder[split].shard_lengths[self._files(split).index(part)]
-        first = 0 if after is None else int(after.rpartition(":")[2]) + 1
-        number = 0
-        try:
-            for example in read_examples(self.directory / part, self.folder.file_format):
-                if number >= first:
-                    yield StoredEpisode(
-                        f"{part}:{number}", example, min(1, (number + 1) / max(1, length))
-                    )
-                number += 1
-            if number != length:
-                what = f"the file has {number} episodes, but dataset_info.json declares {length}"
-                raise SourceError(what, file=self.directory / part)
-        except SourceError as error:
-            yield DamagedEpisode(f"{part}:{number}", error, ends_part=True)
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file of an episode, and its index in it."""

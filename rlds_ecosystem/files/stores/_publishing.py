@@ -46,7 +46,7 @@ def publish(
         client.commit({name: here / name for name in names}, os.fspath(there))
         return
     if is_new:
-        (there / UNFINISHED).write_bytes(b"")
+        (there / UNFINISHED).write_bytes(b"\n")  # Some stores have no empty objects.
         for directory, _, files in there.walk():
             for file in files:
                 place = directory / file

@@ -5,7 +5,6 @@ import raw_oxe
 
 import rlds.sources
 import tfds_files
-from rlds.sources import reading
 from tfds_builders.builder import convert
 
 FolderSource = rlds.sources.formats()["tfds"].load()
@@ -17,11 +16,8 @@ WRITERS = (
 
 
 def stored(directory):
-    source = FolderSource(directory)
-    parts = reading.parts(source, "train")
-    return [
-        bytes(found.example) for part in parts for found in reading.episodes(source, "train", part)
-    ]
+    split = tfds_files.open_folder(directory)["train"]
+    return [split.example_bytes(index) for index in range(len(split))]
 
 
 @pytest.mark.slow

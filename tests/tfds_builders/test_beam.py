@@ -1,7 +1,5 @@
 """Conversions and statistics by several processes."""
 
-import contextlib
-import os
 from pathlib import Path
 
 import conversions
@@ -11,11 +9,9 @@ import tensorflow_datasets as tfds
 import toy_source
 from toy_source import ToySource
 
-from rlds.sources import reading
 from rlds.sources.source import SourceError
 from tfds_builders import dataset_statistics
 from tfds_builders.builder import convert
-from tfds_builders.conversion import beam
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
 
@@ -39,27 +35,6 @@ def raw(tmp_path):
     path = tmp_path / "toy.raw"
     path.write_text("toy")
     return path
-
-
-@pytest.mark.slow
-def test_workers_in_another_folder(raw, tmp_path, monkeypatch):
-    from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-
-    class Elsewhere(BundleBasedDirectRunner):
-        def run_pipeline(self, pipeline, options):
-            (tmp_path / "elsewhere").mkdir(exist_ok=True)
-            with contextlib.chdir(tmp_path / "elsewhere"):
-                result = super().run_pipeline(pipeline, options)
-                result.wait_until_finish()
-                return result
-
-    monkeypatch.chdir(tmp_path)
-    on_others = tfds.download.DownloadConfig(beam_runner=Elsewhere())
-    made = convert(ToySource(raw), name="toy", data_dir="here", download_config=on_others)
-    conversions.check_against_source(made, ToySource(raw))
-    with pytest.raises(ValueError, match=r"relative paths, as from .*, but a Beam worker runs in"):
-        convert(ToySource(raw.name), name="toy", data_dir="there", download_config=on_others)
-    assert os.listdir("elsewhere") == []
 
 
 @pytest.mark.slow
@@ -102,7 +77,7 @@ def test_same_bytes_as_one_process(raw, tmp_path, options, float64):
 
 
 def test_goes_on_after_an_interruption(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "_IN_PART", 4)  # So that there are several parts.
+    conversions.cut_finely(monkeypatch)
     read = []
     with pytest.raises(conversions.Interrupted):
         source = conversions.interrupted(ToySource(raw), 6, read)
@@ -124,19 +99,6 @@ def test_damage_is_the_same_error(raw, tmp_path):
             download_config=on_beam(IN_MEMORY),
         )
     assert not (tmp_path / "toy" / "1.0.0").exists()
-
-
-@pytest.mark.slow
-def test_more_files_than_units_of_work(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(beam, "_MAX_WRITERS", 3)
-    many = convert(
-        ToySource(raw, 30),
-        name="toy",
-        data_dir=tmp_path,
-        download_config=on_beam(IN_MEMORY, num_shards=8),
-    )
-    assert len(many.info.splits["train"].shard_lengths) == 8
-    assert len(many.as_dataset(split="train")) == 30
 
 
 @pytest.mark.slow

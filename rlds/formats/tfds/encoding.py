@@ -1,0 +1,228 @@
+"""Episodes as examples of a dataset of TFDS: in the form of its fields, checked, and as bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlds
+from rlds.formats.tfds.features import field_of
+from rlds.raw_files.untrusted import is_damage
+from rlds.sources.episode_fields import RESERVED, fields_of
+from rlds.sources.source import Columns, SourceEpisode, SourceError
+from rlds.validation import Validator, Violation
+from rlds_ecosystem.model.columns import map_columns, objects, stack_values
+from rlds_ecosystem.model.fields import Field, match_columns
+from rlds_ecosystem.model.nests import at, leaves_at, put
+from tfds_files import ExampleEncoder, Features, RaggedColumn
+from tfds_files.example_encoder import feature_at, png_files
+
+__all__ = ["RAW", "Encoded", "EpisodeEncoder", "counts_of"]
+
+RAW = "raw/"
+"""What the names of counts begin with that are of the raw data."""
+
+# What a message of protobuf can hold.
+_MAX_SIZE = 2**31 - 1
+
+
+class Encoded(NamedTuple):
+    """An episode that is encoded.
+
+    Attributes:
+      episode: The episode as the dataset has it, with the files of its images.
+      example: Its bytes.
+    """
+
+    episode: SourceEpisode
+    example: bytes
+
+
+class EpisodeEncoder:
+    """Checks episodes, one after the other, and makes the bytes of examples of them.
+
+    Args:
+      encoder: What makes the bytes.
+      finite: The fields of steps that must be neither NaN nor infinite.
+      checks: Whether episodes must keep the rules of RLDS, and are brought into the form of the
+        fields.
+      rounds: Whether float64 is rounded where the dataset has float32.
+      png_level: The effort that goes into PNG files.
+    """
+
+    def __init__(
+        self,
+        encoder: ExampleEncoder,
+        finite: Sequence[str] = (),
+        *,
+        checks: bool = True,
+        rounds: bool = False,
+        png_level: int | None = None,
+    ) -> None:
+        self._encoder, self._checks = encoder, checks
+        self._rounds, self._png_level = rounds, png_level
+        self._of_steps = feature_at(encoder.features, (rlds.STEPS, None))
+        self._steps: Any = field_of(self._of_steps)
+        self._others = field_of(encoder.features)
+        del self._others[rlds.STEPS]
+        leaves = [(path, f) for path, f in leaves_at(self._steps, None) if isinstance(f, Field)]
+        shapes = {path: field.shape for path, field in leaves if None in field.shape}
+        self._ragged = [path for path in shapes if not at(self._steps, path).is_text]
+        self._validator = Validator(finite, shapes=shapes)
+
+    def encode(self, episode: SourceEpisode) -> Encoded:
+        """Encodes an episode.
+
+        Raises:
+          SourceError: The episode breaks a rule of RLDS, or does not fit the features.
+        """
+        if not self._checks:
+            return self._encode_alone(episode)
+        fields = fields_of(episode)
+        violation = next(iter(self._validator.add({rlds.STEPS: episode.steps, **fields})), None)
+        if violation is not None:
+            raise _error_of(violation, episode)
+        try:
+            columns = stack_values([fields])
+            (encoded,) = self._encode([episode], episode.steps, columns, episode.key)
+        except (TypeError, ValueError) as error:
+            raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
+        if len(encoded.example) > _MAX_SIZE:
+            raise SourceError(
+                f"{len(encoded.example):,} bytes, but an example of a dataset holds at most "
+                f"{_MAX_SIZE:,}; skip it (`skip_damaged`), or cut it into several episodes",
+                file=episode.origin.file,
+                episode=episode.key,
+            )
+        return encoded
+
+    def encode_all(self, episodes: Sequence[SourceEpisode]) -> Sequence[Encoded] | None:
+        """Encodes several episodes: with the bytes of each, in much less time.
+
+        Args:
+          episodes: Episodes whose columns have the same names, dtypes and shapes.
+
+        Returns:
+          None if anything is wrong with one of them, which `encode` will find.
+        """
+        if len(episodes) == 1 or not self._checks:
+            return None
+        steps = _joined([episode.steps for episode in episodes])
+        try:
+            fields = stack_values([fields_of(episode) for episode in episodes])
+            found = self._encode(episodes, steps, fields, "")
+            lengths = np.array([episode.num_steps for episode in episodes])
+            is_right = max(len(each.example) for each in found) <= _MAX_SIZE
+            is_right = is_right and self._validator.add_all(steps, lengths, fields)
+        except Exception as error:
+            if not (isinstance(error, TypeError | ValueError) or is_damage(error)):
+                raise
+            return None
+        return found if is_right else None
+
+    def _encode_alone(self, episode: SourceEpisode) -> Encoded:
+        """Encodes an episode as it is; a dataset need not have all that is known of it."""
+        steps = self._with_files(episode.steps, self._of_steps)
+        known = {name: it for name, it in fields_of(episode).items() if name in self._others}
+        example = self._encoder.encode({**known, rlds.STEPS: steps})
+        return Encoded(dataclasses.replace(episode, steps=steps), example)
+
+    def _encode(
+        self, episodes: Sequence[SourceEpisode], steps: Columns, fields: Columns, where: str
+    ) -> Sequence[Encoded]:
+        lengths = [episode.num_steps for episode in episodes]
+        steps = self._with_files(self._matched(steps, sum(lengths), where), self._of_steps)
+        fields = match_columns(fields, self._others, rows=len(lengths), where=where)
+        fields = self._with_files(fields, self._encoder.features)
+        examples = self._encoder.encode_all({rlds.STEPS: steps, **fields}, np.array(lengths))
+        metadata = {name: fields[name] for name in fields if name not in RESERVED}
+        found, begin = [], 0
+        for row, (episode, example) in enumerate(zip(episodes, examples, strict=True)):
+            rows = slice(begin, begin + lengths[row])
+            begin = rows.stop
+            of_steps = steps if len(episodes) == 1 else _taken(steps, rows)
+            fitted = dataclasses.replace(episode, steps=of_steps, metadata=_taken(metadata, row))
+            found.append(Encoded(fitted, example))
+        return found
+
+    def _matched(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
+        """The columns of steps in the form of the fields; those whose rows differ as they are."""
+        columns = dict(leaves_at(steps, None)) if self._ragged else {}
+        kept = {path: columns[path] for path in self._ragged if _differs(columns.get(path))}
+        expected = self._steps
+        if kept:
+            expected, steps = (_without(nest, kept) for nest in (expected, steps))
+        matched: dict[str, Any] = match_columns(
+            steps, expected, rows=rows, where=where, rounds=self._rounds
+        )
+        for path, column in kept.items():
+            put(matched, path, column)
+        return matched
+
+    def _with_files(self, columns: Any, feature: Any) -> Any:
+        """Columns, with PNG files in place of the pixels that become such."""
+        if isinstance(columns, Mapping) and isinstance(feature, Features):
+            return {
+                name: self._with_files(column, feature[name]) for name, column in columns.items()
+            }
+        files = png_files(feature, columns, self._png_level)
+        return columns if files is None else objects(files)
+
+
+def _differs(column: Any) -> bool:
+    """Whether the rows of a column are of different shapes."""
+    return isinstance(column, RaggedColumn) or getattr(column, "dtype", None) == np.dtype(object)
+
+
+def _without(nest: Mapping[str, Any], paths: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    return {
+        name: _without(child, paths, f"{prefix}{name}/") if isinstance(child, Mapping) else child
+        for name, child in nest.items()
+        if prefix + name not in paths
+    }
+
+
+def _taken(columns: Any, rows: Any) -> Any:
+    return map_columns(operator.itemgetter(rows), columns)
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    """The columns of several episodes, one after the other."""
+    head = columns[0]
+    if isinstance(head, Mapping):
+        return {name: _joined([column[name] for column in columns]) for name in head}
+    return head if len(columns) == 1 else np.concatenate(columns)
+
+
+def counts_of(episode: SourceEpisode) -> dict[str, int]:
+    """Returns what an episode contributes to the counts of a dataset."""
+    steps, known = episode.num_steps, bool(episode.final_observation_known)
+    return {
+        "episodes": 1,
+        "steps": steps,
+        "transitions": steps - known,
+        "terminated": int(
+            rlds.IS_TERMINAL in episode.steps and episode.steps[rlds.IS_TERMINAL][-1]
+        ),
+        "truncated": int(episode.truncated),
+        "incomplete": int(not episode.complete),
+        "final_observation_unknown": int(not known),
+        **{RAW + name: int(count) for name, count in episode.counts.items()},
+    }
+
+
+def _error_of(violation: Violation, episode: SourceEpisode) -> SourceError:
+    row = violation.step
+    if row is not None:  # The final observation is found in the last row, if not in one of its own.
+        row = min(episode.origin.begin + row, episode.origin.end - 1)
+    return SourceError(
+        violation.what,
+        file=episode.origin.file,
+        episode=episode.key,
+        row=row,
+        field=violation.field,
+    )

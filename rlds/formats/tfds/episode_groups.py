@@ -1,0 +1,62 @@
+"""Episodes that are so small that it takes longer to look at each than to encode it: in groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds.sources.source import SourceEpisode
+
+__all__ = ["in_groups"]
+
+_MAX_EPISODES = 256
+_MAX_BYTES = 1 << 20
+
+
+def in_groups(
+    episodes: Iterable[tuple[int, SourceEpisode]],
+) -> Iterator[list[tuple[int, SourceEpisode]]]:
+    """Yields numbered episodes in lists: small ones of one form together, others by themselves."""
+    group: list[tuple[int, SourceEpisode]] = []
+    kind: Hashable = None
+    room = 0.0
+    for item in episodes:
+        forms: list[Hashable] = []
+        size = _measure(item[1].steps, forms)
+        if group and (len(group) == _MAX_EPISODES or size > room or tuple(forms) != kind):
+            yield group
+            group = []
+        if not group:
+            kind, room = tuple(forms), _MAX_BYTES
+        group.append(item)
+        room -= size
+        if room <= 0:  # It need not wait in memory for the next one.
+            yield group
+            group = []
+        del item
+    if group:
+        yield group
+
+
+def _measure(columns: Any, forms: list[Hashable]) -> float:
+    """Returns the bytes of columns, and appends what is the same if they can be joined.
+
+    They are infinitely many if the columns cannot be joined with others.
+    """
+    if type(columns) is np.ndarray:
+        forms.append((columns.dtype, columns.shape[1:]))
+        if columns.dtype != object:
+            return columns.nbytes
+        items = columns.ravel().tolist()
+        return sum(map(len, items)) if {str, bytes}.issuperset(map(type, items)) else math.inf
+    if not isinstance(columns, Mapping):
+        return math.inf
+    size = 0.0
+    for name, child in columns.items():
+        forms.append(name)
+        size += _measure(child, forms)
+    forms.append(None)  # The end of the dict.
+    return size

@@ -1,0 +1,245 @@
+"""The features of a dataset of TFDS whose examples hold the fields of a source without loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.sources.episode_fields import EPISODE_FIELDS, RESERVED
+from rlds.sources.source import AnySource, SourceError, files_of
+from rlds_ecosystem.model.fields import Field, Opaque, as_fields
+from rlds_ecosystem.model.nests import map_named_leaves
+from tfds_files.example_scan import direct_encoding
+from tfds_files.features import Dataset, Feature, Features, Image, Sequence, Tensor, parse_features
+from tfds_files.png import check_level
+
+__all__ = [
+    "AS_NUMBERS",
+    "EXACT",
+    "TensorStorage",
+    "encoding_of",
+    "feature_of",
+    "features_of",
+    "field_of",
+]
+
+AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+AS_NUMBERS += ["float16", "float32"]
+"""The dtypes that TFDS stores as plain numbers without loss."""
+
+_AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
+# TensorFlow decodes raw bytes to every dtype that is needed but this one.
+_NOT_FROM_BYTES = "uint32"
+_FLOAT64_CHOICES = ("bytes", "float32")
+_ENCODING_CHOICES = ("none", "zlib")
+_LAYOUT_CHOICES = ("direct",)
+# What of an array of bytes is an image.
+_CHANNELS = (1, 3, 4)
+# The class of strings that are no texts.
+_TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
+_TENSORS = ("", _TENSOR, "tensorflow_datasets.core.features.scalar.Scalar")
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorStorage:
+    """How a dataset stores steps: what all writers of datasets let you choose.
+
+    The loaders of dlimp, Octo and OpenVLA take the steps as they are stored. They need
+    `float64="float32"` and plain arrays (`tensor_encoding="none"` if the features ask for zlib).
+    The metadata of episodes, which TFDS decodes for them too, always keeps every bit.
+
+    Attributes:
+      float64: How float64 is stored. "bytes" keeps every bit; TFDS decodes the bytes, and readers
+        get float64. "float32" rounds, and stores plain numbers; readers get float32. None is
+        "bytes", with a warning if a feature that you give would have made plain numbers of it.
+      tensor_encoding: How arrays of numbers are stored: "none" as plain numbers, "zlib" compressed.
+        None leaves that to the features.
+      layout: "direct" stores each value in as many bytes as all others of its field, where that is
+        possible, so that any step can be read alone: plain float32 and bools, and the bytes of
+        other numbers. None leaves that to the features.
+      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
+
+    Raises:
+      ValueError: There is no such choice, or two contradict each other.
+    """
+
+    float64: str | None = None
+    tensor_encoding: Any = None
+    layout: str | None = None
+    png_level: int | None = None
+
+    def __post_init__(self) -> None:
+        check_level(self.png_level)
+        if self.float64 not in (None, *_FLOAT64_CHOICES):
+            raise ValueError(f"float64: got {self.float64!r}, expected one of {_FLOAT64_CHOICES}")
+        encoding = getattr(self.tensor_encoding, "value", self.tensor_encoding)
+        if encoding not in (None, *_ENCODING_CHOICES):
+            raise ValueError(
+                f"tensor_encoding: got {self.tensor_encoding!r}, expected one of "
+                f"{_ENCODING_CHOICES}"
+            )
+        object.__setattr__(self, "tensor_encoding", encoding)
+        if self.layout not in (None, *_LAYOUT_CHOICES):
+            raise ValueError(f"layout: got {self.layout!r}, expected one of {_LAYOUT_CHOICES}")
+        if self.layout is not None:
+            if encoding is not None:
+                raise ValueError("layout and tensor_encoding decide the same: pass one of them")
+            object.__setattr__(self, "float64", self.float64 or "bytes")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether float64 becomes float32."""
+        return self.float64 == "float32"
+
+    def of_tensor(
+        self, shape: tuple[int | None, ...], dtype: np.dtype, encoding: str, path: str
+    ) -> tuple[np.dtype, str]:
+        """Returns in which dtype and in which encoding the values of a tensor are stored.
+
+        Args:
+          shape: Its shape.
+          dtype: Its dtype.
+          encoding: The encoding that its feature asks for.
+          path: Its name in error messages.
+
+        Raises:
+          ValueError: TFDS cannot hold it.
+        """
+        if dtype == np.float64 and self.rounds:
+            dtype, encoding = np.dtype(np.float32), "none"
+        if self.tensor_encoding and shape and dtype.name in AS_NUMBERS + _AS_BYTES:
+            encoding = self.tensor_encoding
+        if self.layout == "direct" and None not in shape:
+            encoding = direct_encoding(shape, dtype)
+        if encoding == "none" or dtype.name == _NOT_FROM_BYTES:
+            encoding = encoding_of(shape, dtype, path)
+        return dtype, encoding
+
+
+# Every bit is kept, and the features say the rest.
+EXACT = TensorStorage(float64="bytes")
+
+
+def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> str:
+    """Returns the encoding in which TFDS keeps the values of a tensor.
+
+    Raises:
+      ValueError: If there is none.
+    """
+    if dtype.name in [*AS_NUMBERS, "object"] and 0 not in shape:
+        return "none"
+    if dtype.name in AS_NUMBERS + _AS_BYTES and dtype.name != _NOT_FROM_BYTES:
+        return "bytes"
+    dtype_name = "string" if dtype.name == "object" else dtype.name
+    raise ValueError(f"{path}: TFDS cannot hold arrays of dtype {dtype_name} and shape {shape}.")
+
+
+def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
+    """Returns the features of the dataset that a source becomes.
+
+    Args:
+      source: The source.
+      storage: How its steps are stored.
+
+    Raises:
+      SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS
+        cannot hold without loss.
+    """
+    fields = source.fields
+    flags = () if source.bases else fields.flags  # An edit may have added some.
+    for taken, names in ((flags, fields.steps), (RESERVED, fields.episode)):
+        if found := [name for name in taken if name in names]:
+            raise SourceError(
+                f"{type(source).__name__}: the name {found[0]!r} is reserved; rename the field",
+                file=files_of(source),
+            )
+    steps = {**as_fields(fields.steps), **dict.fromkeys(fields.flags, Field(np.bool_))}
+    others = as_fields({**EPISODE_FIELDS, **fields.episode})
+    # An image that is a file stays one, of which TFDS has the bytes.
+    others = map_named_leaves(lambda path, field: _as_file(field), others)
+    try:
+        of_steps = feature_of(steps, rlds.STEPS, storage, source.about.images_as_png)
+        children = {name: feature_of(field, name) for name, field in others.items()}
+    except ValueError as error:  # The fields, too, may be those that a file names.
+        raise SourceError(str(error), file=files_of(source)) from error
+    return Features(features=_sorted({**children, rlds.STEPS: Dataset(feature=of_steps)}))
+
+
+def _as_file(field: Any) -> Any:
+    return Field(bytes, doc=field.doc) if isinstance(field, Field) and field.encoding else field
+
+
+def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    return {name: features[name] for name in sorted(features)}
+
+
+def feature_of(
+    field: Any, path: str, storage: TensorStorage | None = None, as_png: bool = False
+) -> Feature:
+    """Returns the feature that holds what a field does.
+
+    Args:
+      field: A field, a dict of fields, or a feature of TFDS, which stays what it is.
+      path: Its name in error messages.
+      storage: How steps are stored; None for a field of an episode.
+      as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` become PNG images.
+
+    Raises:
+      ValueError: TFDS has no way to hold it.
+    """
+    if isinstance(field, Mapping) and not hasattr(field, "to_json"):
+        children = {
+            name: feature_of(child, f"{path}/{name}", storage, as_png)
+            for name, child in field.items()
+        }
+        return Features(features=_sorted(children))
+    if not isinstance(field, Field):
+        if not hasattr(field, "to_json"):
+            raise ValueError(f"{path}: {field} cannot be stored")
+        of_tfds = {"featuresDict": {"features": {"it": field.to_json()}}}
+        return _as_stored(parse_features(of_tfds)["it"], path, storage or EXACT)
+    shape, dtype = field.shape, field.column_dtype
+    is_image = dtype == np.uint8 and len(shape) == 3 and shape[2] in _CHANNELS and 0 not in shape
+    if field.encoding or (is_image and as_png):
+        return Image(
+            shape=shape, dtype=dtype, encoding_format=field.encoding or "png", doc=field.doc
+        )
+    dtype, encoding = (storage or EXACT).of_tensor(shape, dtype, "none", path)
+    # TFDS reads plain values of one size only, and one that varies in an episode as such.
+    is_ragged = None in shape and (storage is not None or shape.count(None) > 1)
+    if is_ragged and encoding == "none":
+        if dtype.kind == "O" or dtype.name == _NOT_FROM_BYTES:
+            raise ValueError(f"{path}: TFDS cannot read {field} in steps; give it a fixed shape")
+        encoding = "bytes"
+    class_name = _TENSOR if np.dtype(field.dtype).kind in "SO" else ""
+    return Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc, class_name=class_name)
+
+
+def _as_stored(feature: Feature, path: str, storage: TensorStorage) -> Feature:
+    """A feature that was given, changed so that it keeps its values."""
+    if isinstance(feature, Features):
+        children = {name: _as_stored(it, f"{path}/{name}", storage) for name, it in feature.items()}
+        return dataclasses.replace(feature, features=children)
+    if isinstance(feature, Sequence):
+        return dataclasses.replace(feature, feature=_as_stored(feature.feature, path, storage))
+    if not isinstance(feature, Tensor) or feature.class_name not in _TENSORS:
+        return feature
+    dtype, encoding = storage.of_tensor(feature.shape, feature.dtype, feature.encoding, path)
+    return dataclasses.replace(feature, dtype=dtype, encoding=encoding)
+
+
+def field_of(feature: Feature) -> Any:
+    """Returns the field that a feature holds; see `rlds_ecosystem.model.fields`."""
+    if isinstance(feature, Features):
+        return {name: field_of(child) for name, child in feature.items()}
+    if isinstance(feature, Tensor) and feature.num_classes is not None:
+        return Opaque("the number of a class", absent=-1)
+    if isinstance(feature, Tensor):
+        return Field(feature.dtype, feature.shape)
+    if isinstance(feature, Image):
+        return Field(feature.dtype, feature.shape, feature.encoding_format or "image")
+    return Opaque("a sequence" if isinstance(feature, Sequence) else str(feature))

@@ -1,0 +1,105 @@
+"""Writes complete datasets: in the order, and to the number of files, that TFDS gives them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from rlds_ecosystem.files.stores import as_path
+from tfds_files.record_files import FOOTER, HEADER
+from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
+
+__all__ = ["describe", "info_of", "num_shards", "order_of", "shard_ends"]
+
+# From so many files on, TFDS has a multiple of it; before, a power of two.
+_USUAL = 1024
+
+
+def order_of(split: str, key: str) -> bytes:
+    """Returns what TFDS sorts the examples of a split by, to shuffle them."""
+    salt, word = (text.replace("\\", "/").encode() for text in (split, key))
+    return hashlib.md5(salt + word, usedforsecurity=False).digest()
+
+
+def num_shards(
+    num_bytes: int, num_examples: int, least_size: int = 64 << 20, most_size: int = 1 << 30
+) -> int:
+    """Returns to how many files TFDS writes examples of so many bytes.
+
+    Args:
+      num_bytes: How many bytes they have.
+      num_examples: How many there are.
+      least_size: How many bytes a file has at least, if that is possible.
+      most_size: How many it has at most, likewise.
+
+    >>> num_shards(1 << 30, 500), num_shards(1 << 30, 5), num_shards(1, 5)
+    (16, 4, 1)
+    """
+    size = num_bytes + num_examples * (HEADER.size + FOOTER.size)
+    least, most = size // most_size, size // least_size
+    if least > _USUAL:
+        return next(
+            n for n in range(2 * _USUAL, least + 2 * _USUAL, _USUAL) if least <= n <= num_examples
+        )
+    powers = (_USUAL >> place for place in range(10))
+    return next((n for n in powers if least <= n <= most and n <= num_examples), 1)
+
+
+def shard_ends(num_examples: int, number: int) -> list[int]:
+    """Returns for each shard the number of the example after its last one, as TFDS cuts them."""
+    return [round(num_examples * shard / number) for shard in range(1, number + 1)]
+
+
+def info_of(
+    name: str,
+    version: str,
+    file_format: str,
+    *,
+    description: str = "",
+    citation: str = "",
+    homepage: str = "",
+    license: str = "",
+) -> dict[str, Any]:
+    """Returns what `dataset_info.json` says of a dataset, whichever examples it has.
+
+    Args:
+      name: The name of the dataset.
+      version: Its version, as `major.minor.patch`.
+      file_format: The format of its files.
+      description: What it is, in words.
+      citation: How to cite it.
+      homepage: Where it comes from.
+      license: Under which terms it may be used.
+    """
+    info: dict[str, Any] = {"name": name, "version": version, "fileFormat": file_format}
+    info |= {"description": description, "citation": citation}
+    info |= {"location": {"urls": [homepage]}} if homepage else {}
+    info |= {"redistributionInfo": {"license": license}} if license else {}
+    return {key: value for key, value in info.items() if value}
+
+
+def describe(
+    directory: epath.PathLike,
+    info: Mapping[str, Any],
+    features: Any,
+    metadata: Mapping[str, Any] | None,
+) -> None:
+    """Writes what is said of a dataset beside its shards; `dataset_info.json` is last.
+
+    Args:
+      directory: Its folder.
+      info: What `dataset_info.json` says.
+      features: The JSON of its features.
+      metadata: What else is said about the whole, in the types of JSON.
+    """
+    place = as_path(directory)
+    (place / FEATURES_FILE).write_text(json.dumps(features, indent=4, sort_keys=True))
+    if metadata is not None:
+        (place / METADATA_FILE).write_text(json.dumps(metadata))
+    if license := info.get("redistributionInfo", {}).get("license"):
+        (place / "LICENSE").write_text(license)
+    (place / INFO_FILE).write_text(json.dumps(info, indent=2, sort_keys=True))
