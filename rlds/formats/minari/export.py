@@ -21,7 +21,7 @@ from rlds.formats.hdf5_export import copy_row
 from rlds.formats.minari.attributes import IRREGULAR, absent_infos, attributes_of, decoded
 from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.places import identifier_at, is_versioned, make_namespaces
-from rlds.formats.minari.source import METADATA_KEY, field_path
+from rlds.formats.minari.source import METADATA_KEY, MinariSource, field_path
 from rlds.formats.minari.spaces import (
     LeafSpace,
     Spaces,
@@ -42,12 +42,13 @@ from rlds.formats.minari.storage import (
     StoredColumn,
     Writer,
 )
-from rlds.formats.minari.tables import write_table
+from rlds.formats.minari.tables import copy_table, write_table
 from rlds.raw_files.image_files import jpeg_shape
 from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.reading import read
+from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
 from rlds.sources.source import (
     AnySource,
@@ -109,6 +110,7 @@ class MinariExport(Export):
     """
 
     format = "minari"
+    copies_parts = True
     _GROUPS: ClassVar[dict[str, str]] = {rlds.OBSERVATION: OBSERVATIONS, rlds.ACTION: ACTIONS}
 
     def __init__(
@@ -135,7 +137,6 @@ class MinariExport(Export):
         if not self._recorded and isinstance(said, Mapping):
             self._given = {name: it for name, it in said.items() if name not in _OWN} | self._given
         self._data_format = data_format or self._recorded.get("data_format", "hdf5")
-        self.copies_parts = self._data_format == "hdf5"
         self._dataset_id = ""
         self._source = episodes.source
         self._drop = unknown_final_observation == "drop_last_transition"
@@ -293,7 +294,7 @@ class MinariExport(Export):
         data.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
             sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
-            write: Writer = functools.partial(write_table, data, self._spaces, self._data_format)
+            write: Writer = functools.partial(self._write_table, data)
             if self._data_format == "hdf5":
                 write = stack.enter_context(hdf5_writer(data, self._compression))
             numbers = self._write_episodes(write, sidecar)
@@ -311,6 +312,14 @@ class MinariExport(Export):
         size = sum(file.stat().st_size for file in data.rglob("*"))
         described["dataset_size"] = round(size / 1_000_000, 1)  # Minari counts megabytes.
         (data / "metadata.json").write_text(json.dumps(described))
+
+    def _write_table(self, data: pathlib.Path, number: int, episode: RawEpisode | Place) -> None:
+        """See `Writer`."""
+        if isinstance(episode, Place):
+            part, _ = stored_in(episode, MinariSource)
+            copy_table(part.stored_file(episode.index).parent, data, number)
+        else:
+            write_table(data, self._spaces, self._data_format, number, episode)
 
     def _restated(self, sidecar: Sidecar, spaces: Mapping[str, str]) -> Sidecar:
         """Returns the sidecar with the spaces that fields have now, and the given metadata."""

@@ -144,6 +144,10 @@ class MinariSource(Source):
             return Hdf5Storage(data, self._spaces, follow_links=self._follow_links)
         return TableStorage(data, self._spaces, data_format)
 
+    def stored_file(self, index: int) -> epath.Path:
+        """Returns the file that has an episode."""
+        return stores.as_path(self._directory) / self._storage.path(index)
+
     def _check_indices(self) -> range:
         number = self._metadata["total_episodes"]
         indices = self._storage.indices()

@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from etils import epath
 from typing_extensions import override
 
+from rlds.formats.minari.attributes import ID
 from rlds.formats.minari.spaces import LeafSpace, Spaces, tuple_name
 from rlds.formats.minari.storage import (
     ACTIONS,
@@ -24,13 +26,13 @@ from rlds.formats.minari.storage import (
     Structure,
 )
 from rlds.raw_files.untrusted import check_is_file
-from rlds.sources.source import Place
 from rlds_ecosystem import import_extra
+from rlds_ecosystem.files.whole_files import link
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest, root_of
 
-__all__ = ["TableStorage", "write_table"]
+__all__ = ["TableStorage", "copy_table", "write_table"]
 
 _METADATA = "metadata.json"
 # Columns of which the last row is only there because all have the same length in a table.
@@ -166,14 +168,9 @@ _MAX_PARQUET_ROWS = 131_072
 
 
 def write_table(
-    directory: pathlib.Path,
-    spaces: Spaces,
-    data_format: str,
-    index: int,
-    episode: RawEpisode | Place,
+    directory: pathlib.Path, spaces: Spaces, data_format: str, index: int, episode: RawEpisode
 ) -> None:
     """Writes an episode; see `Writer`."""
-    assert isinstance(episode, RawEpisode)
     arrow = import_extra("pyarrow")
     columns = nest(episode.columns)
     fields = [_field(name, child, name, spaces) for name, child in columns.items()]
@@ -194,6 +191,18 @@ def write_table(
         with import_extra("pyarrow.ipc").new_file(file, table.schema) as writer:
             writer.write_table(table)
     (folder / _METADATA).write_text(json.dumps(episode.attributes, default=_to_json))
+
+
+def copy_table(folder: epath.Path, directory: pathlib.Path, index: int) -> None:
+    """Writes an episode that is stored in a folder, with another number."""
+    target = directory / str(index)
+    target.mkdir()
+    for file in folder.iterdir():
+        if file.name == _METADATA:
+            attributes = {**json.loads(file.read_text()), ID: index}
+            (target / _METADATA).write_text(json.dumps(attributes))
+        else:
+            link(file, target / file.name)
 
 
 def _field(name: str, node: Any, path: str, spaces: Spaces) -> tuple[Any, Any]:
