@@ -126,7 +126,7 @@ def flat(episode: Columns) -> Columns:
 
 def write_tfds(folder: Path, size: int, *, kind: str, file_format: str = "tfrecord") -> None:
     """Writes a dataset of TFDS."""
-    from tfds_files import Dataset, DatasetWriter, Features, Image, Tensor
+    from tfds_files import Dataset, Features, Image, Tensor, append_to
 
     def floats(*shape: int) -> Tensor:
         return Tensor(shape=shape, dtype=np.dtype(np.float32))
@@ -141,7 +141,7 @@ def write_tfds(folder: Path, size: int, *, kind: str, file_format: str = "tfreco
     flags = dict.fromkeys(("is_first", "is_last", "is_terminal"), Tensor(dtype=np.dtype(bool)))
     steps = Dataset(feature=Features(features={**step, **flags}))
     features = Features(features={"steps": steps})
-    with DatasetWriter(
+    with append_to(
         folder, features, kind, file_format=file_format, max_examples_per_shard=100
     ) as writer:
         for episode in data.episodes():

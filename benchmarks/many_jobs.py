@@ -81,9 +81,9 @@ def write_tfds(folder: Path, size: int) -> None:
     records = tfds_files.open_record_file(str(file), "tfrecord")
     examples = [records.read(number) for number in range(FEW)]
     options = {"max_examples_per_shard": 50_000}
-    with tfds_files.DatasetWriter(folder / "many", features, "many", **options) as writer:
+    with tfds_files.append_to(folder / "many", features, "many", **options) as writer:
         for number in range(size):
-            writer.add_encoded(examples[number % FEW])
+            writer.add(examples[number % FEW])
     _repeat_table(folder, size)
 
 

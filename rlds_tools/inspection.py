@@ -374,7 +374,7 @@ def inspect(
     >>> steps = tfds_files.Dataset(feature=tfds_files.Features(features={"reward": x}))
     >>> directory = tempfile.mkdtemp()
     >>> features = tfds_files.Features(features={"steps": steps})
-    >>> with tfds_files.DatasetWriter(directory, features, "tiny") as writer:
+    >>> with tfds_files.append_to(directory, features, "tiny") as writer:
     ...     writer.add({"steps": {"reward": np.ones(3, np.float32)}})
     >>> print(inspect(directory).splits[0].episodes)
     1

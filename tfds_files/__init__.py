@@ -4,7 +4,7 @@
     episode = dataset["train"][0]                          # All fields, as columns.
     dataset["train"].example(0, fields=["steps/action"])   # Or only some.
 
-    with tfds_files.DatasetWriter(directory, features, "my_robot") as writer:
+    with tfds_files.append_to(directory, features, "my_robot") as writer:
         writer.add(episode)
 
 Floor 0: it knows bytes and files, and nothing of episodes.

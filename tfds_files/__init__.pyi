@@ -18,6 +18,8 @@ from tfds_files.folder import DatasetFolder as DatasetFolder
 from tfds_files.folder import Split as Split
 from tfds_files.folder import find_folder as find_folder
 from tfds_files.folder import open_folder as open_folder
+from tfds_files.growing import Appender as Appender
+from tfds_files.growing import append_to as append_to
 from tfds_files.images import decode_image as decode_image
 from tfds_files.indexing import index_shard as index_shard
 from tfds_files.indexing import open_indexes as open_indexes
@@ -30,6 +32,5 @@ from tfds_files.shard_index import ShardIndex as ShardIndex
 from tfds_files.summary import FieldSummary as FieldSummary
 from tfds_files.summary import FolderSummary as FolderSummary
 from tfds_files.summary import summarize as summarize
-from tfds_files.writer import DatasetWriter as DatasetWriter
 
 __version__: str

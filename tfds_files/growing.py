@@ -31,6 +31,7 @@ import json
 import os
 import re
 import tempfile
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -44,7 +45,8 @@ from rlds_ecosystem.files.whole_files import locked, sync, try_to_lock
 from rlds_ecosystem.model.errors import StorageError
 from tfds_files import index_files
 from tfds_files.errors import DamagedFileError, TfdsFilesError
-from tfds_files.features import leaves_of, parse_features, read_features
+from tfds_files.example_encoder import ExampleEncoder
+from tfds_files.features import Features, check_features, leaves_of, parse_features, read_features
 from tfds_files.folder import TEMPLATE, shard_name
 from tfds_files.indexing import save_index
 from tfds_files.record_files import (
@@ -56,8 +58,17 @@ from tfds_files.record_files import (
     write_records,
 )
 from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE, read_json
+from tfds_files.writing import check_word, describe, info_of
 
-__all__ = ["GROWING_TEMPLATES", "Description", "GrowingDataset", "Replacement", "ShardDraft"]
+__all__ = [
+    "GROWING_TEMPLATES",
+    "Appender",
+    "Description",
+    "GrowingDataset",
+    "Replacement",
+    "ShardDraft",
+    "append_to",
+]
 
 GROWING_TEMPLATES = (
     "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
@@ -66,6 +77,7 @@ GROWING_TEMPLATES = (
 """How shards are named: not by how many there are. They take turns when a split is replaced."""
 
 _DRAFT_FORMAT = "tfrecord"
+_FILE_FORMATS = ("tfrecord", "array_record")
 _INFO_DRAFT_PREFIX = ".info-draft-"
 _REPLACEMENT_PREFIX = ".replacement-"
 _WHOLE = ".whole"
@@ -486,6 +498,171 @@ class ShardDraft:
             self._lock = None
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+class Appender:
+    """Appends examples to the splits of a dataset, in shards.
+
+    A context manager. A shard is part of the dataset from the moment when it is full or late, and
+    the rest on `close`. Several may add to a dataset at a time. If the process dies, the next one
+    adds what is left of its shards.
+
+    Args:
+      dataset: The dataset; it has been opened.
+      max_examples_per_shard: How many examples a shard takes.
+      flush_interval: After how many seconds an example also ends its shard; None for never.
+      encoder: Makes the bytes of examples that are columns, and of splits that are new; None if the
+        dataset has all splits, and examples are bytes.
+    """
+
+    def __init__(
+        self,
+        dataset: GrowingDataset,
+        max_examples_per_shard: int = 1000,
+        flush_interval: float | None = None,
+        *,
+        encoder: ExampleEncoder | None = None,
+    ) -> None:
+        if max_examples_per_shard < 1:
+            raise ValueError(
+                f"max_examples_per_shard must be positive, got {max_examples_per_shard}"
+            )
+        self._dataset, self._encoder = dataset, encoder
+        self._max_examples, self._max_seconds = max_examples_per_shard, flush_interval
+        self._shards: dict[str, tuple[ShardDraft, float]] = {}
+        self._splits: set[str] = set()
+        self._is_closed = False
+
+    def add(
+        self,
+        example: bytes | bytearray | Mapping[str, Any],
+        split: str = "train",
+        where: str = "the example",
+    ) -> None:
+        """Appends an example, which survives the death of the process from now on.
+
+        Args:
+          example: Its bytes, or its fields; see `ExampleEncoder.encode`.
+          split: The split.
+          where: What to call it in an error.
+
+        Raises:
+          ValueError: It does not fit the features, and is not written; says which field. Or this
+            is closed, or it is no name of a split.
+          StorageError: It cannot be written; those before are.
+        """
+        if self._is_closed:
+            raise ValueError("the writer is closed")
+        if isinstance(example, Mapping):
+            assert self._encoder is not None
+            example = self._encoder.encode(example)
+        if self._encoder is not None and split not in self._splits:
+            check_word("split", split, r"[\w-]+")
+            self._dataset.add_split(split)
+            self._splits.add(split)
+        try:
+            if split not in self._shards:
+                self._shards[split] = ShardDraft(self._dataset, split), time.monotonic()
+            shard, begin = self._shards[split]
+            shard.add(bytes(example))
+        except StorageError as e:
+            with contextlib.suppress(StorageError):  # This one says so.
+                self._finish(split)
+            raise StorageError(f"{where} is not stored, but all before it are: {e}") from e
+        is_late = self._max_seconds is not None and time.monotonic() - begin >= self._max_seconds
+        if is_late or shard.num_examples >= self._max_examples:
+            self._finish(split)
+
+    def _finish(self, split: str) -> None:
+        if split in self._shards:
+            self._shards.pop(split)[0].finish()
+
+    def flush(self) -> None:
+        """Makes all examples part of the dataset.
+
+        Raises:
+          StorageError: They cannot be written.
+        """
+        try:
+            for split in list(self._shards):
+                self._finish(split)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Leaves what is not part of the dataset to the next one."""
+        while self._shards:
+            self._shards.popitem()[1][0].abandon()
+
+    def close(self) -> None:
+        """Makes all examples part of the dataset; further calls do nothing.
+
+        Raises:
+          StorageError: They cannot be written.
+        """
+        self._is_closed = True
+        self.flush()
+
+    def __enter__(self) -> Appender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def append_to(
+    directory: epath.PathLike,
+    features: Features,
+    name: str,
+    version: str = "1.0.0",
+    *,
+    file_format: str = "tfrecord",
+    metadata: Mapping[str, Any] | None = None,
+    max_examples_per_shard: int = 1000,
+    png_level: int | None = None,
+    **about: str,
+) -> Appender:
+    """Returns what appends examples of columns to a dataset, for `open_folder` and TFDS.
+
+    Args:
+      directory: The folder, or a URL; made if it is missing.
+      features: What an example looks like.
+      name: The name of the dataset.
+      version: Its version, as `major.minor.patch`.
+      file_format: "tfrecord", or "array_record", which needs the extra `array_record`.
+      metadata: What else is said about the whole, in the types of JSON.
+      max_examples_per_shard: How many examples a shard takes.
+      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
+      **about: `description`, `citation`, `homepage` and `license`, see `writing.info_of`.
+
+    Raises:
+      ValueError: An argument is wrong; or TFDS could not read what it stores of such features.
+      StorageError: The folder cannot be written to, or has another dataset; says what is different.
+
+    >>> import tempfile, numpy as np
+    >>> from tfds_files import Dataset, Features, Tensor, open_folder
+    >>> steps = Dataset(feature=Features(features={"action": Tensor(dtype=np.dtype(np.int64))}))
+    >>> directory = tempfile.mkdtemp()
+    >>> with append_to(directory, Features(features={"steps": steps}), "mine") as appender:
+    ...     appender.add({"steps": {"action": np.array([1, 2])}})
+    >>> open_folder(directory)["train"][0]["steps"]["action"]
+    array([1, 2])
+    """
+    if file_format not in _FILE_FORMATS:
+        raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
+    info = info_of(name, version, file_format, **about)
+    check_features(features)
+    encoder, as_json = ExampleEncoder(features, png_level=png_level), features.to_json()
+    known = dict(metadata) if metadata else None
+    description = Description(
+        *(name, version, file_format, as_json, known),
+        lambda place: describe(place, info, as_json, known),
+    )
+    dataset = GrowingDataset(directory, description)
+    appender = Appender(dataset, max_examples_per_shard, encoder=encoder)
+    dataset.directory.mkdir(parents=True, exist_ok=True)
+    dataset.open([], stacklevel=3)
+    return appender
 
 
 class Replacement:

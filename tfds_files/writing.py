@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from rlds_ecosystem.files.stores import as_path
 from tfds_files.record_files import FOOTER, HEADER
 from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
 
-__all__ = ["describe", "info_of", "num_shards", "order_of", "shard_ends"]
+__all__ = ["check_word", "describe", "info_of", "num_shards", "order_of", "shard_ends"]
 
 # From so many files on, TFDS has a multiple of it; before, a power of two.
 _USUAL = 1024
@@ -54,6 +55,12 @@ def shard_ends(num_examples: int, number: int) -> list[int]:
     return [round(num_examples * shard / number) for shard in range(1, number + 1)]
 
 
+def check_word(what: str, word: str, pattern: str) -> None:
+    """Raises a `ValueError` unless a word is as a pattern says."""
+    if not re.fullmatch(pattern, word, re.ASCII):
+        raise ValueError(f"{what}: got {word!r:.100}, expected a match of {pattern}")
+
+
 def info_of(
     name: str,
     version: str,
@@ -74,7 +81,12 @@ def info_of(
       citation: How to cite it.
       homepage: Where it comes from.
       license: Under which terms it may be used.
+
+    Raises:
+      ValueError: The name or the version is none.
     """
+    check_word("name", name, r"[a-zA-Z]\w*")
+    check_word("version", version, r"\d+\.\d+\.\d+")
     info: dict[str, Any] = {"name": name, "version": version, "fileFormat": file_format}
     info |= {"description": description, "citation": citation}
     info |= {"location": {"urls": [homepage]}} if homepage else {}

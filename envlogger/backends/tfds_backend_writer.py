@@ -33,7 +33,7 @@ from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem.model.columns import first_row, known_field, stack_values
 from rlds_ecosystem.model.fields import Field, is_mark, match_columns
 from rlds_ecosystem.model.json_values import to_json
-from tfds_files.appending import AppendingWriter
+from tfds_files.growing import Appender
 
 __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 
@@ -166,7 +166,7 @@ class TFDSBackendWriter(BackendWriter):
         self._num_episodes = 0
         dataset = growing_dataset(info)
         dataset.open([self._split], stacklevel=3)
-        self._writer = AppendingWriter(dataset, max_episodes_per_file, flush_interval)
+        self._writer = Appender(dataset, max_episodes_per_file, flush_interval)
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:

@@ -125,7 +125,7 @@ def materialise(
         )
     with made_at_once(directory) as place, show_progress(progress) as bars:
         place.mkdir()
-        with tfds_files.DatasetWriter(
+        with tfds_files.append_to(
             place,
             copy.features,
             name or copy.name or "materialised",

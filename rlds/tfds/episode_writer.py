@@ -19,9 +19,8 @@ from rlds_ecosystem import install_command
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.json_values import to_json
-from tfds_files.appending import AppendingWriter
 from tfds_files.example_encoder import feature_at
-from tfds_files.growing import Replacement
+from tfds_files.growing import Appender, Replacement
 
 __all__ = ["DatasetConfig", "EpisodeWriter"]
 
@@ -140,7 +139,7 @@ class EpisodeWriter:
             self._replacement = Replacement(directory)
             self._dataset = growing_dataset(make_info(ds_config, self._replacement.directory))
         self._dataset.open(self._splits, stacklevel=3)
-        self._writer = AppendingWriter(self._dataset, max_episodes_per_file)
+        self._writer = Appender(self._dataset, max_episodes_per_file)
         self._features = self._encoder.features
 
     def add_episode(self, episode: rlds_types.Episode) -> None:

@@ -95,7 +95,7 @@ def episode(rng, number, length):
 def write_dataset(directory):
     rng = np.random.default_rng(0)
     number = 0
-    with tfds_files.DatasetWriter(directory / NAME / "1.0.0", features(), NAME) as writer:
+    with tfds_files.append_to(directory / NAME / "1.0.0", features(), NAME) as writer:
         for split, lengths in LENGTHS.items():
             for length in lengths:
                 writer.add(episode(rng, number, length), split)

@@ -187,7 +187,7 @@ def test_strings_of_others_are_no_markup(tmp_path):
     features = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
     directory = tmp_path / "nasty" / "1.0.0"
     columns = {"a|b `c` <d> é": np.ones(3, np.float32)}  # No flags: not all have them.
-    with tfds_files.DatasetWriter(
+    with tfds_files.append_to(
         directory, features, "nasty", description=NASTY, metadata={"made|by": NASTY}
     ) as writer:
         writer.add({"steps": columns})

@@ -86,9 +86,7 @@ def write(directory, image, dtype, cameras, **more):
     fields = {name: tfds_files.Tensor(dtype=np.dtype(np.int64)) for name in more}
     step = tfds_files.Features(features={"camera": image, "x": x, **fields})
     features = {"steps": tfds_files.Dataset(feature=step)}
-    with tfds_files.DatasetWriter(
-        directory, tfds_files.Features(features=features), "cam"
-    ) as writer:
+    with tfds_files.append_to(directory, tfds_files.Features(features=features), "cam") as writer:
         x = np.array([[1, 2], [np.nan, 4], [5, 1e9]], dtype)
         writer.add({"steps": {"camera": cameras, "x": x, **more}})
     return str(directory)

@@ -87,7 +87,7 @@ def write(
         }
     )
     options = {"max_examples_per_shard": 5, **options}
-    with tfds_files.DatasetWriter(directory, features, "random", **options) as writer:
+    with tfds_files.append_to(directory, features, "random", **options) as writer:
         for episode in episodes:
             writer.add(episode)
     return str(directory)

@@ -58,7 +58,7 @@ def write(directory, name, step, episodes, episode=None, **options):
     """A dataset whose steps have some fields and the flags; returns its directory."""
     step = {**step, **dict.fromkeys(FLAGS, tensor(bool))}
     features = nested({"steps": tfds_files.Dataset(feature=nested(step)), **(episode or {})})
-    with tfds_files.DatasetWriter(str(directory), features, name, **options) as writer:
+    with tfds_files.append_to(str(directory), features, name, **options) as writer:
         for content in episodes:
             writer.add(content)
     return str(directory)

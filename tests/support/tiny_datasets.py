@@ -46,7 +46,7 @@ def write_dataset(directory, episodes, name="tiny"):
             "episode_id": tensor(object),
         }
     )
-    with tfds_files.DatasetWriter(directory, features, name) as writer:
+    with tfds_files.append_to(directory, features, name) as writer:
         for content in episodes:
             writer.add(content)
     return str(directory)

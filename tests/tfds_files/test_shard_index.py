@@ -324,9 +324,7 @@ def episode_of(length, seed=0):
 
 def make_dataset(folder, lengths=(2, 0, 3, 1, 4), per_shard=2):
     """A dataset without indexes, for which it is too small."""
-    with tfds_files.DatasetWriter(
-        folder, FEATURES, "it", max_examples_per_shard=per_shard
-    ) as writer:
+    with tfds_files.append_to(folder, FEATURES, "it", max_examples_per_shard=per_shard) as writer:
         for number, length in enumerate(lengths):
             writer.add(episode_of(length, number))
     return tfds_files.open_folder(folder)["train"]
@@ -400,7 +398,7 @@ def test_writers_save_indexes_if_they_can(folder, built, monkeypatch):
     monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)
     split = make_dataset(folder)
     assert [len(index) for index in tfds_files.open_indexes(split)] == [2, 2, 1]
-    with tfds_files.DatasetWriter(folder, FEATURES, "it") as writer:
+    with tfds_files.append_to(folder, FEATURES, "it") as writer:
         writer.add(episode_of(1))
         (folder / ".feeds" / f"{SHARDS[2][:-1]}3.index").mkdir()
     assert len(tfds_files.open_folder(folder)["train"]) == 6

@@ -11,12 +11,12 @@ import tensorflow_datasets as tfds
 from rlds_ecosystem.model.errors import StorageError
 from tfds_files import (
     Dataset,
-    DatasetWriter,
     Features,
     Image,
     RaggedColumn,
     Sequence,
     Tensor,
+    append_to,
     open_folder,
 )
 from tfds_files.growing import GrowingDataset
@@ -69,10 +69,10 @@ def png():
 def test_what_is_written_is_what_tfds_reads(tmp_path, png, file_format):
     options = {"file_format": file_format, "max_examples_per_shard": 2}
     about = {"description": "Gr\u00fcn", "citation": "@x", "metadata": {"by": ["me"]}}
-    with DatasetWriter(tmp_path / "d", FEATURES, "mine", "1.2.3", **about, **options) as writer:
+    with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **about, **options) as writer:
         for number in range(3):
             writer.add(example(number, png))
-    with DatasetWriter(tmp_path / "d", FEATURES, "mine", "1.2.3", **options) as writer:
+    with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **options) as writer:
         writer.add(example(3, png))
         writer.add(example(1, png), split="test-1")
     writer.close()
@@ -117,7 +117,7 @@ def test_images_become_png_files(tmp_path):
     frames = rng.integers(0, 256, (2, 4, 6, 3), np.uint8)
     crops = [rng.integers(0, 2**16, (height, 2, 1), np.uint16) for height in (3, 1)]
     depth = rng.normal(size=(3, 5, 1)).astype(np.float32)
-    with DatasetWriter(tmp_path, features, "mine") as writer:
+    with append_to(tmp_path, features, "mine") as writer:
         writer.add({"steps": {"frame": frames, "crop": crops}, "depth": depth})
     example = open_folder(tmp_path)["train"][0]
     np.testing.assert_array_equal(example["steps"]["frame"], frames)
@@ -131,13 +131,13 @@ def test_images_become_png_files(tmp_path):
 
 def test_what_a_writer_that_died_left_is_added(tmp_path):
     features = of(x=tensor(np.int64))
-    writer = DatasetWriter(tmp_path, features, "mine")
+    writer = append_to(tmp_path, features, "mine")
     writer.add({"x": 7})
     with pytest.raises(ValueError, match=r"x: got \[\['7'\]\], expected int64"):
         writer.add({"x": ["7"]})
-    writer._writer.abandon()
+    writer.abandon()
     with pytest.warns(UserWarning, match="added 1 episodes"):
-        writer = DatasetWriter(tmp_path, features, "mine")
+        writer = append_to(tmp_path, features, "mine")
     with writer:
         assert [found["x"] for found in open_folder(tmp_path)["train"]] == [7]
 
@@ -150,7 +150,7 @@ def test_an_object_store(tmp_path):
     with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
         url = store.directory()
         for begin in (0, 3):
-            with DatasetWriter(url, features, "mine", max_examples_per_shard=2) as writer:
+            with append_to(url, features, "mine", max_examples_per_shard=2) as writer:
                 for number in range(begin, begin + 3):
                     writer.add({"steps": {"x": np.arange(number)}})
         dataset = open_folder(url)
@@ -165,7 +165,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no space left")
 
-    writer = DatasetWriter(tmp_path, of(x=tensor(np.int64)), "mine")
+    writer = append_to(tmp_path, of(x=tensor(np.int64)), "mine")
     for split in ("a", "b"):
         writer.add({"x": 7}, split=split)
     with monkeypatch.context() as patch:
@@ -173,7 +173,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
         with pytest.raises(StorageError, match="no space left"):
             writer.close()
     with pytest.warns(UserWarning, match="added 1 episodes"):
-        DatasetWriter(tmp_path, of(x=tensor(np.int64)), "mine")
+        append_to(tmp_path, of(x=tensor(np.int64)), "mine")
     assert {name: len(split) for name, split in open_folder(tmp_path).items()} == {"a": 1, "b": 1}
 
 
@@ -192,24 +192,24 @@ def test_a_full_disk(tmp_path, monkeypatch):
 )
 def test_another_dataset_or_none(tmp_path, arguments, error, words):
     usual = {"directory": tmp_path, "features": of(x=tensor(np.int64)), "name": "mine"}
-    with DatasetWriter(**usual) as writer:
+    with append_to(**usual) as writer:
         with pytest.raises(ValueError, match="split: got 'a b'"):
             writer.add({"x": 1}, split="a b")
         writer.add({"x": 1})
     with pytest.raises(error, match=words):
-        DatasetWriter(**{**usual, **arguments})
+        append_to(**{**usual, **arguments})
     assert len(open_folder(tmp_path)["train"]) == 1
 
 
 def test_a_dataset_that_is_complete(tmp_path):
     features = of(x=tensor(np.int64))
-    with DatasetWriter(tmp_path, features, "mine") as writer:
+    with append_to(tmp_path, features, "mine") as writer:
         writer.add({"x": 1})
     info = json.loads((tmp_path / "dataset_info.json").read_text())
     del info["splits"][0]["filepathTemplate"]
     (tmp_path / "dataset_info.json").write_text(json.dumps(info))
     with pytest.raises(StorageError, match="a complete dataset"):
-        DatasetWriter(tmp_path, features, "mine")
+        append_to(tmp_path, features, "mine")
 
 
 STEP = {
@@ -226,7 +226,7 @@ STEP = {
 def test_features_that_tfds_cannot_read_or_rounds(tmp_path, name):
     features = of(steps=Dataset(feature=of(**{name: STEP[name]})))
     with pytest.raises(ValueError, match=f"steps/{name}: TFDS cannot hold "):
-        DatasetWriter(tmp_path / "d", features, "mine")
+        append_to(tmp_path / "d", features, "mine")
     assert not (tmp_path / "d").exists()
 
 
@@ -237,7 +237,7 @@ def test_no_tensorflow_is_needed(tmp_path):
         import numpy as np
         import tfds_files
         features = tfds_files.Features(features={"x": tfds_files.Tensor(dtype=np.dtype(np.int64))})
-        with tfds_files.DatasetWriter(sys.argv[1], features, "mine") as writer:
+        with tfds_files.append_to(sys.argv[1], features, "mine") as writer:
             writer.add({"x": 3})
         print(tfds_files.open_folder(sys.argv[1])["train"][0]["x"])
     """

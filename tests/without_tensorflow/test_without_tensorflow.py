@@ -33,7 +33,7 @@ import envlogger
 import rlds_tools
 from rlds import alignment, feeds, normalization, sources, statistics, validation
 from rlds.feeds.compat import loader_profiles
-from tfds_files import Dataset, DatasetWriter, Features, Tensor, open_folder
+from tfds_files import Dataset, append_to, Features, Tensor, open_folder
 
 directory, golden = map(Path, sys.argv[1:])
 
@@ -131,7 +131,7 @@ steps = Features(
 )
 folder = directory.parent / "dataset"
 features = Features(features={"steps": Dataset(feature=steps)})
-with DatasetWriter(folder, features, "catch") as writer:
+with append_to(folder, features, "catch") as writer:
     for episode in range(table.num_episodes):
         writer.add({"steps": table.read(episode)})
 written = feeds.open(folder)

@@ -56,7 +56,6 @@ CONVERSION = "conversion"
 _FORMATS = ("tfrecord", "array_record", "parquet")
 # What `dataset_info.json` says of a dataset whichever examples it has.
 _KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
-_NAME, _VERSION = r"[a-zA-Z]\w*", r"\d+\.\d+\.\d+"
 # Larger examples are decoded and compared one by one, of smaller ones one in each group.
 _FEW_BYTES = 1 << 14
 # The name of the datasets that are parts.
@@ -179,9 +178,6 @@ class TfdsExport(Export):
         known = said.get("fileFormat") if said.get("fileFormat") in _FORMATS else _FORMATS[0]
         name = name or str(said.get("name", "")) or "dataset"
         version = version or str(said.get("version", "")) or "1.0.0"
-        for what, word, pattern in (("name", name, _NAME), ("version", version, _VERSION)):
-            if not re.fullmatch(pattern, word, re.ASCII):
-                raise ValueError(f"{what}: got {word!r:.100}, expected {pattern}")
         if file_format not in (None, *_FORMATS):
             raise ValueError(f"file_format: got {file_format!r}, expected one of {_FORMATS}")
         about = source.about

@@ -33,7 +33,7 @@ def write(directory, fields, episodes, **options):
     """Writes a dataset with some fields in its steps; a file for each episode."""
     features = Features(features={"steps": Dataset(feature=Features(features=fields))})
     options = {"max_examples_per_shard": 1, **options}
-    with tfds_files.DatasetWriter(directory, features, "it", **options) as writer:
+    with tfds_files.append_to(directory, features, "it", **options) as writer:
         for steps in episodes:
             writer.add({"steps": steps})
     return Path(directory)
@@ -475,7 +475,7 @@ def test_ends_of_episodes_are_known_however_flags_are_stored(tmp_path, encoding)
     flag = tensor(bool, encoding=encoding)
     steps = Features(features={"action": tensor("f4"), "is_terminal": flag})
     features = Features(features={"steps": Dataset(feature=steps), "final_observation_known": flag})
-    with tfds_files.DatasetWriter(tmp_path, features, "it") as writer:
+    with tfds_files.append_to(tmp_path, features, "it") as writer:
         for known, terminal, length in np.ndindex(2, 2, 3):
             is_terminal = np.arange(length) == (length - 1 if terminal else -1)
             steps = {"action": np.zeros(length, "f4"), "is_terminal": is_terminal}
@@ -522,7 +522,7 @@ def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
     steps = Dataset(feature=Features(features=FIELDS))
     features = Features(features={"steps": steps, **plain, **others})
     options = {"max_examples_per_shard": 3, "file_format": file_format}
-    with tfds_files.DatasetWriter(tmp_path, features, "it", **options) as writer:
+    with tfds_files.append_to(tmp_path, features, "it", **options) as writer:
         for number in range(8):
             writer.add(
                 {

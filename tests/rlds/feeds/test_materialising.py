@@ -125,7 +125,7 @@ def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
     """Its splits and fields stay what they are."""
     episodes = feed_datasets.random_episodes(7)
     original = feed_datasets.write(tmp_path / "original", episodes, file_format="array_record")
-    with tfds_files.DatasetWriter(
+    with tfds_files.append_to(
         original, tfds_files.open_folder(original).features, "random", file_format="array_record"
     ) as writer:
         writer.add(episodes[0], "test")
@@ -164,7 +164,7 @@ def test_images_stay_the_files_that_they_are(tmp_path):
         **{name: np.array([name == "is_first", 0, 0], bool) for name in FLAGS},
     }
     steps["is_last"][-1] = True
-    with tfds_files.DatasetWriter(tmp_path / "original", features, "it") as writer:
+    with tfds_files.append_to(tmp_path / "original", features, "it") as writer:
         writer.add({"steps": steps})
     materialise(tmp_path / "original", tmp_path / "made")
     made = tfds_files.open_folder(tmp_path / "made", decode_images=False)
@@ -193,7 +193,7 @@ def test_pixels_of_images_are_stored_in_any_size(tmp_path, size):
         del features["open"], steps["open"]
     dataset = tfds_files.Dataset(feature=tfds_files.Features(features=features))
     original, features = tmp_path / "original", tfds_files.Features(features={"steps": dataset})
-    with tfds_files.DatasetWriter(original, features, "it") as writer:
+    with tfds_files.append_to(original, features, "it") as writer:
         writer.add({"steps": steps})
     made = materialise(original, tmp_path / "made", images="raw", image_size=size)
     assert not not_direct(made)
@@ -207,7 +207,7 @@ def test_pixels_of_images_are_stored_in_any_size(tmp_path, size):
     if size is not None:
         with pytest.raises(ValueError, match="open: the images have several sizes"):
             materialise(original, tmp_path / "other", images="raw")
-        with tfds_files.DatasetWriter(original, features, "it") as more:
+        with tfds_files.append_to(original, features, "it") as more:
             damaged = steps["fixed"].copy()
             damaged[2] = damaged[2][:50]
             more.add({"steps": {**steps, "fixed": damaged}}, "test")

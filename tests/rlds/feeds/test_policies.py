@@ -114,7 +114,7 @@ def test_images_that_differ_in_size(tmp_path):
     step = tfds_files.Features(features={"camera": image, "action": action})
     steps = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
     images = [np.full((6, 8, 3), 7, np.uint8), np.full((9, 2, 3), 8, np.uint8)]
-    with tfds_files.DatasetWriter(tmp_path / "sizes", steps, "sizes") as writer:
+    with tfds_files.append_to(tmp_path / "sizes", steps, "sizes") as writer:
         writer.add({"steps": {"camera": images, "action": np.array([0.25, 0.5], np.float32)}})
     table = rlds.feeds.open(tmp_path / "sizes")
     stored = OctoSamples(table, Roles({"primary": "camera"}), "arm").batch([1, 0])

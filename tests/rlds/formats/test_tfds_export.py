@@ -105,8 +105,8 @@ def test_damaged_examples_are_seen(dataset, monkeypatch):
     with pytest.raises(rlds.sources.SourceError, match=file.name):
         rlds.edit(dataset, Delete(episodes=[0]))
     assert file.read_bytes() == content
-    # Others are copied as they are: nothing of them is decoded.
-    monkeypatch.setattr(tfds_files.DatasetWriter, "add", None)
+    # Others are copied as they are: nothing of them is encoded.
+    monkeypatch.setattr(tfds_files.ExampleEncoder, "encode", None)
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         made = rlds.edit(dataset, Delete(episodes=[0]), skip_damaged=True, verify=False)
     after = examples(dataset)

@@ -191,7 +191,7 @@ def test_shards_and_several_splits(tmp_path):
     action = tfds_files.Tensor(dtype=np.dtype(np.int64))
     steps = tfds_files.Dataset(feature=tfds_files.Features(features={"action": action}))
     features = tfds_files.Features(features={"steps": steps})
-    with tfds_files.DatasetWriter(tmp_path, features, "mine", max_examples_per_shard=2) as writer:
+    with tfds_files.append_to(tmp_path, features, "mine", max_examples_per_shard=2) as writer:
         for number, split in enumerate(["train"] * 5 + ["test"] * 3):
             writer.add({"steps": {"action": np.array([number])}}, split)
     for part, expected in {
@@ -386,7 +386,7 @@ def made_by_tfds(path):
     reward = tfds_files.Tensor(dtype=np.dtype(np.float32))
     steps = tfds_files.Dataset(feature=tfds_files.Features(features={"reward": reward}))
     features = tfds_files.Features(features={"steps": steps})
-    with tfds_files.DatasetWriter(path, features, "toy") as writer:
+    with tfds_files.append_to(path, features, "toy") as writer:
         writer.add({"steps": {"reward": np.ones(3, np.float32)}})
     return path
 

@@ -252,7 +252,7 @@ def test_datasets_of_tfds_have_what_their_columns_have(file_format, tmp_path):
 def test_steps_without_flags(file_format, tmp_path):
     step = tfds_files.Features(features={"reward": tfds_files.Tensor(dtype=np.dtype(np.float32))})
     features = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
-    with tfds_files.DatasetWriter(tmp_path, features, "bare", file_format=file_format) as writer:
+    with tfds_files.append_to(tmp_path, features, "bare", file_format=file_format) as writer:
         writer.add({"steps": {"reward": np.arange(5, dtype=np.float32)}})
     check_values(view_of(tmp_path), {"reward": np.arange(5)})
 

@@ -37,7 +37,7 @@ def write_folder(path):
         "reward": tfds_files.Tensor(dtype=np.dtype(np.float32)),
     }
     features = {"steps": tfds_files.Dataset(feature=tfds_files.Features(features=step))}
-    with tfds_files.DatasetWriter(path, tfds_files.Features(features=features), "long") as writer:
+    with tfds_files.append_to(path, tfds_files.Features(features=features), "long") as writer:
         pictures = np.stack([picture(step) for step in range(NUM_STEPS)])
         reward = np.arange(1, NUM_STEPS + 1, dtype=np.float32)
         writer.add({"steps": {"observation": {"camera": pictures}, "reward": reward}})

@@ -206,7 +206,7 @@ def test_statistics_are_exact(tmp_path):
     }
     steps = tfds_files.Dataset(feature=tfds_files.Features(features=step))
     features = tfds_files.Features(features={"steps": steps})
-    with tfds_files.DatasetWriter(tmp_path / "many" / "1.0.0", features, "many") as writer:
+    with tfds_files.append_to(tmp_path / "many" / "1.0.0", features, "many") as writer:
         for part in np.split(values, 3):
             writer.add({"steps": {"action": part, "observation": {"state": -part}}})
     given = {"name": "many", "data_dir": tmp_path, "proprio_obs_key": "state"}
