@@ -257,11 +257,7 @@ class Staging:
         before = json.loads(noted.read_bytes()) if noted.exists() else ""
         is_stale = not before or (joined.exists() and before != self._job)
         if is_stale and is_alone:  # Others may have begun the same.
-            for path in self.folder.iterdir():
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                elif path.name != _LOCK:
-                    path.unlink()
+            self._clear()
         elif before not in ("", self._job):
             raise ValueError(
                 f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
@@ -321,9 +317,18 @@ class Staging:
 
     def remove(self) -> None:
         """Removes the parts of this run."""
-        self.close()
-        if self._has_begun:
+        if self._has_begun and self.folder.exists():
+            self._clear()
+            (self.folder / _JOB).unlink(missing_ok=True)
+            self.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _clear(self) -> None:
+        """Removes parts. A kill leaves none that is noted, and not whole."""
+        for noted in self.folder.glob("[0-9]*.json"):
+            noted.unlink()
+        for path in filter(Path.is_dir, self.folder.iterdir()):
+            shutil.rmtree(path, ignore_errors=True)
 
     def remove_joined(self) -> bool:
         """Removes the parts of a run that was killed when the dataset was complete.
@@ -333,7 +338,8 @@ class Staging:
         """
         if not ((self.folder / _JOINED).exists() and self._hold(is_alone=True)):
             return False
-        job = json.loads((self.folder / _JOB).read_bytes())
+        noted = self.folder / _JOB
+        job = json.loads(noted.read_bytes()) if noted.exists() else ""
         self._has_begun = True
         self.remove()
         return bool(job) and bool(job == self._identity())

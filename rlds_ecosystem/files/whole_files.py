@@ -167,7 +167,15 @@ def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
       target: The file or the folder.
       drafts: The folder for drafts. If None, that of the target, or one in the cache for a target
         in a store.
+
+    Raises:
+      ValueError: The folder for drafts is in a store.
     """
+    if drafts is not None and not is_local(drafts):
+        raise ValueError(
+            f"{os.fspath(drafts)} is in an object store; drafts need a folder of a file system that "
+            "all machines see, such as NFS"
+        )
     name = as_path(target).name
     if drafts is None and is_local(target):
         return Path(os.path.abspath(target))

@@ -26,6 +26,7 @@ TARGETS = {
     "zarr": ("made", {}),
     "envlogger": ("made", {}),
     "webdataset": ("made", {}),
+    "tfds": ("made", {}),
 }
 # The process that dies, and the accesses that it counts.
 PHASES = [
@@ -110,8 +111,8 @@ def run(kind, format, source, target):
 
 
 def contents(folder):
-    """The files of a folder by name, with what is in them."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    """The files of a folder by name, with what is in them; none of caches, which note times."""
+    files = [path for path in folder.rglob("*") if path.is_file() and ".feeds" not in path.parts]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
