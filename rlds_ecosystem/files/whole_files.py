@@ -173,8 +173,8 @@ def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
     """
     if drafts is not None and not is_local(drafts):
         raise ValueError(
-            f"{os.fspath(drafts)} is in an object store; drafts need a folder of a file system that "
-            "all machines see, such as NFS"
+            f"{os.fspath(drafts)} is in an object store; drafts need a folder that all machines "
+            "see, such as one on NFS"
         )
     name = as_path(target).name
     if drafts is None and is_local(target):
