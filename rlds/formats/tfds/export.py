@@ -41,7 +41,15 @@ from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.fields import Field, Opaque, as_fields
 from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.errors import TfdsFilesError
-from tfds_files.features import check_features, images_as_bytes, parse_features
+from tfds_files.example_scan import direct_encoding
+from tfds_files.features import (
+    Dataset,
+    Features,
+    Tensor,
+    check_features,
+    images_as_bytes,
+    parse_features,
+)
 from tfds_files.folder import TEMPLATE, shard_name
 from tfds_files.indexing import save_index
 from tfds_files.record_files import RecordFile, TFRecordWriter, write_records
@@ -56,6 +64,8 @@ CONVERSION = "conversion"
 _FORMATS = ("tfrecord", "array_record", "parquet")
 # What `dataset_info.json` says of a dataset whichever examples it has.
 _KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
+# Features that are a `Tensor` and no more; others say what its numbers mean.
+_PLAIN = ("", "Tensor", "Scalar")
 # Larger examples are decoded and compared one by one, of smaller ones one in each group.
 _FEW_BYTES = 1 << 14
 # The name of the datasets that are parts.
@@ -116,10 +126,13 @@ class TfdsExport(Export):
       shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
         TFDS does, or in the order that they have.
       num_shards: How many files each split has; by default, as many as TFDS chooses.
+      shard_episodes: How many episodes a file has at most, in place of `num_shards`.
       float64: How the float64 of steps is stored: "bytes", which is the default, keeps every bit;
         "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
       tensor_encoding: How the arrays of steps are stored: "none" as plain numbers, where that is
         possible, or "zlib".
+      layout: "direct" stores arrays so that feeds read any step in place; examples of TFDS are
+        encoded anew.
       png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that become small. All levels keep the pixels.
 
@@ -145,22 +158,29 @@ class TfdsExport(Export):
         file_format: Literal["tfrecord", "array_record", "parquet"] | None = None,
         shuffle: bool = False,
         num_shards: int | None = None,
+        shard_episodes: int | None = None,
         float64: Literal["bytes", "float32"] | None = None,
         tensor_encoding: Literal["none", "zlib"] | None = None,
+        layout: Literal["direct"] | None = None,
         png_level: int | None = None,
     ) -> None:
         super().__init__(episodes)
         source = episodes.source
-        self._storage = TensorStorage(float64, tensor_encoding, png_level=png_level)
-        self._shuffle, self._num_shards = shuffle, num_shards
-        if num_shards is not None and num_shards < 1:
-            raise ValueError(f"num_shards: got {num_shards}, expected at least 1")
+        self._storage = TensorStorage(float64, tensor_encoding, layout, png_level)
+        self._shuffle, self._num_shards, self._shard_episodes = shuffle, num_shards, shard_episodes
+        for what, number in {"num_shards": num_shards, "shard_episodes": shard_episodes}.items():
+            if number is not None and number < 1:
+                raise ValueError(f"{what}: got {number}, expected at least 1")
         bases = reading.bases(source)
         self._checks = not all(isinstance(base, FolderSource) for base in bases)
-        self._stored = _stored_source(episodes)
-        if self._stored is None:
+        self._features_json: Any
+        self._stored = stored = _stored_source(episodes)
+        if stored is not None and layout is not None:
+            self._stored, self._features = None, _direct(stored.folder.features)
+            self._features_json = self._features.to_json()
+        elif stored is None:
             self._features = features_of(source, self._storage)
-            self._features_json: Any = self._features.to_json()
+            self._features_json = self._features.to_json()
             check_features(self._features)
         else:
             if (float64, tensor_encoding, png_level) != (None, None, None):
@@ -170,8 +190,8 @@ class TfdsExport(Export):
                     "rlds.tfds.load, and write them with rlds.tfds.EpisodeWriter, which has these "
                     "arguments."
                 )
-            self._features = self._stored.folder.features
-            self._features_json = read_json(self._stored.directory / FEATURES_FILE)
+            self._features = stored.folder.features
+            self._features_json = read_json(stored.directory / FEATURES_FILE)
         if rlds.metadata.EPISODE_ID not in self._features:
             self.unchecked = {"key"}  # It is the name of a file.
         said = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
@@ -345,7 +365,9 @@ class TfdsExport(Export):
                 raise SourceError(what, file=f"split {split!r}")
         name, file_format = self.info["name"], self.info["fileFormat"]
         for split, plan in plans.items():
-            plan.cut(split, self._num_shards, self.shard_sizes)
+            most = self._shard_episodes
+            number = self._num_shards if most is None else -(-len(plan.sizes) // most)
+            plan.cut(split, number, self.shard_sizes)
         writer = _ShardWriter(path, name, file_format, self._features_json, plans)
         tasks = [(split, shard) for split, plan in plans.items() for shard in range(len(plan.ends))]
         collections.deque(self.workers(writer, tasks), 0)
@@ -612,6 +634,19 @@ def _are_equal(one: Any, two: Any) -> bool:
 
 def _digest(example: bytes | bytearray) -> int:
     return int(google_crc32c.value(bytes(example)))
+
+
+def _direct(feature: Any) -> Any:
+    """A feature with its tensors in the encoding that makes their elements direct."""
+    if isinstance(feature, Features):
+        children = {name: _direct(child) for name, child in feature.items()}
+        return dataclasses.replace(feature, features=children)
+    if isinstance(feature, Dataset):
+        return dataclasses.replace(feature, feature=_direct(feature.feature))
+    if isinstance(feature, Tensor) and feature.class_name.rpartition(".")[2] in _PLAIN:
+        encoding = direct_encoding(feature.shape, feature.dtype)
+        return dataclasses.replace(feature, encoding=encoding, class_name="")
+    return feature
 
 
 def _stored_source(episodes: Episodes) -> FolderSource | None:

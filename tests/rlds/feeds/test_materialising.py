@@ -48,11 +48,11 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
     """With all that a conversion keeps; and TFDS reads it, too."""
     log = record(tmp_path / "log", metadata={"purpose": "test"})
     directory = str(tmp_path / "below" / "made")
-    assert materialise(log, directory, max_episodes_per_shard=2, progress=True) == directory
+    assert materialise(log, directory, max_episodes_per_shard=2, progress=True, jobs=2) == directory
     monkeypatch.setattr(indexing, "index_shard", None)  # The indexes are there.
     assert not_direct(directory) == set()
     expected, found = sources.open(log), sources.open(directory)
-    assert found.metadata == expected.metadata
+    assert found.metadata.items() > expected.metadata.items()
     folder = tfds_files.open_folder(directory)
     assert folder["train"].shard_lengths == (2, 1)
     tfds = pytest.importorskip("tensorflow_datasets")

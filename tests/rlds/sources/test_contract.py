@@ -14,6 +14,7 @@ import rlds.feeds
 from rlds.editing.changes import Added, Change, Dropped, Filled, Renamed, fields_of
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified
+from rlds.feeds.materialising import Materialised
 from rlds.feeds.storage import CachedStorage, Storage
 from rlds.feeds.unified import UniformFields
 from rlds.feeds.views import ViewStorage, WithColumn
@@ -174,6 +175,7 @@ VIEWS = {
     ),
     RgbSource: lambda source: RgbSource(source, ["blue"]),
     FramesSource: lambda source: FramesSource(source, [TOP]),
+    Materialised: lambda source: Materialised(source, None, "png", None, "accurate"),
     EncodedFrames: lambda source: EncodedFrames(FramesSource(source, [TOP]), "png", 90),
     ClipsSource: lambda source: ClipsSource(source, Video("h264", 30, fps=10), [TOP]),
     Change: lambda source: Change(source, fields_of(source)),
@@ -222,6 +224,7 @@ ANSWERS = {
     RgbSource: {"image_files": _FILES},
     FramesSource: {"options": "which cameras are decoded"},
     EncodedFrames: {"options": "which cameras are decoded", "image_files": _FILES},
+    Materialised: {"images_as_png": "it was asked for", "image_files": _FILES},
     ClipsSource: {
         "image_files": _FILES,
         "reads_rows": "a clip is encoded of all frames",
