@@ -397,8 +397,8 @@ class TfdsExport(Export):
     @property
     def _is_conversion(self) -> bool:
         """Whether the dataset is a conversion, and no edit of another one."""
-        operations = (self.lineage or {}).get("operations") or [{}]
-        return bool(operations[-1].get("do") == lineage.CONVERT)
+        done = [each["do"] for each in (self.lineage or {}).get("operations", ())]
+        return lineage.CONVERT in done and {*done} <= {"keep", lineage.CONVERT}
 
     def _check_files(self) -> None:
         """Checks that files that are copied have no more episodes than is known of."""
