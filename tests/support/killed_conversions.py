@@ -64,6 +64,8 @@ def in_child(source: AnySource, data_dir: Path, accesses: int | None) -> tuple[i
             tfds_builders.convert(source, name="dataset", data_dir=data_dir)
             os.write(send, str(num_accesses[0]).encode())
             code = 0
+        except FileExistsError:  # It died as it cleaned up.
+            code = 0
         except BaseException:
             traceback.print_exc()
         finally:
