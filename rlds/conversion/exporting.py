@@ -131,10 +131,9 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes write, if there is much. The result is the same. If this process is
-        killed, the next one that is called so goes on with what was done, which is in the folder
-        `.<name>.parts` beside the path. If None, one process writes it all at once, unless video is
-        encoded: then as many as there are processors and memory for.
+      jobs: How many processes write, if there is much; if None, as many as there are processors and
+        memory for. The result is the same. If this process is killed, the next one that is called
+        so goes on with what was done, which is in the folder `.<name>.parts` beside the path.
       part: Which of how many shares of the work to do, such as `(3, 64)`: for the jobs of a cluster
         that do the shares at the same time. Nothing is at the path until the same is called
         without it, when all are done.
@@ -242,7 +241,8 @@ def draft_export(
         at or path,
         digests,
         skip_damaged=skip_damaged,
-        in_parts=writer.from_parts or ((is_asked or writer.encodes) and not losses),
+        in_parts=writer.from_parts or writer.copies_parts or (is_asked and not losses),
+        even_small=is_asked,
         draft=drafts,
     )
     if part is not None:

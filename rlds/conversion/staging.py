@@ -67,6 +67,7 @@ class Staging:
       digests: What makes digests of episodes; None if none are needed.
       skip_damaged: Whether episodes that cannot be read are left out.
       in_parts: Whether episodes are written to parts first, if that is possible and there are many.
+      even_small: Whether they are, too, if one process soon writes all of it again.
       draft: The folder in which that of the parts is; None for that of the dataset.
 
     Attributes:
@@ -85,6 +86,7 @@ class Staging:
         *,
         skip_damaged: bool,
         in_parts: bool = True,
+        even_small: bool = True,
         draft: str | os.PathLike[str] | None = None,
     ) -> None:
         self.format = export.format
@@ -106,9 +108,9 @@ class Staging:
             else:
                 self.parts = cut_stream(export.episodes)
             is_one = len(self.parts) <= 1
-            if is_one and not export.from_parts:
-                self.parts = []
             self.is_small = is_one or (sizes is not None and int(sizes.sum()) < _SMALL)
+            if (is_one or (self.is_small and not even_small)) and not export.from_parts:
+                self.parts = []
 
     @property
     def _every(self) -> Sequence[int]:

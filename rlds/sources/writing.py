@@ -172,7 +172,6 @@ class Export(abc.ABC):
       copies_parts: Whether `write` copies what parts have, which this export has written as well.
       is_exact: Whether reading back what was written gives the same episodes, but for the fields
         that change or are lost. If not, they are only counted.
-      encodes: Whether writing takes much longer than reading, as it encodes video.
       from_parts: Whether the whole is written from parts in any case, even from one: its files
         follow from the sizes of all episodes. `staged` is None for a part only.
       compares_stored: Whether what was written is compared as it is stored, with the digests that
@@ -202,7 +201,6 @@ class Export(abc.ABC):
     is_exact: bool = True
     compares_stored: ClassVar[bool] = False
     num_steps: int | None = None
-    encodes: bool = False
     from_parts: ClassVar[bool] = False
     unchecked: Collection[str] = ()
 

@@ -73,6 +73,7 @@ class LeRobotExport(Export):
     """
 
     format = "lerobot"
+    copies_parts = True
     renumbers_copies: ClassVar[bool] = True
 
     def __init__(
@@ -112,7 +113,6 @@ class LeRobotExport(Export):
             if codec is not None and cameras:
                 video = Video(codec, quality, fps=rate, gop=gop, delays=True)
                 self.episodes = with_clips(self.episodes, video, cameras)
-                self.encodes = True
             steps = {path for path, _ in leaves_at(self.episodes.spec[rlds.STEPS], None)}
             self.rows = RldsRows(
                 self.episodes,

@@ -203,8 +203,11 @@ class RldsRows:
             for episode in () if is_staged else export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     assert isinstance(episode.source, RestoredSource)
-                    in_part = export.staged_with(export.number) is not None
-                    files.add(dataclasses.replace(self._stored, is_staged=in_part))
+                    if export.staged_with(export.number) is None:
+                        files.add(self._stored)
+                    else:
+                        self._describe(base_of(episode.source))
+                        files.add(self.copied(episode))
                     sidecar.copy(episode.source.kept, episode.split, episode.index)
                 else:
                     known = self._stored_statistics(export, episode)
