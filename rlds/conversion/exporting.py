@@ -262,8 +262,8 @@ def draft_export(
     ):
         bars = used.enter_context(show_progress(progress))
         if workers is None or staging.is_small:
-            jobs = 1 if staging.is_small else jobs or default_jobs()
-            workers = used.enter_context(Workers(jobs))
+            number = jobs or (1 if staging.is_small else default_jobs())
+            workers = used.enter_context(Workers(number if len(staging.parts) > 1 else 1))
         if staging.parts:
             shown = _bar(bars, "episodes to parts", staging.num_episodes)
             staging.run(workers, shown, pipeline=pipeline)

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import shutil
 import stat
@@ -52,8 +53,9 @@ __all__ = ["StagedParts", "Staging", "remove_finished"]
 
 # What the parts are of; a file that is there when the dataset is complete; one that is locked.
 _JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
-# What one process writes in the time that another takes to start, in bytes.
-_SMALL = 64 << 20
+# What one process writes in the time that another takes to start, in bytes of decoded values, and
+# of files whose values are not known before they are read.
+_SMALL, _SMALL_FILES = 64 << 20, 16 << 20
 # How many parts are open at a time, of which episodes are read.
 _OPEN = 2
 
@@ -75,7 +77,7 @@ class Staging:
         are written at once.
       folder: Their folder.
       format: The format.
-      is_small: Whether one process is as fast as several, which have to start.
+      is_small: Whether one process is about as fast as several, which have to start.
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class Staging:
             else:
                 self.parts = cut_stream(export.episodes)
             is_one = len(self.parts) <= 1
-            self.is_small = is_one or (sizes is not None and int(sizes.sum()) < _SMALL)
+            source = export.episodes.source
+            size = _bytes_read_by(source) if sizes is None else int(sizes.sum())
+            self.is_small = is_one or size < (_SMALL_FILES if sizes is None else _SMALL)
             if (is_one or (self.is_small and not even_small)) and not export.from_parts:
                 self.parts = []
 
@@ -376,6 +380,14 @@ def _check_own(folder: Path) -> None:
                 f"{path!r} is a link, a special file or somebody else's, which no conversion "
                 "writes; check its origin, and remove it"
             )
+
+
+def _bytes_read_by(source: AnySource) -> float:
+    """The size of the files of a source; unknown, and so any, if it has none here."""
+    try:
+        return sum(map(os.path.getsize, source.inputs())) or math.inf
+    except OSError:
+        return math.inf
 
 
 def _in_pipeline(

@@ -132,7 +132,7 @@ def _default_jobs() -> int:
 writers_option = option(
     "--jobs N",
     "Write large datasets in N processes, in parts with which a repeated command resumes. Default: "
-    "one per processor for TFDS and if video is encoded; otherwise all at once in one process.",
+    "one per processor.",
     type=click.IntRange(1),
 )
 jobs_option = option(
