@@ -51,6 +51,7 @@ from tfds_files.features import (
     parse_features,
 )
 from tfds_files.folder import TEMPLATE, shard_name
+from tfds_files.growing import GROWING_TEMPLATES
 from tfds_files.indexing import save_index
 from tfds_files.record_files import RecordFile, TFRecordWriter, write_records
 from tfds_files.summary import FEATURES_FILE, read_json
@@ -195,6 +196,8 @@ class TfdsExport(Export):
         if rlds.metadata.EPISODE_ID not in self._features:
             self.unchecked = {"key"}  # It is the name of a file.
         said = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
+        templates = {split.get("filepathTemplate") for split in said.get("splits", ())}
+        self._grows = bool(templates) and templates <= {*GROWING_TEMPLATES}
         known = said.get("fileFormat") if said.get("fileFormat") in _FORMATS else _FORMATS[0]
         name = name or str(said.get("name", "")) or "dataset"
         version = version or str(said.get("version", "")) or "1.0.0"
@@ -368,11 +371,13 @@ class TfdsExport(Export):
             most = self._shard_episodes
             number = self._num_shards if most is None else -(-len(plan.sizes) // most)
             plan.cut(split, number, self.shard_sizes)
-        writer = _ShardWriter(path, name, file_format, self._features_json, plans)
+        template = self._template
+        writer = _ShardWriter(path, name, template, file_format, self._features_json, plans)
         tasks = [(split, shard) for split, plan in plans.items() for shard in range(len(plan.ends))]
         collections.deque(self.workers(writer, tasks), 0)
         splits = [
-            _split_json(split, plan.shard_lengths, sum(plan.sizes)) for split, plan in plans.items()
+            _split_json(split, plan.shard_lengths, sum(plan.sizes), template)
+            for split, plan in plans.items()
         ]
         source = self.episodes.source
         metadata = {**self.episodes.metadata, **said_of_fields(source)}
@@ -393,6 +398,11 @@ class TfdsExport(Export):
             }
         info = {**self.info, "splits": splits}
         describe(path, info, self._features_json, metadata or None)
+
+    @property
+    def _template(self) -> str:
+        """How files are named: an edit of a dataset that is appended to leaves that possible."""
+        return GROWING_TEMPLATES[0] if self._grows and not self._is_conversion else TEMPLATE
 
     @property
     def _is_conversion(self) -> bool:
@@ -576,6 +586,7 @@ class _ShardWriter:
 
     folder: Path
     name: str
+    template: str
     file_format: str
     features: Any
     plans: Mapping[str, _Plan]
@@ -584,7 +595,8 @@ class _ShardWriter:
         """Writes a shard of a split, unless it is there."""
         split, shard = task
         plan = self.plans[split]
-        name = shard_name(TEMPLATE, self.name, split, self.file_format, shard, len(plan.ends))
+        number = len(plan.ends)
+        name = shard_name(self.template, self.name, split, self.file_format, shard, number)
         if (self.folder / name).exists():
             return
         # Another worker may be at the same, if this one was thought to be dead.
@@ -602,11 +614,13 @@ class _ShardWriter:
             save_index(self.folder / name, lambda: parse_features(self.features))
 
 
-def _split_json(name: str, lengths: Sequence[int], num_bytes: int = 0) -> dict[str, Any]:
+def _split_json(
+    name: str, lengths: Sequence[int], num_bytes: int = 0, template: str = TEMPLATE
+) -> dict[str, Any]:
     """What `dataset_info.json` says of a split."""
     size = {"numBytes": str(num_bytes)} if num_bytes else {}
     shards = [str(length) for length in lengths]
-    return {"name": name, "filepathTemplate": TEMPLATE, "shardLengths": shards, **size}
+    return {"name": name, "filepathTemplate": template, "shardLengths": shards, **size}
 
 
 def _report(counts: Mapping[str, int], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:

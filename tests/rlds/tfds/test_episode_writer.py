@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from tensorflow_datasets import features as tf_features
 
+import rlds
+import rlds.editing
 import tfds_files
 from envlogger.errors import StorageError
 from rlds.tfds import (
@@ -151,6 +153,13 @@ def test_appending(tmp_path, file_format):
         write(tmp_path, [begin, begin + 1], overwrite=False, file_format=file_format)
     assert ids(tmp_path) == [0, 1, 10, 11, 20, 21]
     assert shard_lengths(tmp_path) == [2, 2, 2]
+
+
+def test_an_edited_dataset_is_appended_to(tmp_path):
+    write(tmp_path, range(5))
+    rlds.edit(tmp_path, rlds.editing.Delete(episodes=[1, 3]))
+    write(tmp_path, [5], overwrite=False)
+    assert ids(tmp_path) == [0, 2, 4, 5]
 
 
 @pytest.mark.slow
