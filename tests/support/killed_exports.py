@@ -148,7 +148,9 @@ class Killed:
         began = time.monotonic()
         self._call(kind, None)
         self.seconds = time.monotonic() - began
-        self.accesses = collections.Counter(map(tuple, map(str.split, self.log.open())))
+        self.accesses = collections.Counter(
+            map(tuple, map(str.split, self.log.read_text().splitlines()))
+        )
         for phase in PHASES:  # Each of two workers counts its own.
             self.accesses[phase] //= 1 + (phase[0] == "worker")
         self.expected = contents(self.data)
