@@ -37,17 +37,18 @@ def test_a_full_disk_that_gets_more_room(format, raw, tmp_path):
     export(source, format, tmp_path / "whole" / name, jobs=1, **options)
     errors, left = [], set()
     try:
-        with full_disks.small_disk(tmp_path / "disk", 8) as disk:
+        with full_disks.small_disk(tmp_path / "disk", 18) as disk:
             target = Path(disk, "data", name)
             target.parent.mkdir()
-            (disk / "ballast").write_bytes(bytes(15 << 19))
-            while not target.exists():
+            (disk / "ballast").write_bytes(bytes(35 << 19))
+            for room in range(35):
+                os.truncate(disk / "ballast", (35 - room) << 19)
                 try:
                     export(source, format, target, jobs=2, **options)
+                    break
                 except OSError as error:
                     errors.append((error.errno, error.filename))
                     left |= {*os.listdir(target.parent)}
-                    os.truncate(disk / "ballast", max(15 - len(errors), 0) << 19)
             assert {*errors} == {(errno.ENOSPC, str(target))}
             assert left <= {f".{name}.parts"}
             assert contents(target.parent) == contents(tmp_path / "whole")
