@@ -248,7 +248,8 @@ class Staging:
         noted, self._job = self.folder / _JOB, self._identity()
         if is_alone:  # What others read at the same time, each of them checks as it reads.
             with contextlib.suppress(FileNotFoundError):  # It has no files.
-                self._files = [state_of(path) for path in self._export.episodes.source.inputs()]
+                inputs = self._export.episodes.source.inputs()
+                self._files = [state_of(path) for path in inputs if not os.path.isdir(path)]
         if not self._job and not is_alone:
             raise ValueError(
                 "part: a function makes these episodes, or a source without files: nobody can know "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 import google_crc32c
 from typing_extensions import override
 
+from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
 from rlds.sources.digests import COMPARED_FACTS, content_of, differences
 from rlds.sources.episode_fields import as_converted
@@ -103,7 +104,7 @@ class Notes(Watch):
 
     @override
     def leave_out(self, index: int, error: SourceError) -> None:
-        if not self._skip_damaged:
+        if not self._skip_damaged or isinstance(error, SourceChangedError):
             raise error
         self.left_out[index] = error
         self._on_episode()

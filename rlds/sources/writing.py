@@ -21,6 +21,7 @@ import numpy as np
 
 import rlds
 from rlds.raw_files.input_files import natural_order
+from rlds.raw_files.untrusted import source_errors
 from rlds.sources import lineage, reading
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes, as_values
@@ -37,6 +38,7 @@ from rlds.sources.source import (
     SourceEpisode,
     SourceError,
     check_flags,
+    files_of,
     is_derived,
 )
 from rlds.sources.view import stored_at
@@ -454,7 +456,9 @@ class Export(abc.ABC):
             episode = as_converted(reading.read(*staged.place(index)))
         else:
             episode = self._with_pixels(as_converted(self.episodes.episode(index)))
-        if what := self.why_unsupported(episode.outline):
+        with source_errors(lambda: files_of(self.episodes.source), episode=episode.key):
+            outline = episode.outline
+        if what := self.why_unsupported(outline):
             raise ValueError(f"episode {episode.key}: {what}")
         return episode
 

@@ -54,8 +54,8 @@ def test_files_that_are_written(tmp_path):
     write_records(tmp_path / "c", "array_record", RECORDS)
     with contextlib.closing(open_record_file(tmp_path / "c", "array_record")) as file:
         assert [file.read(index) for index in range(len(file))] == RECORDS
-    with pytest.raises(UnsupportedFileError, match="cannot write files in the format 'parquet'"):
-        write_records(tmp_path / "d", "parquet", RECORDS)
+    with pytest.raises(UnsupportedFileError, match="cannot write files in the format 'bagz'"):
+        write_records(tmp_path / "d", "bagz", RECORDS)
 
 
 def test_what_is_sound_of_a_torn_file(tmp_path):

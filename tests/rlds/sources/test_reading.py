@@ -80,7 +80,7 @@ def test_an_error_of_a_library_is_damage_of_an_episode(raw, error):
 def test_an_error_of_a_library_is_left_out(raw, tmp_path):
     with pytest.raises(SourceError, match=r"episode toy\.raw:2: cannot be read: KeyError: 'x'"):
         convert(failing(raw, KeyError("x")), name="toy", data_dir=tmp_path)
-    with pytest.warns(UserWarning, match="1 damaged episodes"):
+    with pytest.warns(UserWarning, match="1 episode is damaged"):
         made = convert(
             failing(raw, KeyError("x")), name="toy", data_dir=tmp_path, skip_damaged=True
         )
