@@ -55,7 +55,7 @@ __all__ = ["StagedParts", "Staging", "remove_finished"]
 _JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
 # What one process writes in the time that another takes to start, in bytes of decoded values, and
 # of files whose values are not known before they are read.
-_SMALL, _SMALL_FILES = 64 << 20, 16 << 20
+_SMALL, _SMALL_FILES = 64 << 20, 8 << 20
 # How many parts are open at a time, of which episodes are read.
 _OPEN = 2
 
