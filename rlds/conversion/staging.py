@@ -421,8 +421,8 @@ class _PartWriter:
         """Writes a part, unless it is there."""
         if not self.folder.is_dir():
             raise ValueError(
-                f"{self.folder}, the folder of the parts, is not on this machine. Pass one that all "
-                "machines see (draft=, --draft on the command line), or have the target in one"
+                f"{self.folder}, the folder of the parts, is not on this machine. Pass one that "
+                "all machines see (draft=, --draft on the command line), or have the target in one"
             )
         noted = self.folder / f"{number:05d}.json"
         if (known := read_part(noted)) is not None:

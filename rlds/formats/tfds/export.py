@@ -416,10 +416,10 @@ class TfdsExport(Export):
         if not (isinstance(source, FolderSource) and self._is_conversion):
             return
         for split in source.splits:
-            folder = source.folder[split]
-            for file, said, found in zip(
-                folder.paths, folder.shard_lengths, folder.stored_lengths()
-            ):
+            folder, lengths = source.folder[split], list[int]()
+            with contextlib.suppress(TfdsFilesError):  # Reading its episodes says so.
+                lengths = folder.stored_lengths()
+            for file, said, found in zip(folder.paths, folder.shard_lengths, lengths):
                 if found > said:
                     what = f"the file has {found} episodes, but dataset_info.json declares {said}"
                     raise SourceError(what, file=file)

@@ -489,7 +489,7 @@ def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
     for episode, end in ((first, 8), (third, 24)):
         final = arrays["next_observations"][end - 1]
         np.testing.assert_array_equal(episode.steps["observation"][-1], final)
-    with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         builder = convert(source, name="a", data_dir=tmp_path, skip_damaged=True)
     assert builder.info.splits["train"].num_examples == 2
 
@@ -521,7 +521,7 @@ def test_damaged_episodes_can_be_left_out(tmp_path):
     with pytest.raises(SourceError, match="field 'actions': the rows 8 to 16 cannot be read: OS"):
         convert(D4rlSource(path), name="a", data_dir=tmp_path)
     assert not (tmp_path / "a" / "1.0.0").exists()
-    with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         builder = convert(D4rlSource(path), name="b", data_dir=tmp_path, skip_damaged=True)
     assert builder.info.splits["train"].num_examples == 2
 

@@ -171,7 +171,7 @@ def test_damaged_episodes_are_left_out_if_that_is_asked_for(tmp_path):
     suite(tmp_path / "raw", episodes)
     with pytest.raises(SourceError, match="00000-of-00002, episode 1, row 2, field 'step_type'"):
         convert(RluControlSuiteSource(tmp_path / "raw"), name="strict", data_dir=tmp_path)
-    with pytest.warns(UserWarning, match="1 damaged episodes were left out"):
+    with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         made = convert(
             RluControlSuiteSource(tmp_path / "raw"),
             name="lenient",
