@@ -63,6 +63,7 @@ SHARED_CLASS_NAMES = {
 LIGHT = tuple(
     f"rlds/{name}/"
     for name in (
+        "auditing",
         "evaluation",
         "feeds",
         "formats",

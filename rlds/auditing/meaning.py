@@ -1,0 +1,272 @@
+"""The meaning of the elements of an action, from numbers alone; *unknown* where they leave doubt.
+
+An element is compared with every element of the state (`rlds.auditing.relations`). It has a meaning
+if one relation explains it, that relation passes its tests, and no other explains it as well.
+Nothing is said of fewer than three episodes or 150 rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from rlds.auditing.relations import LAGS, Trajectories, changes, levels
+from rlds.auditing.rotations import QUATERNION, Turns, quaternions, turns
+
+__all__ = ["ElementMeaning", "Kind", "meanings"]
+
+Kind: TypeAlias = Literal[
+    "absolute", "delta", "velocity", "force", "gripper", "binary", "constant", "unknown"
+]
+
+_LEAST_EPISODES, _LEAST_ROWS = 3, 150
+# Which part of the variance a relation has to explain, and by how much another may explain more.
+_EXPLAINED, _LEAD = 0.9, 0.02
+# A state is the rate of another if its sum over four rows explains as much of the other's change.
+_RATE_WINDOW = 2
+# An action is answered in one row if that explains as much, or if many rows explain little more.
+_AT_ONCE, _REST = 0.95, 0.5
+_HISTORY = range(-2, 8)
+# Which part of the range, at both ends, has how many of the rows of what opens and closes.
+_END, _AT_ENDS, _NEAR, _NEAR_ENDS = 0.05, 0.8, 0.15, 0.6
+_FOLLOWS = 0.6
+_VALUES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class ElementMeaning:
+    """The meaning of an element of an action.
+
+    Attributes:
+      kind: "absolute": the value that the state gets. "delta": the change of the state, or its
+        velocity: these differ by a factor. "velocity": the value that the rate of the state gets.
+        "force": the change of that rate. "gripper": one of two ends, which the state moves to.
+        "binary": few values, which no state follows. "constant", or "unknown".
+      state: The element of the state that follows; -1 if none is known to.
+      scale: How much of the action there is for one unit of the state: with a delta for its change,
+        as it was reached; NaN if unknown.
+      interval: Between which bounds the scale is, of 95 % of the episodes.
+      lag: How many rows later the state follows: at -1, rows hold what their action has led to.
+      explained: Which part of the variance the relation explains.
+      is_relative: Of a gripper: whether the action changes the state, instead of setting it.
+      why: The evidence, or what is in doubt, in a sentence without names.
+    """
+
+    kind: Kind
+    state: int = -1
+    scale: float = float("nan")
+    interval: tuple[float, float] = (float("nan"), float("nan"))
+    lag: int = 0
+    explained: float = 0.0
+    is_relative: bool = False
+    why: str = ""
+
+
+def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
+    """Returns the meaning of each element of the actions.
+
+    Args:
+      episodes: The actions, of shape `[rows, elements]`, and the states of some episodes.
+
+    >>> rng = np.random.default_rng(0)
+    >>> states = [rng.normal(size=(60, 2)).cumsum(0) for _ in range(4)]
+    >>> moved = [np.diff(state, axis=0, append=state[-1:]) for state in states]
+    >>> [found.kind for found in meanings([*zip(moved, states)])]
+    ['delta', 'delta']
+    """
+    given = Trajectories.of(episodes) if episodes else None
+    if given is None or len(given.ends) < _LEAST_EPISODES or len(given.actions) < _LEAST_ROWS:
+        what = f"fewer than {_LEAST_EPISODES} episodes or {_LEAST_ROWS} rows"
+        width = episodes[0][0].shape[1] if episodes else 0
+        return [ElementMeaning("unknown", why=what)] * width
+    if not given.states.shape[1]:
+        return [ElementMeaning("unknown", why="there is no state")] * given.actions.shape[1]
+    return list(_Judge(given).all())
+
+
+class _Judge:
+    """Judges all elements of some trajectories."""
+
+    def __init__(self, given: Trajectories) -> None:
+        self._given = given
+        self._levels, self._changes = levels(given), changes(given)
+        self._blocks = quaternions(given.states)
+        rates = changes(dataclasses.replace(given, actions=given.states))
+        zero = LAGS.index(0)
+        # Of the element in the first axis, whether it is the rate of that in the second one.
+        self._rates = rates.raw[zero - 1 : zero + 2, _RATE_WINDOW].max(0) > _EXPLAINED
+        np.fill_diagonal(self._rates, False)
+        self._is_rate = self._rates.any(1)
+        self._is_quaternion = np.zeros(given.states.shape[1], bool)
+        for block in self._blocks:
+            self._is_quaternion[block : block + QUATERNION] = True
+
+    def all(self) -> Iterator[ElementMeaning]:
+        found = [self._of(element) for element in range(self._given.actions.shape[1])]
+        for turned in turns(self._given, self._blocks):
+            for element in range(turned.first, turned.first + 3):
+                if found[element].kind == "unknown":
+                    found[element] = self._turned(turned, element)
+        yield from found
+
+    def _of(self, element: int) -> ElementMeaning:
+        values = self._given.actions[:, element]
+        if np.ptp(values) <= 1e-9 * np.abs(values).max(initial=1e-9):
+            return ElementMeaning("constant", why=f"always {values[0]:g}")
+        if self._is_two_ended(values, _END, _AT_ENDS) or len(np.unique(values)) <= _VALUES:
+            if (gripper := self._gripper(element)) is not None:
+                return gripper
+            if len(np.unique(values)) <= _VALUES:
+                return self._few_values(element)
+        return self._followed(element)
+
+    def _followed(self, element: int) -> ElementMeaning:
+        """The relation that explains an element, if only one does."""
+        level, change = self._levels.raw[:, element], self._changes.raw[:, :, element].max(1)
+        change = np.where(self._is_quaternion, 0.0, change)
+        by_kind = {
+            "absolute": np.where(self._is_rate, 0.0, level),
+            "velocity": np.where(self._is_rate, level, 0.0),
+            "delta": np.where(self._is_rate, 0.0, change),
+            "force": np.where(self._is_rate, change, 0.0),
+        }
+        best = {kind: float(raw.max()) for kind, raw in by_kind.items()}
+        kind: Any = max(best, key=lambda kind: best[kind])
+        if best[kind] < _EXPLAINED:
+            return ElementMeaning("unknown", explained=best[kind], why="no state follows it")
+        rivals = [other for other in best if other != kind and best[other] > best[kind] - _LEAD]
+        # The change of a state and the level of its rate are the same.
+        if {kind, *rivals} == {"delta", "velocity"}:
+            kind, rivals = "velocity", []
+        if rivals:
+            why = f"it may be {kind} or {' or '.join(rivals)}"
+            return ElementMeaning("unknown", explained=best[kind], why=why)
+        return self._tested(kind, element, by_kind[kind])
+
+    def _tested(self, kind: Kind, element: int, raw: np.ndarray) -> ElementMeaning:
+        lag, state = np.unravel_index(int(raw.argmax()), raw.shape)
+        explained = float(raw[lag, state])
+        if kind in ("absolute", "velocity"):
+            if not self._levels.agree[lag, element, state]:
+                why = "it does not grow with the state in the same way in and between episodes"
+                return ElementMeaning("unknown", explained=explained, why=why)
+            scale = float(self._levels.slopes[lag, element, state])
+        else:
+            if kind == "delta" and not self._changes.settle[lag, element, state]:
+                why = "the state goes on changing after the action"
+                return ElementMeaning("unknown", explained=explained, why=why)
+            if kind == "delta" and not self._is_answered_at_once(element, int(state)):
+                why = "it acts on the state over many rows, as a force does"
+                return ElementMeaning("unknown", explained=explained, why=why)
+            slope = float(self._changes.slopes[lag, -1, element, state])
+            scale = 1 / slope if slope else float("nan")
+        return ElementMeaning(
+            kind,
+            int(state),
+            scale,
+            self._interval(kind, element, int(state), LAGS[lag]),
+            LAGS[lag],
+            explained,
+        )
+
+    def _interval(self, kind: str, element: int, state: int, lag: int) -> tuple[float, float]:
+        """The bounds of the scale in most episodes."""
+        slopes = []
+        given = self._given
+        for begin, end in zip([0, *given.ends[:-1]], given.ends):
+            action, level = given.actions[begin:end, element], given.states[begin:end, state]
+            if kind in ("absolute", "velocity"):
+                low, high = max(-min(lag, 0), 0), len(action) - max(lag, 0)
+                slopes.append(_slope(level[low + lag : high + lag], action[low:high]))
+            else:
+                low = max(-min(lag, 0), 0)
+                high = len(action) - max(lag, 0) - 8
+                sums = np.concatenate([[0.0], np.cumsum(action)])
+                rows = np.arange(low, max(high, low))
+                moved = level[rows + lag + 8] - level[rows + lag]
+                inverse = _slope(sums[rows + 8] - sums[rows], moved)
+                slopes.append(1 / inverse if inverse else np.nan)
+        known = np.array([slope for slope in slopes if np.isfinite(slope)])
+        if not len(known):
+            return float("nan"), float("nan")
+        low, high = np.quantile(known, [0.025, 0.975])
+        return float(low), float(high)
+
+    def _is_answered_at_once(self, element: int, state: int) -> bool:
+        """Whether the change of a state in one row depends on the action of one row."""
+        given = self._given
+        rows = given.rows(-max(_HISTORY), -min(_HISTORY) + 1)
+        moved = given.states[rows + 1, state] - given.states[rows, state]
+        causes = np.stack([given.actions[rows - back, element] for back in _HISTORY], axis=1)
+        moved, causes = moved - moved.mean(), causes - causes.mean(0)
+        total = float(moved @ moved)
+        power = (causes**2).sum(0)
+        if not total or not power.all():
+            return False
+        one = float(((moved @ causes) ** 2 / power).max()) / total
+        fitted = causes @ np.linalg.lstsq(causes, moved, rcond=None)[0]
+        every = 1 - float(((moved - fitted) ** 2).sum()) / total
+        return one >= _AT_ONCE or every - one < _REST * (1 - one)
+
+    def _gripper(self, element: int) -> ElementMeaning | None:
+        """The state that opens and closes as an action says; None if there is none."""
+        late = [index for index, lag in enumerate(LAGS) if lag >= 0]
+        level = self._levels.raw[late, element]
+        change = self._changes.raw[late, :, element].max(1)
+        ends = [self._is_two_ended(column, _NEAR, _NEAR_ENDS) for column in self._given.states.T]
+        both = np.stack([level, change]) * (np.array(ends) & ~self._is_quaternion)
+        how, lag, state = np.unravel_index(int(both.argmax()), both.shape)
+        explained = float(both[how, lag, state])
+        if explained < _FOLLOWS**2:
+            return None
+        slopes = self._levels.slopes[late] if how == 0 else self._changes.slopes[late, -1]
+        is_up = slopes[lag, element, state] > 0
+        return ElementMeaning(
+            "gripper",
+            int(state),
+            1.0 if is_up else -1.0,
+            lag=LAGS[late[lag]],
+            explained=explained,
+            is_relative=how == 1,
+        )
+
+    def _few_values(self, element: int) -> ElementMeaning:
+        given = self._given
+        changing = [
+            np.ptp(given.actions[begin:end, element]) > 0
+            for begin, end in zip([0, *given.ends[:-1]], given.ends)
+        ]
+        if np.mean(changing) < 0.5:
+            return ElementMeaning("unknown", why="it is constant within episodes")
+        return ElementMeaning("binary", why="it has few values, and no state follows it")
+
+    @staticmethod
+    def _is_two_ended(values: np.ndarray, near: float, share: float) -> bool:
+        low, high = values.min(), values.max()
+        if low == high:
+            return False
+        place = (values - low) / (high - low)
+        at_low, at_high = (place <= near).mean(), (place >= 1 - near).mean()
+        return bool(at_low + at_high > share and min(at_low, at_high) > 0.01)
+
+    def _turned(self, turned: Turns, element: int) -> ElementMeaning:
+        part = element - turned.first
+        return ElementMeaning(
+            "delta",
+            turned.block + part,
+            turned.scales[part],
+            lag=turned.lag,
+            explained=turned.explained[part],
+            why=f"rotation vector, {turned.order}, in the frame of the {turned.frame}",
+        )
+
+
+def _slope(causes: np.ndarray, effects: np.ndarray) -> float:
+    if len(causes) < 3:
+        return float("nan")
+    causes = causes - causes.mean()
+    power = float(causes @ causes)
+    return float(causes @ (effects - effects.mean())) / power if power else float("nan")

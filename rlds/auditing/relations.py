@@ -1,0 +1,178 @@
+"""How the elements of actions follow those of states: measured row by row, at several lags.
+
+Everything here is a squared correlation over the rows of several episodes. An action is *absolute*
+where it has the value of the state some rows later, and a *change* where its sum over some rows has
+the difference of the state over these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ["LAGS", "WINDOWS", "Changes", "Levels", "Trajectories", "changes", "levels"]
+
+LAGS = (-2, -1, 0, 1, 2, 3, 4, 5)
+"""By how many rows a state is compared later than the action."""
+
+WINDOWS = (1, 2, 4, 8)
+"""Over how many rows actions are summed."""
+
+# Under which part of a full turn two neighbours lie, if none of them has been wrapped.
+_JUMP = 0.75
+_TURNS = (2 * np.pi, 360.0)
+# How many rows at the beginning and the end of an episode follow conventions of their own.
+_ENDS = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Trajectories:
+    """Rows of several episodes, one after the other.
+
+    Attributes:
+      actions: float64 of shape `[rows, elements of actions]`.
+      states: float64 of shape `[rows, elements of states]`; angles are unwrapped.
+      ends: After which row each episode ends; int64 of shape `[episodes]`.
+    """
+
+    actions: np.ndarray
+    states: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> Trajectories:
+        """Puts together the actions and the states of episodes, without their first and last rows.
+
+        Rows with numbers that are not finite end an episode, as if others began after them.
+        """
+        pieces: list[tuple[np.ndarray, np.ndarray]] = []
+        for actions, states in episodes:
+            inner = slice(_ENDS, len(actions) - _ENDS)
+            both = np.concatenate([actions[inner], states[inner]], axis=1, dtype=np.float64)
+            bad = np.flatnonzero(~np.isfinite(both).all(1))
+            for piece in np.split(both, bad):
+                sound = piece[np.isfinite(piece).all(1)]
+                if len(sound) > max(WINDOWS) + max(LAGS):
+                    width = actions.shape[1]
+                    pieces.append((sound[:, :width], _unwrapped(sound[:, width:])))
+        if not pieces:
+            width, others = (each.shape[1] for each in episodes[0])
+            return cls(np.empty((0, width)), np.empty((0, others)), np.empty(0, np.int64))
+        actions, states = (np.concatenate(columns) for columns in zip(*pieces))
+        return cls(actions, states, np.cumsum([len(piece) for piece, _ in pieces]))
+
+    def rows(self, first: int, last: int) -> np.ndarray:
+        """Returns the rows whose episode has all rows from `first` to `last` after them."""
+        rows = np.arange(len(self.actions))
+        number = np.searchsorted(self.ends, rows, side="right")
+        begins = np.concatenate([[0], self.ends[:-1]])
+        return rows[(rows + first >= begins[number]) & (rows + last < self.ends[number])]
+
+    def episodes_of(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the number of the episode of each row."""
+        return np.searchsorted(self.ends, rows, side="right")
+
+
+@dataclasses.dataclass(frozen=True)
+class Levels:
+    """How well actions have the values of states, by lag.
+
+    Attributes:
+      raw: Squared correlations of shape `[lags, actions, states]`, the lower one of those over all
+        rows and within episodes.
+      slopes: By how much an action grows with the state, of the same shape.
+      agree: Whether the slope is positive, and the same over all rows and within episodes.
+      offsets: What an action is where the state is zero, of the same shape.
+    """
+
+    raw: np.ndarray
+    slopes: np.ndarray
+    agree: np.ndarray
+    offsets: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """How well sums of actions have the differences of states, by lag and window.
+
+    Attributes:
+      raw: Squared correlations of shape `[lags, windows, actions, states]`.
+      slopes: By how much a state grows with the sum of the actions, of the same shape.
+    """
+
+    raw: np.ndarray
+    slopes: np.ndarray
+
+    @property
+    def settle(self) -> np.ndarray:
+        """Whether longer windows change the slope no more; of shape `[lags, actions, states]`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_eight = self.slopes[:, 3] / self.slopes[:, 2]
+            by_four = self.slopes[:, 2] / self.slopes[:, 1]
+        return (by_eight > 0.75) & (by_eight < 1.35) & (by_four < 1.6)
+
+
+def levels(given: Trajectories) -> Levels:
+    """Compares actions with the states at each of `LAGS`."""
+    found = [_levels_at(given, lag) for lag in LAGS]
+    return Levels(*map(np.stack, zip(*found)))
+
+
+def _levels_at(given: Trajectories, lag: int) -> tuple[np.ndarray, ...]:
+    rows = given.rows(min(lag, 0), max(lag, 0))
+    actions, states = given.actions[rows], given.states[rows + lag]
+    squared, slope = _fit(states, actions)
+    episodes = given.episodes_of(rows)
+    within, slope_within = _fit(_demeaned(states, episodes), _demeaned(actions, episodes))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        is_same = (slope > 0) & (np.abs(slope_within / slope - 1) < 0.15)
+    offsets = actions.mean(0)[:, None] - slope.T * states.mean(0)
+    return np.minimum(squared, within).T, slope.T, is_same.T, offsets
+
+
+def changes(given: Trajectories) -> Changes:
+    """Compares sums of actions with the differences of states, at each of `LAGS` and `WINDOWS`."""
+    found = [[_changes_at(given, lag, window) for window in WINDOWS] for lag in LAGS]
+    return Changes(*(np.array([[pair[n] for pair in row] for row in found]) for n in range(2)))
+
+
+def _changes_at(given: Trajectories, lag: int, window: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = given.rows(min(lag, 0), max(lag + window, window - 1))
+    sums = np.concatenate([np.zeros((1, given.actions.shape[1])), given.actions.cumsum(0)])
+    moved = given.states[rows + lag + window] - given.states[rows + lag]
+    return _fit(sums[rows + window] - sums[rows], moved)
+
+
+def _fit(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Squared correlations and slopes of each effect on each cause: `[causes, effects]`."""
+    if not len(causes):
+        shape = causes.shape[1], effects.shape[1]
+        return np.zeros(shape), np.zeros(shape)
+    causes, effects = causes - causes.mean(0), effects - effects.mean(0)
+    product = causes.T @ effects
+    power, others = (causes**2).sum(0)[:, None], (effects**2).sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squared, slopes = product**2 / (power * others), product / power
+    return np.nan_to_num(squared, posinf=0), np.nan_to_num(slopes, posinf=0, neginf=0)
+
+
+def _demeaned(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    """Values less their mean in each episode."""
+    if not len(values):
+        return values
+    begins = np.flatnonzero(np.diff(episodes, prepend=-1))
+    counts = np.diff([*begins, len(values)])
+    means = np.add.reduceat(values, begins) / counts[:, None]
+    return values - np.repeat(means, counts, axis=0)
+
+
+def _unwrapped(states: np.ndarray) -> np.ndarray:
+    """States without the jumps of angles from one end of a turn to the other."""
+    steps = np.abs(np.diff(states, axis=0))
+    states = states.copy()
+    for turn in _TURNS:
+        is_angle = (steps.max(0, initial=0) > _JUMP * turn) & (np.abs(states) <= turn * 1.01).all(0)
+        states[:, is_angle] = np.unwrap(states[:, is_angle], period=turn, axis=0)
+    return states

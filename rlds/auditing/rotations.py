@@ -1,0 +1,130 @@
+"""Rotations in states that are unit quaternions, and the actions that are their increments."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from rlds.auditing.relations import Trajectories
+
+__all__ = ["QUATERNION", "Turns", "quaternions", "turns"]
+
+QUATERNION = 4
+"""How many elements a quaternion has."""
+
+_ORDERS = {"x, y, z, w": (3, 0, 1, 2), "w, x, y, z": (0, 1, 2, 3)}
+_FRAMES = ("base", "body")
+# By how much the norm of a unit quaternion differs from one, as it is measured.
+_NORM = 0.02
+_LAGS = (-1, 0, 1, 2)
+_WINDOW = 4
+_EXPLAINED, _LEAD, _LEAST = 0.9, 0.01, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Turns:
+    """Three elements of an action that are the increments of a quaternion of the state.
+
+    Attributes:
+      first: The first of the three.
+      block: The first element of the quaternion.
+      order: The order of its elements.
+      frame: The frame of the increments: "base" or "body".
+      lag: How many rows later the state follows.
+      scales: How much of the action there is for a radian.
+      explained: Which part of the variance of each element is explained.
+    """
+
+    first: int
+    block: int
+    order: str
+    frame: str
+    lag: int
+    scales: Sequence[float]
+    explained: Sequence[float]
+
+
+def quaternions(states: np.ndarray) -> list[int]:
+    """Returns where states have four neighbours of unit norm that move.
+
+    >>> quaternions(np.array([[9.0, 0, 0, 0, 1], [9, 0.6, 0, 0, 0.8]]))
+    [1]
+    """
+    found: list[int] = []
+    for first in range(states.shape[1] - QUATERNION + 1):
+        four = states[:, first : first + QUATERNION]
+        is_new = not found or first >= found[-1] + QUATERNION
+        norms = np.linalg.norm(four, axis=1)
+        if is_new and np.abs(norms - 1).max(initial=0) < _NORM and (np.ptp(four, axis=0) > 0).any():
+            found.append(first)
+    return found
+
+
+def turns(given: Trajectories, blocks: Sequence[int]) -> Iterator[Turns]:
+    """Yields the actions that turn the quaternions which begin at these elements of the state."""
+    for block in blocks:
+        found = list(_candidates(given, block))
+        if not found:
+            continue
+        best = max(found, key=_mean)
+        others = [it for it in found if (it.order, it.frame) != (best.order, best.frame)]
+        lead = _mean(best) - max(map(_mean, others), default=0)
+        if sum(part >= _EXPLAINED for part in best.explained) >= _LEAST and lead >= _LEAD:
+            yield best
+
+
+def _mean(turned: Turns) -> float:
+    return float(np.mean(turned.explained))
+
+
+def _candidates(given: Trajectories, block: int) -> Iterator[Turns]:
+    four = given.states[:, block : block + QUATERNION]
+    sums = np.concatenate([np.zeros((1, given.actions.shape[1])), given.actions.cumsum(0)])
+    for (order, places), frame, lag in itertools.product(_ORDERS.items(), _FRAMES, _LAGS):
+        rows = given.rows(min(lag, 0), max(lag, 0) + _WINDOW)
+        moved = _increments(four[:, places], rows + lag, frame)
+        done = sums[rows + _WINDOW] - sums[rows]
+        squared, slopes = _fits(done, moved)
+        for first in range(given.actions.shape[1] - 2):
+            which = np.arange(3)
+            explained = squared[first + which, which]
+            slope = slopes[first + which, which]
+            if (slope > 0).all():
+                scales = tuple((1 / slope).tolist())
+                yield Turns(first, block, order, frame, lag, scales, tuple(explained.tolist()))
+
+
+def _increments(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndarray:
+    """Rotation vectors from rows to those a window later; the real part comes first."""
+    before, after = quaternion[rows], quaternion[rows + _WINDOW]
+    inverse = before * np.array([1, -1, -1, -1])
+    turned = _product(after, inverse) if frame == "base" else _product(inverse, after)
+    turned = turned * np.where(turned[:, :1] < 0, -1, 1)
+    norm = np.linalg.norm(turned[:, 1:], axis=1, keepdims=True)
+    angle = 2 * np.arctan2(norm, turned[:, :1])
+    return turned[:, 1:] * np.divide(angle, norm, out=np.full_like(norm, 2.0), where=norm > 1e-9)
+
+
+def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    a, b, c, d = one.T
+    e, f, g, h = other.T
+    return np.stack(
+        [
+            a * e - b * f - c * g - d * h,
+            a * f + b * e + c * h - d * g,
+            a * g - b * h + c * e + d * f,
+            a * h + b * g - c * f + d * e,
+        ],
+        axis=1,
+    )
+
+
+def _fits(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    causes, effects = causes - causes.mean(0), effects - effects.mean(0)
+    product = causes.T @ effects
+    power, others = (causes**2).sum(0)[:, None], (effects**2).sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(product**2 / (power * others)), np.nan_to_num(product / power)

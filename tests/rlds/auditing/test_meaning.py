@@ -1,0 +1,68 @@
+"""The meaning of actions is told from numbers alone, or is unknown."""
+
+import re
+
+import action_conventions
+import numpy as np
+import pytest
+from action_conventions import CONVENTIONS, is_right, is_wrong
+
+import rlds.sources
+from rlds.auditing import meanings, vector_meanings
+
+
+def counts(seeds, **options):
+    """How many elements that can be known are right, unknown and wrong; and of all others."""
+    found = np.zeros((2, 3), int)
+    for name in CONVENTIONS:
+        for seed in seeds:
+            case = action_conventions.made(name, seed, **options)
+            for truth, it in zip(case.truths, meanings(case.episodes), strict=True):
+                how = 0 if is_right(truth, it) else 2 if is_wrong(truth, it) else 1
+                found[int("unknown" in truth.kinds), how] += 1
+    return found
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_conventions(name):
+    case = action_conventions.made(name, 101)
+    for truth, found in zip(case.truths, meanings(case.episodes), strict=True):
+        assert is_right(truth, found), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "least"), [("usual", 0.85), ("bad", 0.5), ("awful", 0)])
+def test_noise_makes_elements_unknown_and_not_wrong(noise, least):
+    found = counts(range(200, 203), noise=noise)
+    known, unknown = found / found.sum(1, keepdims=True)
+    assert known[0] >= least
+    assert known[2] <= 0.01
+    assert unknown[0] >= 0.95
+
+
+def test_few_rows_tell_nothing():
+    case = action_conventions.made("joint targets", 1, episodes=2)
+    assert {it.kind for it in meanings(case.episodes)} == {"unknown"}
+    assert meanings([]) == []
+
+
+def test_actions_without_a_state_and_rows_that_are_not_finite():
+    case = action_conventions.made("joint changes", 1)
+    alone = [(actions, states[:, :0]) for actions, states in case.episodes]
+    assert {it.why for it in meanings(alone)} == {"there is no state"}
+    for _, states in case.episodes:
+        states[20] = np.nan
+    assert {it.kind for it in meanings(case.episodes)} == {"delta"}
+
+
+def test_a_dataset_in_words(tmp_path):
+    case = action_conventions.made("joint targets in degrees", 3)
+    for number, (actions, states) in enumerate(case.episodes):
+        columns = {"observation": {"joints": states, "clock": np.arange(len(states)) / 10}}
+        arrays = {f"observation/{name}": it for name, it in columns["observation"].items()}
+        arrays |= {"action": actions[:-1], "reward": actions[:-1, 0], "terminal": np.array(True)}
+        np.savez(tmp_path / f"{number:02}.npz", **arrays)
+    [found] = vector_meanings(rlds.sources.open(tmp_path))
+    assert (found.field, found.num_episodes) == ("action", 20)
+    [sentence] = found.sentences()
+    assert re.match(r"action\[0:6\]: absolute, 57\.\d x observation/joints\[0\] to ", sentence)
