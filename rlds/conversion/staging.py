@@ -101,6 +101,7 @@ class Staging:
         self.is_small = True
         self._job, self._has_begun = "", False
         self._lock: int | None = None
+        self._is_in_new_folder = not place.parent.exists()
         self._files: Sequence[FileState] = ()
         if in_parts and export.in_parts:
             sizes = None
@@ -329,6 +330,9 @@ class Staging:
             (self.folder / _JOB).unlink(missing_ok=True)
             self.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+            if self._is_in_new_folder:
+                with contextlib.suppress(OSError):  # It has other files by now.
+                    self.folder.parent.rmdir()
 
     def _clear(self) -> None:
         """Removes parts. A kill leaves none that is noted, and not whole."""
