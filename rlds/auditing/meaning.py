@@ -176,7 +176,7 @@ class _Judge:
         """The bounds of the scale in most episodes."""
         slopes = []
         given = self._given
-        for begin, end in zip([0, *given.ends[:-1]], given.ends):
+        for begin, end in given.spans:
             action, level = given.actions[begin:end, element], given.states[begin:end, state]
             if kind in ("absolute", "velocity"):
                 low, high = max(-min(lag, 0), 0), len(action) - max(lag, 0)
@@ -235,10 +235,7 @@ class _Judge:
 
     def _few_values(self, element: int) -> ElementMeaning:
         given = self._given
-        changing = [
-            np.ptp(given.actions[begin:end, element]) > 0
-            for begin, end in zip([0, *given.ends[:-1]], given.ends)
-        ]
+        changing = [np.ptp(given.actions[begin:end, element]) > 0 for begin, end in given.spans]
         if np.mean(changing) < 0.5:
             return ElementMeaning("unknown", why="it is constant within episodes")
         return ElementMeaning("binary", why="it has few values, and no state follows it")

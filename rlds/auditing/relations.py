@@ -8,11 +8,12 @@ the difference of the state over these.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["LAGS", "WINDOWS", "Changes", "Levels", "Trajectories", "changes", "levels"]
+__all__ = ["LAGS", "WINDOWS", "Changes", "Levels", "Trajectories", "changes", "fits", "levels"]
 
 LAGS = (-2, -1, 0, 1, 2, 3, 4, 5)
 """By how many rows a state is compared later than the action."""
@@ -70,6 +71,11 @@ class Trajectories:
         begins = np.concatenate([[0], self.ends[:-1]])
         return rows[(rows + first >= begins[number]) & (rows + last < self.ends[number])]
 
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The first row of each episode, and the one after its last."""
+        return [*itertools.pairwise([0, *self.ends.tolist()])]
+
     def episodes_of(self, rows: np.ndarray) -> np.ndarray:
         """Returns the number of the episode of each row."""
         return np.searchsorted(self.ends, rows, side="right")
@@ -123,9 +129,9 @@ def levels(given: Trajectories) -> Levels:
 def _levels_at(given: Trajectories, lag: int) -> tuple[np.ndarray, ...]:
     rows = given.rows(min(lag, 0), max(lag, 0))
     actions, states = given.actions[rows], given.states[rows + lag]
-    squared, slope = _fit(states, actions)
+    squared, slope = fits(states, actions)
     episodes = given.episodes_of(rows)
-    within, slope_within = _fit(_demeaned(states, episodes), _demeaned(actions, episodes))
+    within, slope_within = fits(_demeaned(states, episodes), _demeaned(actions, episodes))
     with np.errstate(divide="ignore", invalid="ignore"):
         is_same = (slope > 0) & (np.abs(slope_within / slope - 1) < 0.15)
     offsets = actions.mean(0)[:, None] - slope.T * states.mean(0)
@@ -142,10 +148,10 @@ def _changes_at(given: Trajectories, lag: int, window: int) -> tuple[np.ndarray,
     rows = given.rows(min(lag, 0), max(lag + window, window - 1))
     sums = np.concatenate([np.zeros((1, given.actions.shape[1])), given.actions.cumsum(0)])
     moved = given.states[rows + lag + window] - given.states[rows + lag]
-    return _fit(sums[rows + window] - sums[rows], moved)
+    return fits(sums[rows + window] - sums[rows], moved)
 
 
-def _fit(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def fits(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Squared correlations and slopes of each effect on each cause: `[causes, effects]`."""
     if not len(causes):
         shape = causes.shape[1], effects.shape[1]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rlds.auditing.relations import Trajectories
+from rlds.auditing.relations import Trajectories, fits
 
 __all__ = ["QUATERNION", "Turns", "quaternions", "turns"]
 
@@ -87,7 +87,7 @@ def _candidates(given: Trajectories, block: int) -> Iterator[Turns]:
         rows = given.rows(min(lag, 0), max(lag, 0) + _WINDOW)
         moved = _increments(four[:, places], rows + lag, frame)
         done = sums[rows + _WINDOW] - sums[rows]
-        squared, slopes = _fits(done, moved)
+        squared, slopes = fits(done, moved)
         for first in range(given.actions.shape[1] - 2):
             which = np.arange(3)
             explained = squared[first + which, which]
@@ -120,11 +120,3 @@ def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         ],
         axis=1,
     )
-
-
-def _fits(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    causes, effects = causes - causes.mean(0), effects - effects.mean(0)
-    product = causes.T @ effects
-    power, others = (causes**2).sum(0)[:, None], (effects**2).sum(0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.nan_to_num(product**2 / (power * others)), np.nan_to_num(product / power)

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 import os
 import shutil
 import stat
@@ -17,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rlds.conversion.beam import run_in_pipeline, tried
 from rlds.conversion.parts import (
@@ -95,7 +96,7 @@ class Staging:
         self._export, self._digests, self._skip_damaged = export, digests, skip_damaged
         place, self._is_local = draft_of(path, draft), stores.is_local(path)
         self._name = place.name
-        self.folder = place.with_name(f".{place.name}.parts")
+        self.folder = _folder_of(place)
         self._order = export.files_order()
         self.parts: Sequence[Sequence[int] | StreamPart] = []
         self.is_small = True
@@ -111,9 +112,7 @@ class Staging:
             else:
                 self.parts = cut_stream(export.episodes)
             is_one = len(self.parts) <= 1
-            source = export.episodes.source
-            size = _bytes_read_by(source) if sizes is None else int(sizes.sum())
-            self.is_small = is_one or size < (_SMALL_FILES if sizes is None else _SMALL)
+            self.is_small = is_one or _is_small(sizes, export.episodes.source)
             if (is_one or (self.is_small and not even_small)) and not export.from_parts:
                 self.parts = []
 
@@ -265,7 +264,7 @@ class Staging:
         before = json.loads(noted.read_bytes()) if noted.exists() else ""
         is_stale = not before or (joined.exists() and before != self._job)
         if is_stale and is_alone:  # Others may have begun the same.
-            self._clear()
+            _clear(self.folder)
         elif before not in ("", self._job):
             raise ValueError(
                 f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
@@ -326,20 +325,13 @@ class Staging:
     def remove(self) -> None:
         """Removes the parts of this run."""
         if self._has_begun and self.folder.exists():
-            self._clear()
+            _clear(self.folder)
             (self.folder / _JOB).unlink(missing_ok=True)
             self.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             if self._is_in_new_folder:
                 with contextlib.suppress(OSError):  # It has other files by now.
                     self.folder.parent.rmdir()
-
-    def _clear(self) -> None:
-        """Removes parts. A kill leaves none that is noted, and not whole."""
-        for noted in self.folder.glob("[0-9]*.json"):
-            noted.unlink()
-        for path in filter(Path.is_dir, self.folder.iterdir()):
-            shutil.rmtree(path, ignore_errors=True)
 
     def remove_joined(self) -> bool:
         """Removes the parts of a run that was killed when the dataset was complete.
@@ -358,10 +350,23 @@ class Staging:
 
 def remove_finished(path: str | os.PathLike[str]) -> None:
     """Removes the parts of a dataset that is complete, which a process that was killed has left."""
-    place = draft_of(path)
-    folder = place.with_name(f".{place.name}.parts")
+    folder = _folder_of(draft_of(path))
     if (folder / _JOINED).exists():
+        _clear(folder)
         shutil.rmtree(folder)
+
+
+def _folder_of(place: Path) -> Path:
+    """The folder of the parts of a dataset, beside its draft."""
+    return place.with_name(f".{place.name}.parts")
+
+
+def _clear(folder: Path) -> None:
+    """Removes parts. A kill leaves none that is noted, and not whole."""
+    for noted in folder.glob("[0-9]*.json"):
+        noted.unlink()
+    for path in filter(Path.is_dir, folder.iterdir()):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_own(folder: Path) -> None:
@@ -387,12 +392,14 @@ def _check_own(folder: Path) -> None:
             )
 
 
-def _bytes_read_by(source: AnySource) -> float:
-    """The size of the files of a source; unknown, and so any, if it has none here."""
+def _is_small(sizes: np.ndarray | None, source: AnySource) -> bool:
+    """Whether episodes have few bytes, or their files if their lengths are unknown."""
+    if sizes is not None:
+        return int(sizes.sum()) < _SMALL
     try:
-        return sum(map(os.path.getsize, source.inputs())) or math.inf
-    except OSError:
-        return math.inf
+        return 0 < sum(map(os.path.getsize, source.inputs())) < _SMALL_FILES
+    except OSError:  # They are not on this machine.
+        return False
 
 
 def _in_pipeline(

@@ -351,7 +351,9 @@ def test_what_a_conversion_depends_on(raw, tmp_path):
     convert_to(tmp_path, ToySource(raw))
 
 
-def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
+@contextlib.contextmanager
+def killed_at_the_end(monkeypatch):
+    """A conversion in this context dies when all is done but cleaning up."""
     remove = staging.Staging.remove
 
     def die(self):
@@ -359,10 +361,14 @@ def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
             raise conversions.Interrupted
         remove(self)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(conversions.Interrupted):
         patch.setattr(staging.Staging, "remove", die)
-        with pytest.raises(conversions.Interrupted):
-            convert_to(tmp_path, ToySource(raw))
+        yield
+
+
+def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
+    with killed_at_the_end(monkeypatch):
+        convert_to(tmp_path, ToySource(raw))
     before = conversions.contents(tmp_path / "converted" / "1.0.0")
     assert conversions.contents(convert_to(tmp_path, ToySource(raw))) == before
     assert [path.name for path in (tmp_path / "converted").iterdir()] == ["1.0.0"]
@@ -374,18 +380,8 @@ def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
 @pytest.mark.parametrize("by_class", [True, False])
 def test_killed_then_called_for_something_else(raw, tmp_path, monkeypatch, by_class):
     """What was staged is of no use any more, and the dataset stays."""
-
-    remove = staging.Staging.remove
-
-    def die(self):
-        if (self.folder / "joined").exists():
-            raise conversions.Interrupted
-        remove(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(staging.Staging, "remove", die)
-        with pytest.raises(conversions.Interrupted):
-            convert(ToySource(raw), name="rlds_toy_two", data_dir=tmp_path)
+    with killed_at_the_end(monkeypatch):
+        convert(ToySource(raw), name="rlds_toy_two", data_dir=tmp_path)
     if by_class:
         RldsToyTwo(path=raw, data_dir=tmp_path).download_and_prepare()
     else:
