@@ -33,7 +33,7 @@ NODE_TOOLS ?= .venv-node
 # How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
 FUZZ_SECONDS ?= 1800
 
-.PHONY: quickstart test test-all test-without-tensorflow test-torch lower-bounds lint lint-pages format docs bench wheel notebooks colab fuzz protos clean
+.PHONY: audit quickstart test test-all test-without-tensorflow test-torch lower-bounds lint lint-pages format docs bench wheel notebooks colab fuzz protos clean
 
 quickstart: $(VENV)/.examples
 	$(BIN)/python examples/quickstart.py
@@ -88,6 +88,10 @@ docs: $(VENV)/.docs
 # Side by side with the published packages. QUICK=1: in a few minutes, only to look at.
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py $(if $(QUICK),--quick)
+
+# What `rlds audit` finds of faults that were planted: the tables of docs/audit.md.
+audit: $(VENV)/.dev
+	$(BIN)/python benchmarks/auditing.py
 
 # Writes the notebooks from the scripts beside them.
 notebooks: $(VENV)/.dev

@@ -3,6 +3,7 @@
 Ours compare what they wrote with what they read. Peers are lerobot's own writer, and TFDS on Beam.
 """
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -61,7 +62,8 @@ def write_frames(folder: Path, size: int) -> None:
 
 
 def make(source: Any, to: str, folder: Path, jobs: int, **options: Any) -> None:
-    """Converts, with no parts if `jobs` is 1, and by this process if that is -1."""
+    """Converts, with no parts if `jobs` is 1 (but for TFDS), and by this process if that is -1."""
+    from rlds.conversion import staging
     from rlds.conversion.exporting import prepare, write_export
 
     if to == "tfds":
@@ -70,8 +72,12 @@ def make(source: Any, to: str, folder: Path, jobs: int, **options: Any) -> None:
         tfds_builders.convert(source, name="made", data_dir=folder, progress=False, jobs=abs(jobs))
         return
     export = prepare(source, to, **{**OPTIONS.get(to, {}), **options})
-    export.encodes = False  # Or several processes would encode.
-    write_export(export, folder / NAMES.get(to, "made"), jobs=None if jobs == 1 else abs(jobs))
+    place, all_is_small = (
+        folder / NAMES.get(to, "made"),
+        {"_SMALL": 1 << 60, "_SMALL_FILES": 1 << 60},
+    )
+    with mock.patch.multiple(staging, **all_is_small) if jobs == 1 else contextlib.nullcontext():
+        write_export(export, place, jobs=None if jobs == 1 else abs(jobs))
 
 
 def convert(

@@ -459,19 +459,23 @@ def _converted(
     peers: Mapping[str, Contender] | None = None,
     *,
     quick: int = 0,
+    once: bool = False,
     **options: Any,
 ) -> Job:
     ours = partial(by, conversion_jobs.convert, data, to=to, **options)
-    return Job(title, unit, size, ours(), {ALL_CORES: ours(jobs=0), **(peers or {})}, quick)
+    peers = {ALL_CORES: ours(jobs=0), **(peers or {})}
+    return Job(title, unit, size, ours(), peers, quick, once=once)
 
 
 def _to_lerobot(title: str, codec: str) -> Job:
     lerobot = partial(by, conversion_jobs.convert_by_lerobot, conversion_jobs.write_frames)
     options: dict[str, Any] = {"codec": codec} if codec else {}
-    peers = {LEROBOT: lerobot(**options), ANY4LEROBOT: lerobot(processes=5, threads=10, **options)}
-    return _converted(
-        title, "step", 25_600, "lerobot", _cameras, peers if codec else {}, quick=400, **options
-    )
+    peers = {LEROBOT: lerobot(**options)} if codec else {}
+    if codec == "h264":
+        peers[ANY4LEROBOT] = lerobot(processes=5, threads=10, **options)
+    # Six parts: peers take long.
+    more: dict[str, Any] = {"quick": 400, "once": bool(codec), **options}
+    return _converted(title, "step", 14_400, "lerobot", _cameras, peers, **more)
 
 
 _cameras = partial(feed_data.write_tfds, kind="cameras")
@@ -510,6 +514,7 @@ CONVERSIONS = [
         _files,
         {LEROBOT: by(conversion_jobs.convert_by_lerobot, _files)},
         quick=100,
+        once=True,
     ),
     _converted(
         "Small files to TFDS",
@@ -519,6 +524,7 @@ CONVERSIONS = [
         _files,
         {BEAM: by(conversion_jobs.convert_by_beam, _files)},
         quick=100,
+        once=True,
     ),
     _converted(
         "Log to TFDS",

@@ -1,3 +1,5 @@
+from rlds_tools.auditing import AuditedDataset as AuditedDataset
+from rlds_tools.auditing import audit as audit
 from rlds_tools.cards import Card as Card
 from rlds_tools.cards import card as card
 from rlds_tools.comparing import Difference as Difference

@@ -7,6 +7,7 @@ Nothing is said of fewer than three episodes or 150 rows.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
@@ -16,13 +17,13 @@ import numpy as np
 from rlds.auditing.relations import LAGS, Trajectories, changes, levels
 from rlds.auditing.rotations import QUATERNION, Turns, quaternions, turns
 
-__all__ = ["ElementMeaning", "Kind", "meanings"]
+__all__ = ["ElementMeaning", "Kind", "agreed_meanings", "meanings"]
 
 Kind: TypeAlias = Literal[
     "absolute", "delta", "velocity", "force", "gripper", "binary", "constant", "unknown"
 ]
 
-_LEAST_EPISODES, _LEAST_ROWS = 3, 150
+_LEAST_EPISODES, _LEAST_ROWS, _PARTS = 3, 150, 5
 # Which part of the variance a relation has to explain, and by how much another may explain more.
 _EXPLAINED, _LEAD = 0.9, 0.02
 # A state is the rate of another if its sum over four rows explains as much of the other's change.
@@ -85,6 +86,28 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
     if not given.states.shape[1]:
         return [ElementMeaning("unknown", why="there is no state")] * given.actions.shape[1]
     return list(_Judge(given).all())
+
+
+def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
+    """Returns meanings as `meanings` does; a few episodes that say otherwise hide none.
+
+    What all episodes together leave unknown is what most of five parts of them agree on.
+
+    Args:
+      episodes: The actions and the states of some episodes.
+    """
+    found = meanings(episodes)
+    if len(episodes) < _LEAST_EPISODES * _PARTS or all(it.kind != "unknown" for it in found):
+        return found
+    parts = [meanings(episodes[number::_PARTS]) for number in range(_PARTS)]
+    for element, whole in enumerate(found):
+        if whole.kind == "unknown":
+            votes = [part[element] for part in parts if part[element].state >= 0]
+            counted = collections.Counter((it.kind, it.state, it.lag) for it in votes)
+            for key, number in counted.most_common(1):
+                if 2 * number > _PARTS:
+                    found[element] = next(it for it in votes if (it.kind, it.state, it.lag) == key)
+    return found
 
 
 class _Judge:

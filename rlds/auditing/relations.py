@@ -13,7 +13,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["LAGS", "WINDOWS", "Changes", "Levels", "Trajectories", "changes", "fits", "levels"]
+__all__ = [
+    "LAGS",
+    "WINDOWS",
+    "Changes",
+    "Levels",
+    "Trajectories",
+    "changes",
+    "fits",
+    "levels",
+    "turns_of",
+    "unwrapped",
+]
 
 LAGS = (-2, -1, 0, 1, 2, 3, 4, 5)
 """By how many rows a state is compared later than the action."""
@@ -57,10 +68,12 @@ class Trajectories:
                 sound = piece[np.isfinite(piece).all(1)]
                 if len(sound) > max(WINDOWS) + max(LAGS):
                     width = actions.shape[1]
-                    pieces.append((sound[:, :width], _unwrapped(sound[:, width:])))
+                    pieces.append((sound[:, :width], sound[:, width:]))
         if not pieces:
             width, others = (each.shape[1] for each in episodes[0])
             return cls(np.empty((0, width)), np.empty((0, others)), np.empty(0, np.int64))
+        turns = turns_of([states for _, states in pieces])
+        pieces = [(actions, unwrapped(states, turns)) for actions, states in pieces]
         actions, states = (np.concatenate(columns) for columns in zip(*pieces))
         return cls(actions, states, np.cumsum([len(piece) for piece, _ in pieces]))
 
@@ -174,11 +187,25 @@ def _demeaned(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     return values - np.repeat(means, counts, axis=0)
 
 
-def _unwrapped(states: np.ndarray) -> np.ndarray:
-    """States without the jumps of angles from one end of a turn to the other."""
-    steps = np.abs(np.diff(states, axis=0))
+def turns_of(episodes: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns what a full turn is of each element of states that wraps somewhere; 0 of others."""
+    found = np.zeros(episodes[0].shape[1] if episodes else 0)
+    for turn in _TURNS:
+        steps = [np.abs(np.diff(states, axis=0)).max(0, initial=0) for states in episodes]
+        sizes = [np.abs(states).max(0, initial=0) for states in episodes]
+        if episodes:
+            is_angle = np.fmax.reduce(steps) > _JUMP * turn
+            is_angle &= np.fmax.reduce(sizes) <= turn * 1.01
+            found[is_angle] = turn
+    return found
+
+
+def unwrapped(states: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Returns states without the jumps of angles from one end of a turn to the other."""
+    if not turns.any():
+        return states
     states = states.copy()
     for turn in _TURNS:
-        is_angle = (steps.max(0, initial=0) > _JUMP * turn) & (np.abs(states) <= turn * 1.01).all(0)
+        is_angle = turns == turn
         states[:, is_angle] = np.unwrap(states[:, is_angle], period=turn, axis=0)
     return states

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-import rlds
-from rlds.auditing.meaning import ElementMeaning, meanings
-from rlds.sources import reading
+from rlds.auditing.checks import MeasuredEpisodes, find_faults
+from rlds.auditing.meaning import ElementMeaning, agreed_meanings
+from rlds.auditing.measures import Profile, measure, profile_of
+from rlds.auditing.step_numbers import StepNumbers
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import SourceError, with_random_access
-from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import leaves_at
 
-__all__ = ["MOST_EPISODES", "MOST_ROWS", "VectorMeaning", "vector_meanings"]
-
-MOST_EPISODES, MOST_ROWS = 200, 20_000
-"""How much is looked at."""
+__all__ = ["Usual", "VectorMeaning", "usual_of", "vector_meanings"]
 
 # By which part scales differ that are said together.
 _SAME_SCALE = 0.1
-# How many elements of actions and of states are compared with each other.
-_MOST_ACTIONS, _MOST_STATES = 256, 512
+# If more of the episodes are found bad, they are usual.
+_MOST_BAD = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +89,10 @@ def vector_meanings(episodes: Episodes) -> list[VectorMeaning]:
     """Returns what the actions of a dataset mean, as far as numbers tell.
 
     Args:
-      episodes: The episodes; up to `MOST_EPISODES` of them are read, and `MOST_ROWS` rows, without
-        images.
+      episodes: The episodes; up to 200 of them are read, and 20,000 rows, without images.
 
     Raises:
-      SourceError: The data can be read from the beginning to the end only.
+      TypeError: The data can be read from the beginning to the end only.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -113,32 +108,52 @@ def vector_meanings(episodes: Episodes) -> list[VectorMeaning]:
     ['action[0:2]: delta or velocity of observation[0] to observation[1] at t, scale 100,
       100 to 100 (R² 1.000)']
     """
-    source = with_random_access(episodes.source)
-    fields = {path: it for path, it in leaves_at(source.fields.steps, None) if _is_vector(it)}
-    actions = [path for path in fields if path.split("/")[0] == rlds.ACTION]
-    states = [path for path in fields if _is_state(path)]
-    sampled = list(_sampled(episodes, [*actions, *states])) if actions else []
-    columns = [_states(rows, states) for rows in sampled]
-    every = [name for path in states for name in _names(path, fields[path])]
-    kept = _kept_states(columns, every)
-    found = []
-    for path in actions:
-        pairs = [(_flat(rows[path]), state[:, kept]) for rows, state in zip(sampled, columns)]
-        width = pairs[0][0].shape[1] if pairs else 0
-        places = np.unique(np.linspace(0, width - 1, min(width, _MOST_ACTIONS)).astype(int))
-        elements = meanings([(action[:, places], state) for action, state in pairs])
-        found.append(
-            VectorMeaning(
-                path,
-                elements,
-                places.tolist(),
-                [every[number] for number in kept],
-                _names(path, fields[path]),
-                len(pairs),
-                sum(len(action) for action, _ in pairs),
-            )
+    return usual_of(StepNumbers(episodes)).vectors
+
+
+class Usual(NamedTuple):
+    """What is usual in a dataset.
+
+    Attributes:
+      vectors: What its actions mean.
+      profile: What episodes are measured against.
+    """
+
+    vectors: list[VectorMeaning]
+    profile: Profile
+
+
+def usual_of(numbers: StepNumbers) -> Usual:
+    """Learns from a sample of a dataset what is usual; from episodes in which nothing is wrong.
+
+    Args:
+      numbers: The numbers of the dataset.
+    """
+    sample = numbers.sample
+    names = [*numbers.state_names, *numbers.action_names]
+    kept, relations = sample, list[ElementMeaning]()
+    for is_first in (True, False, False):
+        if not is_first:
+            relations = agreed_meanings([(each.actions, each.states) for each in kept])
+        profile = profile_of([(each.actions, each.states) for each in kept], relations)
+        measured = MeasuredEpisodes(
+            [measure(each.actions, each.states, profile) for each in sample],
+            names,
+            len(numbers.state_names),
+            profile,
         )
-    return found
+        bad = {finding.episode for finding in find_faults(measured)}
+        if len(bad) <= _MOST_BAD * len(sample):
+            kept = [each for number, each in enumerate(sample) if number not in bad]
+    num_rows = sum(len(each.actions) for each in sample)
+    vectors, begin = [], 0
+    for path, places in zip(numbers.actions, numbers.action_places):
+        end = begin + len(places)
+        of_action = numbers.action_names[begin:end]
+        found = relations[begin:end], places, numbers.state_names, of_action
+        vectors.append(VectorMeaning(path, *found, len(sample), num_rows))
+        begin = end
+    return Usual(vectors, profile)
 
 
 def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, ElementMeaning]) -> bool:
@@ -150,71 +165,6 @@ def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, Eleme
     is_same = (one.kind, one.lag, one.why) == (other.kind, other.lag, other.why)
     are_alike = not abs(one.scale - other.scale) > _SAME_SCALE * abs(one.scale)  # Or are unknown.
     return is_next and is_same and are_alike
-
-
-def _is_vector(field: object) -> bool:
-    if not isinstance(field, Field) or field.encoding or field.table:
-        return False
-    is_number = field.column_dtype.kind in "fiub"
-    return is_number and len(field.shape) < 2 and None not in field.shape
-
-
-def _is_state(path: str) -> bool:
-    name = path.split("/")[-1]
-    others = (rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
-    return path.split("/")[0] != rlds.ACTION and name not in others
-
-
-def _sampled(episodes: Episodes, paths: Sequence[str]) -> Iterator[Mapping[str, np.ndarray]]:
-    number, rows = len(episodes), 0
-    chosen = np.unique(np.linspace(0, number - 1, min(number, MOST_EPISODES)).astype(int))
-    source = with_random_access(episodes.source)
-    for index in np.random.default_rng(0).permutation(chosen).tolist():
-        if rows >= MOST_ROWS:
-            return
-        try:
-            steps = reading.read_steps(
-                source, *episodes.place(index), paths, slice(0, MOST_ROWS - rows)
-            )
-        except SourceError:  # Others report it.
-            continue
-        columns = dict(leaves_at(steps, None))
-        rows += len(columns[paths[0]])
-        yield columns
-
-
-def _states(rows: Mapping[str, np.ndarray], paths: Sequence[str]) -> np.ndarray:
-    number = len(next(iter(rows.values())))
-    return np.concatenate([np.empty((number, 0)), *(_flat(rows[path]) for path in paths)], 1)
-
-
-def _flat(column: np.ndarray) -> np.ndarray:
-    return np.asarray(column, np.float64).reshape(len(column), -1)
-
-
-def _kept_states(columns: Sequence[np.ndarray], names: Sequence[str]) -> list[int]:
-    """The elements of states that are no constants, and no counters of rows; not too many."""
-    if not columns:
-        return []
-    moves = np.zeros(len(names), bool)
-    counts = np.ones(len(names), bool)
-    for column in columns:
-        steps = np.diff(column, axis=0)
-        moves |= (np.abs(steps) > 0).any(0)
-        near = np.abs(steps - steps.mean(0)) <= 1e-3 * np.abs(steps.mean(0)) if len(steps) else 0
-        counts &= np.all(near, axis=0) & (steps.mean(0) != 0) if len(steps) else True
-    kept = np.flatnonzero(moves & ~counts)
-    if len(kept) > _MOST_STATES:
-        kept = kept[np.unique(np.linspace(0, len(kept) - 1, _MOST_STATES).astype(int))]
-    return kept.tolist()
-
-
-def _names(path: str, field: Field) -> list[str]:
-    if not field.shape:
-        return [path]
-    if field.names is not None and len(field.names) == field.shape[-1]:
-        return [f"{path}[{name}]" for name in field.names]
-    return [f"{path}[{number}]" for number in range(field.shape[0] or 0)]
 
 
 def _range(first: int, last: int) -> str:

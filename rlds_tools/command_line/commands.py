@@ -36,6 +36,7 @@ COMMANDS = (
     "episodes",
     "stats",
     "validate",
+    "audit",
     "convert",
     "diff",
     "edit",

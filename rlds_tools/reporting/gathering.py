@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 import rlds
+from rlds import auditing
+from rlds.auditing import Audit, EpisodeFinding
 from rlds.sources import Episodes
 from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.sources.source import SourceEpisode, SourceError
@@ -29,7 +31,7 @@ __all__ = ["Material", "Shown", "gather", "read_shown"]
 
 # How many episodes are read, and how many bytes of files; and how many are shown for a finding.
 MOST_EPISODES, _MOST_BYTES, _LEAST_EPISODES = 5_000, 2_000_000_000, 50
-_MOST_WITH_FINDINGS = 10
+_MOST_WITH_FINDINGS, _MOST_UNUSUAL = 10, 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Material:
       shown: The episodes to be shown.
       cameras: The cameras to be shown.
       video: Decodes those that are video; None if none is.
+      audit: What actions mean, and which episodes are unlike others; None if it was not made.
     """
 
     path: str
@@ -70,6 +73,7 @@ class Material:
     shown: tuple[Shown, ...]
     cameras: tuple[str, ...]
     video: FramesSource | None
+    audit: Audit | None
 
     @property
     def is_sample(self) -> bool:
@@ -161,6 +165,11 @@ def gather(
     findings = survey.findings()
     if not len(survey.table):
         raise ValueError(f"{path}: no episode can be read. Run `rlds validate {path}`.")
+    audit = None
+    if opened.has_random_access and not survey.num_unreadable and isinstance(indices, list):
+        audit = auditing.audit(opened.select(indices), progress=progress, jobs=1)
+        unusual = [dataclasses.replace(f, episode=indices[f.episode]) for f in audit.findings]
+        audit = dataclasses.replace(audit, findings=unusual)
     return Material(
         path=path,
         inspection=described,
@@ -168,9 +177,10 @@ def gather(
         survey=survey,
         findings=findings,
         total=total,
-        shown=_choice(survey, findings, episodes),
+        shown=_choice(survey, findings, audit.findings if audit else (), episodes),
         cameras=tuple(known if cameras is None else cameras),
         video=video,
+        audit=audit,
     )
 
 
@@ -188,7 +198,12 @@ def _to_read(
     return itertools.islice(indices_of(episodes), max([most, *(index + 1 for index in named)]))
 
 
-def _choice(survey: Survey, findings: Sequence[Finding], named: Sequence[int]) -> tuple[Shown, ...]:
+def _choice(
+    survey: Survey,
+    findings: Sequence[Finding],
+    unusual: Sequence[EpisodeFinding],
+    named: Sequence[int],
+) -> tuple[Shown, ...]:
     """Which episodes tell most about the data."""
     indices, lengths, rewards = survey.table.index, survey.table.length, survey.table.reward
     if named:
@@ -216,6 +231,8 @@ def _choice(survey: Survey, findings: Sequence[Finding], named: Sequence[int]) -
         with_it = [index for index in finding.episodes if index in rows]
         for index in [*(i for i in with_it if i in chosen), *with_it][:1]:
             add(rows[index], "has a finding")
+    for one in unusual[:_MOST_UNUSUAL]:
+        add(rows[one.episode], one.check)
     reasons = {index: " · ".join(dict.fromkeys(why)) for index, why in chosen.items()}
     return tuple(Shown(index, why) for index, why in reasons.items())
 

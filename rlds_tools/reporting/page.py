@@ -65,6 +65,7 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
 # The sections in their order. Those without a function depend on more than the data.
 _SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
     "findings": ("Findings", sections.findings),
+    "audit": ("Audit", sections.audit),
     "episodes": ("Episodes", None),
     "frames": ("Frames", None),
     "distributions": ("Distributions", sections.distributions),

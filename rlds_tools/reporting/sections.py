@@ -38,7 +38,7 @@ _CURVES = 6  # More of them on an axis are mud.
 _FIELDS_WITH_CURVES = 3
 _OPEN_DIMENSIONS, _MOST_DIMENSIONS = 32, 256
 _OPEN_ROWS, _MOST_ROWS = 40, 1000
-_MOST_TASKS, _RANKED = 20, 5
+_MOST_TASKS, _RANKED, _MOST_UNUSUAL = 20, 5, 40
 _MOST_STATES = 512
 
 
@@ -150,6 +150,37 @@ def findings(material: Material) -> Markup:
     ]
     table = _table(["severity", "finding", "where"], rows, "Findings")
     return section("findings", "Findings", table)
+
+
+# --- Audit.
+
+
+def audit(material: Material) -> Markup:
+    """What actions mean, and the episodes that are unlike others."""
+    found = material.audit
+    if found is None or not (found.vectors or found.findings):
+        return Markup("")
+    meanings = [tag("li", text) for vector in found.vectors for text in vector.sentences()]
+    rows = [
+        [
+            _linked(material, one.episode),
+            one.check,
+            one.text,
+            f"{one.row:,}" if one.row >= 0 else "",
+        ]
+        for one in found.findings[:_MOST_UNUSUAL]
+    ]
+    table = _table([">episode", "finding", "what", ">row"], rows, "Unusual episodes")
+    more = len(found.findings) - len(rows)
+    notes = [f"{more:,} more: rlds audit"] if more else []
+    notes += [*found.facts, *(f"not assessed: {what}" for what in found.unassessed)]
+    return section(
+        "audit",
+        "Audit",
+        tag("ul", *meanings) if meanings else None,
+        table if rows else _note("No episode is unlike the others."),
+        *map(_note, notes),
+    )
 
 
 def _places(material: Material, finding: Finding) -> Markup:

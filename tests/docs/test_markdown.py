@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 # Every page, and how many blocks of Python it has: a page that loses one is a page untested.
 BLOCKS = {
     "README.md": 1,
-    "docs/audit.md": 1,
+    "docs/audit.md": 2,
     "docs/cluster.md": 1,
     "docs/conversion.md": 4,
     "docs/cookbook.md": 18,
@@ -90,8 +90,9 @@ OUTPUTS = {
 }
 COMMANDS = {
     "README.md": 4,
+    "docs/audit.md": 1,
     "docs/cards.md": 7,
-    "docs/cli.md": 25,
+    "docs/cli.md": 26,
     "docs/editing.md": 11,
     "docs/labels.md": 6,
     "docs/layouts.md": 1,

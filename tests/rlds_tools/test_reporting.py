@@ -35,8 +35,8 @@ def page(made):
 
 def test_a_page_has_its_sections_and_needs_nothing_else(page):
     assert re.findall(r'<section id="(\w+)"', page) == [
-        *("overview", "findings", "episodes", "frames", "distributions", "dimensions", "states"),
-        *("fields", "statistics", "provenance"),
+        *("overview", "findings", "audit", "episodes", "frames", "distributions", "dimensions"),
+        *("states", "fields", "statistics", "provenance"),
     ]
     addresses = re.findall(r'(?:src|href|poster|srcset)="([^"]*)"', page)
     assert addresses

@@ -1,0 +1,196 @@
+"""The audit of a dataset: what its actions mean, and which episodes to look at, and why."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rlds.auditing.checks import (
+    CHECKS,
+    LEAST_EPISODES,
+    EpisodeFinding,
+    MeasuredEpisodes,
+    find_faults,
+)
+from rlds.auditing.measures import Measures, Profile, measure
+from rlds.auditing.step_numbers import StepNumbers
+from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
+from rlds.sources.episode_table import Progress
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import SourceError
+from rlds_ecosystem.files.processes import default_jobs, in_processes
+from rlds_ecosystem.progress import show_progress
+
+__all__ = ["Audit", "audit"]
+
+# What more than this part of the episodes has is no fault of an episode.
+_MOST = 0.25
+# So many episodes are measured by one call, and others help if it all takes so many seconds.
+_AT_ONCE, _LONG = 32, 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """What was found in a dataset.
+
+    Attributes:
+      split: The split.
+      num_episodes: How many episodes were assessed.
+      num_rows: How many rows these have.
+      unreadable: The numbers of the episodes that cannot be read.
+      vectors: What the actions mean.
+      findings: Why which episodes are to be looked at, ordered by what matters most.
+      facts: What is so of the dataset as a whole, in sentences.
+      unassessed: What could not be assessed, and why, in sentences.
+    """
+
+    split: str
+    num_episodes: int
+    num_rows: int
+    unreadable: Sequence[int]
+    vectors: Sequence[VectorMeaning]
+    findings: Sequence[EpisodeFinding]
+    facts: Sequence[str]
+    unassessed: Sequence[str]
+
+    @property
+    def episodes(self) -> list[int]:
+        """The numbers of the episodes that are to be looked at."""
+        return sorted({finding.episode for finding in self.findings})
+
+
+def audit(episodes: Episodes, *, progress: Progress = None, jobs: int | None = None) -> Audit:
+    """Audits a dataset: its numbers, without images.
+
+    What is usual is learnt from up to 200 episodes; all of them are measured against it.
+
+    Args:
+      episodes: The episodes.
+      progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
+      jobs: How many processes read episodes; as many as there are processors if None.
+
+    Raises:
+      TypeError: The data can be read from the beginning to the end only.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import rlds.sources
+    >>> folder, rng = Path(tempfile.mkdtemp()), np.random.default_rng(0)
+    >>> for number in range(20):
+    ...     state = rng.normal(size=(61, 2)).cumsum(0).cumsum(0)
+    ...     seen = state + 100 * (number == 7) * (np.arange(61) == 30)[:, None]
+    ...     np.savez(folder / f"{number:02}.npz", observation=seen, action=state[1:] - state[:-1])
+    >>> [finding] = audit(rlds.sources.open(folder)).findings
+    >>> finding.episode, finding.check, finding.row
+    (7, 'spike', 30)
+    """
+    numbers = StepNumbers(episodes)
+    usual = usual_of(numbers)
+    work = _Measuring(episodes, numbers, usual.profile)
+    number = len(episodes)
+    parts = [range(at, min(at + _AT_ONCE, number)) for at in range(0, number, _AT_ONCE)]
+    found: list[_Measured | None] = []
+    with show_progress(False if callable(progress) else progress) as bars:
+        bar = bars.add_task(f"audit of {episodes.split}", total=number)
+        for part, measured in in_processes(work, parts, jobs or default_jobs(), after=_LONG):
+            found += measured
+            bars.update(bar, completed=part.stop)
+            if callable(progress):
+                progress(part.stop, number)
+    return _judged(episodes.split, numbers, usual, found)
+
+
+class _Measured(NamedTuple):
+    """What is kept of an episode."""
+
+    measures: Measures
+    task: str | None
+    digest: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measuring:
+    """Measures episodes; given to each worker."""
+
+    episodes: Episodes
+    numbers: StepNumbers
+    profile: Profile
+
+    def __call__(self, part: range) -> list[_Measured | None]:
+        """Returns what is measured of episodes; None of those that cannot be read."""
+        return [self._measured(index) for index in part]
+
+    def _measured(self, index: int) -> _Measured | None:
+        try:
+            found = self.numbers.read(*self.episodes.place(index))
+        except SourceError:
+            return None
+        measures = measure(found.actions, found.states, self.profile)
+        return _Measured(measures, found.task, found.digest)
+
+
+def _judged(
+    split: str, numbers: StepNumbers, usual: Usual, measured: Sequence[_Measured | None]
+) -> Audit:
+    places = [place for place, one in enumerate(measured) if one is not None]
+    known = [one for one in measured if one is not None]
+    tasks = [one.task for one in known]
+    given = MeasuredEpisodes(
+        [one.measures for one in known],
+        [*numbers.state_names, *numbers.action_names],
+        len(numbers.state_names),
+        usual.profile,
+        tasks,
+        [one.digest for one in known],
+    )
+    findings = find_faults(given)
+    counts = collections.Counter(finding.check for finding in findings)
+    usual_ones = {name for name, count in counts.items() if count > max(_MOST * len(known), 2)}
+    facts = [*_facts(numbers, usual_ones, counts, given)]
+    return Audit(
+        split,
+        len(known),
+        int(given.rows.sum()),
+        [place for place, one in enumerate(measured) if one is None],
+        usual.vectors,
+        [
+            dataclasses.replace(finding, episode=places[finding.episode])
+            for finding in findings
+            if finding.check not in usual_ones
+        ],
+        facts,
+        [*_unassessed(numbers, given)],
+    )
+
+
+def _facts(
+    numbers: StepNumbers,
+    usual_ones: Collection[str],
+    counts: Mapping[str, int],
+    given: MeasuredEpisodes,
+) -> Iterator[str]:
+    for check in CHECKS:
+        if check.name in usual_ones:
+            part = f"{counts[check.name]} of {len(given)} episodes"
+            yield f"{check.name}: {check.what}, in {part}: it is usual here"
+    if numbers.constants:
+        named = ", ".join(numbers.constants[:5])
+        more = f" and {len(numbers.constants) - 5} more" if len(numbers.constants) > 5 else ""
+        yield f"never changes within an episode: {named}{more}"
+
+
+def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
+    if len(given) < LEAST_EPISODES:
+        yield f"what is usual: there are fewer than {LEAST_EPISODES} episodes"
+    if not numbers.actions:
+        yield "actions: there is no field of numbers with that name"
+    elif not numbers.state_names:
+        yield "the meaning of actions: no number of the observation changes"
+    elif not any(it.state >= 0 for it in given.profile.relations):
+        yield "lags and signs: no element of the action is known to lead to one of the state"
+    looked_at = len(numbers.state_names) + len(numbers.action_names)
+    if numbers.has_more:
+        yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"

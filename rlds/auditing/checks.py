@@ -1,0 +1,655 @@
+"""Checks: what makes an episode one to look at, each against what is usual in its dataset.
+
+Thresholds are in medians and median deviations over the episodes, or in units of the episode
+itself. What follows from another fault of an episode is not reported beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from rlds.auditing.measures import LAGS, SKETCH_ROWS, Measures, Profile
+
+__all__ = [
+    "CHECKS",
+    "LEAST_EPISODES",
+    "EpisodeCheck",
+    "EpisodeFinding",
+    "MeasuredEpisodes",
+    "find_faults",
+]
+
+LEAST_EPISODES = 8
+"""Of fewer episodes nothing is usual."""
+
+# Episodes of a task are compared with each other if there are so many.
+_LEAST_OF_TASK = 12
+# What more than this part of the episodes has is usual.
+_RARE = 0.2
+_TINY = 1e-12
+_USUAL = LAGS.index(0)
+# The part of its range by which an element is smooth, whatever its second differences are.
+_SMOOTH = 1e-4
+# By how much most rows are rougher, as a logarithm, where they are.
+_ROUGHER = 0.25
+# How near episodes are that are nearly the same; in how many directions that is looked at first.
+_NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.05, 8, 1000
+# Correlations of 1 leave this to explain: less is noise.
+_NEARLY = 1.005
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeFinding:
+    """Why an episode is one to look at.
+
+    Attributes:
+      episode: Its number.
+      check: The name of the check.
+      text: What was found, in a sentence.
+      row: The row in which it is; -1 if it is in no single one.
+      size: How far it is beyond the threshold: 1 is on it.
+    """
+
+    episode: int
+    check: str
+    text: str
+    row: int = -1
+    size: float = 1.0
+
+
+class MeasuredEpisodes:
+    """The measures of all episodes of a dataset, as arrays.
+
+    Args:
+      measures: Those of each episode.
+      names: The names of the elements: of the state, then of the action.
+      num_states: How many elements the state has.
+      profile: What is usual.
+      tasks: The instruction of each episode; "" if it is empty, None if there is none.
+      digests: Equal for equal episodes.
+    """
+
+    def __init__(
+        self,
+        measures: Sequence[Measures],
+        names: Sequence[str],
+        num_states: int,
+        profile: Profile,
+        tasks: Sequence[str | None] = (),
+        digests: Sequence[bytes] = (),
+    ) -> None:
+        self.measures, self.names, self.num_states = measures, names, num_states
+        self.profile, self.digests = profile, digests
+        self.tasks = tasks or [None] * len(measures)
+        self.rows = self.of("rows")
+        self.range = self.of("high") - self.of("low")
+
+    def __len__(self) -> int:
+        return len(self.measures)
+
+    def of(self, name: str) -> np.ndarray:
+        """A measure of all episodes; they are the first axis."""
+        return np.array([getattr(each, name) for each in self.measures], np.float64)
+
+    @property
+    def groups(self) -> list[np.ndarray]:
+        """The numbers of the episodes of each task; those of rare tasks are one group."""
+        known: dict[str | None, list[int]] = {}
+        for number, task in enumerate(self.tasks):
+            known.setdefault(task, []).append(number)
+        large = [np.array(one) for one in known.values() if len(one) >= _LEAST_OF_TASK]
+        rest = [n for one in known.values() if len(one) < _LEAST_OF_TASK for n in one]
+        return [*large, np.array(rest)] if rest else large
+
+    @property
+    def has_levels(self) -> np.ndarray:
+        """Whether each element is measured: it is no flag, no number of a button or a place."""
+        values = np.median(self.of("values"), axis=0)
+        return (values > 8) & ((self.of("is_whole").mean(0) < 0.9) | (values > 64))
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeCheck:
+    """A check.
+
+    Attributes:
+      name: Its name.
+      what: What is wrong with an episode that it finds.
+      matters: For whom, and why.
+      basis: What it compares, and the threshold.
+      find: Yields what it finds.
+      hides: The names of the checks that find what follows from it.
+    """
+
+    name: str
+    what: str
+    matters: str
+    basis: str
+    find: Callable[[MeasuredEpisodes], Iterator[EpisodeFinding]]
+    hides: Sequence[str] = ()
+
+
+def find_faults(given: MeasuredEpisodes) -> list[EpisodeFinding]:
+    """Returns what is wrong with episodes, the worst of each check first.
+
+    Nothing is said of fewer than eight episodes, but for those checks that need no others.
+    """
+    found: dict[int, dict[str, EpisodeFinding]] = {}
+    for check in CHECKS if len(given) >= LEAST_EPISODES else _ALONE:
+        for finding in check.find(given):
+            of_episode = found.setdefault(finding.episode, {})
+            before = of_episode.get(finding.check)
+            if before is None or finding.size > before.size:
+                of_episode[finding.check] = finding
+    hidden = {check.name: {*check.hides} for check in CHECKS}
+    order = {check.name: number for number, check in enumerate(CHECKS)}
+    kept = [
+        finding
+        for of_episode in found.values()
+        for finding in of_episode.values()
+        if not any(
+            finding.check in hidden[other] and order[other] < order[finding.check]
+            for other in of_episode
+        )
+    ]
+    return sorted(kept, key=lambda each: (order[each.check], -each.size, each.episode))
+
+
+# --- Statistics ----------------------------------------------------------------------------------
+
+
+def _median(values: np.ndarray) -> np.ndarray:
+    """The median along the first axis, of what is no NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # Where there is nothing else.
+        found: np.ndarray = np.nanmedian(values, axis=0)
+    return found
+
+
+def _far(values: np.ndarray, least: float) -> np.ndarray:
+    """How many median deviations values are above the median, along the first axis.
+
+    Args:
+      values: The values; NaN where there is none.
+      least: The least deviation that counts.
+    """
+    median = _median(values)
+    spread = 1.4826 * _median(np.abs(values - median))
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num((values - median) / np.maximum(spread, least), nan=0.0)
+
+
+def _quantile(values: np.ndarray, part: float) -> np.ndarray:
+    """A quantile along the first axis, of what is no NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found: np.ndarray = np.nanquantile(values, part, axis=0)
+    return found
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    """The logarithm, NaN where there is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log(values)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """The mean along the last axis, of what is no NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found: np.ndarray = np.nanmean(values, axis=-1)
+    return found
+
+
+# --- The checks ----------------------------------------------------------------------------------
+
+
+def _not_finite(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for number in np.flatnonzero(given.of("not_finite")).tolist():
+        rows = given.measures[number].not_finite
+        yield EpisodeFinding(number, "not finite", f"NaN or infinite in {rows} rows")
+
+
+def _lengths(
+    given: MeasuredEpisodes, name: str, sign: int, times: float
+) -> Iterator[EpisodeFinding]:
+    for group in given.groups:
+        rows = given.rows[group]
+        logs = sign * np.log(np.maximum(rows, 1))
+        middle, high = np.quantile(logs, (0.5, 0.9))
+        far = (logs - high) / (times * max(high - middle, 0.15))
+        for place in np.flatnonzero(far > 1):
+            usual = f"{rows[place]:.0f} rows, usually {np.median(rows):.0f}"
+            yield EpisodeFinding(int(group[place]), name, usual, size=far[place])
+
+
+def _short(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    yield from _lengths(given, "short", -1, 2.5)
+
+
+def _long(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    yield from _lengths(given, "long", 1, 2)
+
+
+def _dead(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    usual = _median(given.range)
+    is_dead = (given.range <= 1e-3 * usual) & (usual > 0)
+    # All others move: those of a few values, nearly each of them, and well.
+    others = np.where(is_dead, np.nan, given.range)
+    has_levels = given.has_levels
+    least = np.where(has_levels, _quantile(others, 0.1), _quantile(others, 0.03))
+    is_dead &= (is_dead.mean(0) < np.where(has_levels, _RARE, 0.03)) & (
+        least > np.where(has_levels, 0.1, 0.3) * usual
+    )
+    for number in np.flatnonzero(is_dead.any(1)).tolist():
+        names = _named(given, is_dead[number])
+        yield EpisodeFinding(number, "dead", f"{names} never changes")
+
+
+def _saturated(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    shares = given.of("at_end")
+    limit = np.maximum(0.15, 2.5 * np.quantile(shares, 0.9, axis=0))
+    shares = np.where(given.has_levels, shares, 0)
+    for number in np.flatnonzero((shares > limit).any(1)).tolist():
+        element = int((shares[number] / limit).argmax())
+        share = shares[number, element]
+        text = f"{given.names[element]} is at its end in {share:.0%} of the rows that move"
+        yield EpisodeFinding(number, "saturated", text, size=share / limit[element])
+
+
+def _spike(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    jump, own = given.of("jump"), given.of("rough")[:, 1]
+    usual = _median(jump)
+    # What a spread of largest steps is usual, too.
+    spread = np.exp(4 * np.maximum(1.4826 * _median(np.abs(_log(jump) - _log(usual))), 0.2))
+    limits = np.maximum(usual * np.minimum(spread, 6), 4 * own)
+    sizes = np.where(given.has_levels & (limits > 0), jump / np.maximum(limits, _TINY), 0)
+    for number in np.flatnonzero((sizes > 1).any(1)).tolist():
+        element = int(sizes[number].argmax())
+        times = jump[number, element] / max(usual[element], _TINY)
+        text = f"{given.names[element]} jumps, {times:.1f} times as far as usual"
+        row = int(given.measures[number].jump_row[element])
+        yield EpisodeFinding(number, "spike", text, row, sizes[number, element])
+
+
+def _jitter(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    parts = {"state": slice(given.num_states), "action": slice(given.num_states, None)}
+    for name, part in parts.items():
+        # Their quantiles 0.5 and 0.9: one row makes none larger, a few rows the latter alone.
+        rough, pace = given.of("rough")[:, :, part], given.of("pace")[:, :, part]
+        least = _SMOOTH * np.nan_to_num(_median(given.range[:, part]))
+        kept = np.isfinite(_log(rough[:, 1])).mean(0) > 0.9
+        if not kept.any():
+            continue
+        levels = _log(rough + least)[:, :, kept]
+        ratios = levels - _log(pace + least)[:, :, kept]
+        moved = _mean(levels - _median(levels))
+        rougher = _mean(ratios - _median(ratios))
+        far = np.minimum(_far(_mean(moved), 0.12) / 3, _far(_mean(rougher), 0.04) / 4)
+        for number in np.flatnonzero((far > 1) & (moved.min(1) > _ROUGHER)).tolist():
+            times = np.exp(_mean(moved[number]))
+            text = f"the {name} is {times:.1f} times as rough as usual, from row to row"
+            yield EpisodeFinding(number, "jitter", text, size=far[number])
+
+
+def _frozen(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    runs = given.of("frozen")
+    limit = max(5.0, 2.5 * np.quantile(runs, 0.9) + 2)
+    for number in np.flatnonzero(runs >= limit).tolist():
+        row = given.measures[number].frozen_row
+        text = f"the state stays exactly for {runs[number]:.0f} rows while the action changes"
+        yield EpisodeFinding(number, "frozen", text, row, runs[number] / limit)
+
+
+def _idle(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for place, name in enumerate(("at first", "at last")):
+        rows = given.of("idle")[:, place]
+        for group in given.groups:
+            inner = rows[group]
+            middle, high = np.quantile(inner, (0.5, 0.9))
+            limit = max(10.0, high + 2 * (high - middle))
+            bad = (inner > limit) & (inner > 0.15 * given.rows[group])
+            for number in group[bad].tolist():
+                text = f"nothing moves in {rows[number]:.0f} rows {name}"
+                row = 0 if place == 0 else int(given.rows[number] - rows[number])
+                yield EpisodeFinding(number, "idle", text, row, rows[number] / limit)
+
+
+def _scale(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    parts = {"state": slice(given.num_states), "action": slice(given.num_states, None)}
+    for name, part in parts.items():
+        logs = _log(given.range[:, part])
+        kept = np.isfinite(logs).mean(0) > 0.8
+        if not kept.any():
+            continue
+        # All elements are larger, or all are smaller.
+        moved = (logs - _median(logs))[:, kept]
+        has_levels = given.has_levels[part][kept]
+        moved = np.where(has_levels, moved, np.maximum(moved, 0))
+        least = np.where(np.isnan(moved), 0, moved)
+        middle = _median(moved.T)
+        spread = max(1.4826 * float(_median(np.abs(middle))), 0.1)
+        far = np.fmax(least.min(1) / max(4 * spread, 0.9), middle / max(7 * spread, 1.4))
+        far = np.fmax(far, -least.max(1) / max(6 * spread, 2.0))
+        for number in np.flatnonzero(far > 1).tolist():
+            times = np.exp(_median(moved[number]))
+            text = f"the {name} spans {times:.3g} times as much as usual: another unit?"
+            yield EpisodeFinding(number, "scale", text, size=far[number])
+
+
+def _gains(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    """Actions that are larger or smaller than usual for what they lead to."""
+    gains, fits = given.of("gains"), np.abs(given.of("fits")[:, _USUAL])
+    if not gains.size:
+        return
+    moved = np.where(fits > 0.8, gains - _median(gains), np.nan)
+    far = np.abs(moved) / np.maximum(6 * 1.4826 * _median(np.abs(moved)), 0.35)
+    for number in np.flatnonzero((far > 1).any(1)).tolist():
+        chosen = np.nan_to_num(far[number]) > 1
+        times = np.exp(_median(moved[number][chosen]))
+        name = _named(given, np.concatenate([np.zeros(given.num_states, bool), chosen]))
+        text = f"{name} is {times:.3g} times as large as usual for the same motion: another unit?"
+        yield EpisodeFinding(number, "gain", text, size=float(np.nanmax(far[number])))
+
+
+def _offset(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    low, high = given.of("low"), given.of("high")
+    # The range in which nearly all episodes are.
+    least, most = _quantile(low, 0.1), _quantile(high, 0.9)
+    reach = np.maximum(most - least, _TINY)
+    outside = np.maximum(low - most, least - high) / reach
+    bad = outside > 0.5
+    bad &= bad.mean(0) < _RARE
+    for number in np.flatnonzero(bad.any(1)).tolist():
+        element = int(np.where(bad[number], outside[number], -1).argmax())
+        text = f"{_named(given, bad[number])} is far from where it usually is"
+        yield EpisodeFinding(number, "offset", text, size=2 * outside[number, element])
+
+
+def _gap(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    sizes = given.of("gap")
+    limit = max(2.5, 1.5 * float(np.quantile(sizes, 0.9)))
+    for number in np.flatnonzero(sizes > limit).tolist():
+        row = given.measures[number].gap_row
+        text = f"all of the state jumps in row {row}, by {sizes[number]:.1f} steps at once"
+        yield EpisodeFinding(number, "gap", text, row, sizes[number] / limit)
+
+
+def _repeated(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    if not given.has_levels.any():
+        return
+    shares = given.of("repeated") / np.maximum(given.rows, 1)
+    limit = max(0.03, 2 * float(np.quantile(shares, 0.9)) + 0.02)
+    for number in np.flatnonzero(shares > limit).tolist():
+        text = f"{shares[number]:.0%} of the rows are exactly the row before"
+        yield EpisodeFinding(number, "repeated", text, size=shares[number] / limit)
+
+
+def _known_relations(given: MeasuredEpisodes) -> tuple[np.ndarray, np.ndarray]:
+    """The elements whose relation is known in most episodes, and the correlations, then positive.
+
+    Returns:
+      The numbers of the elements, and the correlations, of shape `[episodes, LAGS, elements]`.
+    """
+    fits = given.of("fits")
+    usual = _median(fits)[_USUAL] if fits.size else np.zeros(0)
+    known = np.flatnonzero(np.abs(np.nan_to_num(usual)) > 0.5)
+    return known, fits[:, :, known] * np.sign(usual[known])
+
+
+def _lags(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    known, fits = _known_relations(given)
+    if not len(known):
+        return
+    # How much is left to explain at each lag, as a logarithm: the mean over elements.
+    left = _mean(_log(_NEARLY - np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2))
+    others = np.array([place for place in range(len(LAGS)) if place != _USUAL])
+    gains = np.nan_to_num(left[:, [_USUAL]] - left[:, others], nan=-9.0)
+    best, gain = gains.argmax(1), gains.max(1)
+    far = _far(gain, 0.05) / 3
+    for number in np.flatnonzero((far > 1) & (gain > 0.2)).tolist():
+        rows = LAGS[others[best[number]]]
+        how = f"{abs(rows)} row{'s' * (abs(rows) > 1)} {'later' if rows > 0 else 'earlier'}"
+        text = f"the state follows the action {how} than usual"
+        yield EpisodeFinding(number, "lag", text, size=far[number])
+
+
+def _signs(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    known, fits = _known_relations(given)
+    for element, column in zip(known.tolist(), fits[:, _USUAL].T):
+        far = _far(-column, 0.05) / 6
+        for number in np.flatnonzero((far > 1) & (column < -0.6 * _median(column))).tolist():
+            name = given.names[given.num_states + element]
+            text = (
+                f"{name} has the other sign: it correlates by {column[number]:.2f} with the motion"
+            )
+            yield EpisodeFinding(number, "sign", text, size=far[number])
+
+
+def _relations(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    known, fits = _known_relations(given)
+    for place, element in enumerate(known.tolist()):
+        column = fits[:, _USUAL, place]
+        relation = given.profile.relations[element]
+        if relation.kind == "gripper":
+            continue  # One that closes for a moment correlates with little.
+        far = _far(-column, 0.04) / 8
+        lost = column < 0.5 * _median(column)
+        for of in (given.num_states + element, relation.state):
+            lost &= given.range[:, of] > 0.5 * _median(given.range[:, of])
+        for number in np.flatnonzero((far > 1) & lost).tolist():
+            name = given.names[given.num_states + element]
+            text = f"{name} does not lead to what it usually leads to"
+            yield EpisodeFinding(number, "relation", text, size=far[number])
+
+
+def _duplicates(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    first: dict[bytes, int] = {}
+    for number, digest in enumerate(given.digests):
+        if digest in first:
+            yield EpisodeFinding(number, "duplicate", f"the same as episode {first[digest]}")
+        first.setdefault(digest, number)
+    kept = np.array(sorted(first.values()) if given.digests else [*range(len(given))])
+    sketches = np.nan_to_num(given.of("sketch"))[kept]
+    if not sketches.size:
+        return
+    # By the spread of each element, over all moments.
+    scale = sketches.reshape(len(sketches), SKETCH_ROWS, -1).std((0, 1))
+    sketches = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
+    for rows in np.unique(given.rows[kept]):
+        alike = np.flatnonzero(given.rows[kept] == rows)
+        for one, other in _near_pairs(sketches[alike]):
+            text = f"nearly the same as episode {kept[alike[one]]}"
+            yield EpisodeFinding(int(kept[alike[other]]), "duplicate", text)
+
+
+def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yields pairs of points whose coordinates differ by 5 % of their spread, in the mean."""
+    width = points.shape[1]
+    directions = np.random.default_rng(0).normal(size=(width, min(width, _DIRECTIONS)))
+    # Distances are no larger from some direction than they are.
+    shadow = points @ np.linalg.qr(directions)[0]
+    squares, limit = (shadow**2).sum(1), _NEAR**2 * width
+    for begin in range(0, len(points), _PAIRS_AT_ONCE):
+        part = slice(begin, begin + _PAIRS_AT_ONCE)
+        apart = squares[part, None] + squares[begin:] - 2 * shadow[part] @ shadow[begin:].T
+        for one, other in zip(*(found + begin for found in np.nonzero(apart < limit))):
+            if one < other and ((points[one] - points[other]) ** 2).sum() < limit:
+                yield int(one), int(other)
+
+
+def _task(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for number, task in enumerate(given.tasks):
+        if task is not None and not task.strip():
+            yield EpisodeFinding(number, "task", "the instruction is empty")
+
+
+def _named(given: MeasuredEpisodes, chosen: np.ndarray) -> str:
+    names = [given.names[element] for element in np.flatnonzero(chosen).tolist()]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+_OF_ROWS = ("spike", "jitter", "gap", "saturated", "idle", "frozen", "repeated")
+_OF_RELATIONS = ("gain", "lag", "sign", "relation")
+CHECKS: Sequence[EpisodeCheck] = (
+    EpisodeCheck(
+        "not finite",
+        "numbers that are NaN or infinite",
+        "training: one of them makes every weight NaN",
+        "any",
+        _not_finite,
+        (*_OF_ROWS, *_OF_RELATIONS, "dead"),
+    ),
+    EpisodeCheck(
+        "short",
+        "far fewer rows than the episodes of its task have",
+        "imitation: it was stopped by accident, or shows no whole task",
+        "logarithms of lengths: below the 10 % quantile, by 2.5 times what this is below the"
+        " median",
+        _short,
+        (*_OF_ROWS, *_OF_RELATIONS, "dead", "scale", "offset"),
+    ),
+    EpisodeCheck(
+        "long",
+        "far more rows than the episodes of its task have",
+        "imitation: several tries, or a recording that was not stopped",
+        "logarithms of lengths: above the 90 % quantile, by twice what that is above the median",
+        _long,
+        ("gap",),
+    ),
+    EpisodeCheck(
+        "scale",
+        "the state or the action spans far more or less than usual",
+        "training: it is in another unit, and shifts every normalization",
+        "logarithms of ranges: all elements 2.5 times, or the median one 4 times; of less, 7 times",
+        _scale,
+        (*_OF_ROWS, *_OF_RELATIONS, "offset"),
+    ),
+    EpisodeCheck(
+        "dead",
+        "an element never changes, and does in other episodes",
+        "training: a sensor or a motor was off",
+        "a thousandth of the median range, where 9 of 10 others have a tenth of it",
+        _dead,
+        (*_OF_ROWS, *_OF_RELATIONS),
+    ),
+    EpisodeCheck(
+        "frozen",
+        "the state stays exactly while the action changes",
+        "imitation: what was seen is old; a driver hung",
+        "5 rows, and 2.5 times the 90 % quantile of the other episodes",
+        _frozen,
+        ("gap", "spike", "jitter", "repeated", "saturated", *_OF_RELATIONS),
+    ),
+    EpisodeCheck(
+        "repeated",
+        "rows that are exactly the row before",
+        "world models: frames were written twice",
+        "3 % of the rows, and twice the 90 % quantile of the other episodes",
+        _repeated,
+        ("gap", "spike", "jitter"),
+    ),
+    EpisodeCheck(
+        "idle",
+        "nothing moves for long at first or at last",
+        "imitation: a policy learns to wait; cut these rows",
+        "10 rows, 15 % of the episode, and beyond the 90 % quantile of its task by twice what that "
+        "is above the median",
+        _idle,
+        ("saturated", "repeated", "jitter", "spike", *_OF_RELATIONS),
+    ),
+    EpisodeCheck(
+        "gap",
+        "all of the state jumps at once",
+        "world models and chunks of actions: rows were dropped",
+        "2.5 times the steps beside it, and 1.5 times the 90 % quantile of the other episodes",
+        _gap,
+        ("spike", *_OF_RELATIONS),
+    ),
+    EpisodeCheck(
+        "spike",
+        "an element jumps in one row",
+        "training: a number that was transmitted wrong, or an impact",
+        "second differences: 2.2 to 6 times the largest that is usual, as that spreads, and 4 "
+        "times the 90 % quantile of the episode",
+        _spike,
+        _OF_RELATIONS,
+    ),
+    EpisodeCheck(
+        "jitter",
+        "rougher from row to row than other episodes",
+        "imitation: a loose sensor, or another controller",
+        "second differences, and their ratio to the first ones: 3 and 4 median deviations",
+        _jitter,
+        _OF_RELATIONS,
+    ),
+    EpisodeCheck(
+        "saturated",
+        "an element stays at its own limit while others move",
+        "training: what goes beyond was cut",
+        "15 % of the rows that move, and 2.5 times the 90 % quantile of the other episodes",
+        _saturated,
+        _OF_RELATIONS,
+    ),
+    EpisodeCheck(
+        "offset",
+        "an element is far from where it is in all other episodes",
+        "training: a joint was calibrated anew",
+        "half of the range of the others beyond it",
+        _offset,
+    ),
+    EpisodeCheck(
+        "gain",
+        "an action is larger or smaller than usual for the motion that it leads to",
+        "training: it is in another unit, or was normalized",
+        "6 median deviations, and 1.4 times, where it explains two thirds of the motion",
+        _gains,
+        ("lag", "sign", "relation"),
+    ),
+    EpisodeCheck(
+        "lag",
+        "the state follows the action earlier or later than usual",
+        "imitation: columns of different moments were put together",
+        "another lag leaves 20 % less unexplained, 3 median deviations more than usual",
+        _lags,
+        ("sign", "relation"),
+    ),
+    EpisodeCheck(
+        "sign",
+        "an action moves the state in the opposite direction",
+        "all: a motor or an axis was turned round",
+        "a correlation of 0.6 times the usual one, with the other sign",
+        _signs,
+        ("relation",),
+    ),
+    EpisodeCheck(
+        "relation",
+        "an action does not lead to what it leads to in other episodes",
+        "all: elements are in another order, or one is not what it was",
+        "half of the usual correlation, and 8 median deviations, where there is motion",
+        _relations,
+    ),
+    EpisodeCheck(
+        "duplicate",
+        "the same as another episode, or nearly",
+        "evaluation: it may be in two splits",
+        "equal bytes; or equal lengths, and 5 % of the usual distance at 16 moments",
+        _duplicates,
+    ),
+    EpisodeCheck(
+        "task",
+        "the instruction is empty",
+        "language-conditioned policies",
+        "any",
+        _task,
+    ),
+)
+"""All checks: one hides those after it that find what follows from what it has found."""
+
+# Those that need no others to compare with.
+_ALONE = [check for check in CHECKS if check.name in ("not finite", "duplicate", "task")]

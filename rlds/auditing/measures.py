@@ -1,0 +1,305 @@
+"""What is measured of each episode, against what is usual in the dataset.
+
+A `Profile` is made of a sample of the episodes. Measures of an episode then need the profile and
+its own rows, so that several processes make them; `rlds.auditing.checks` compares them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlds.auditing.meaning import ElementMeaning
+from rlds.auditing.relations import turns_of, unwrapped
+
+__all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "profile_of"]
+
+LAGS = (-3, -2, -1, 0, 1, 2, 3)
+"""By how many rows more than usual the state of an episode may follow its actions."""
+
+# Displacements are measured over so many rows: noise is small against them.
+_STRIDE = 4
+# The part of the usual displacement under which nothing moves, and how much of it may be noise.
+_STILL, _NOISE, _MOST_STILL = 0.15, 3.0, 0.3
+SKETCH_ROWS = 16
+"""The number of moments at which episodes are compared with each other."""
+
+_SKETCH_ELEMENTS = 16
+# The fewest rows that a correlation is measured over.
+_LEAST_ROWS = 12
+# The part of the usual step of an episode that is a small one.
+_SMALL = 0.6
+# Two values are equal if they differ by this part of the range; and what is no spread.
+_EQUAL, _NONE = 1e-9, 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What is usual in a dataset.
+
+    Attributes:
+      paces: By how much each element of the state moves in four rows where it moves; 0 if it never
+        does.
+      still: The part of the usual displacement under which nothing moves.
+      relations: The meaning of each element of the action.
+      turns: What a full turn of each element of the state is that wraps; 0 of all others.
+    """
+
+    paces: np.ndarray
+    still: float
+    relations: Sequence[ElementMeaning]
+    turns: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Measures:
+    """What is measured of an episode. Elements are those of the state, then those of the action.
+
+    Attributes:
+      rows: How many rows it has.
+      not_finite: How many rows have NaN or an infinity.
+      low: The least value of each element.
+      high: The largest value.
+      values: How many values there are.
+      is_whole: Whether all are whole numbers.
+      jump: The largest second difference.
+      jump_row: The row of it.
+      rough: The quantiles 0.5 and 0.9 of the second differences, of shape `[2, elements]`.
+      pace: The quantiles 0.5 and 0.9 of the first differences, of shape `[2, elements]`.
+      at_end: The share of the moving rows in which an element stays at its own extreme.
+      frozen: The longest run of rows in which the state stays exactly, while the action changes.
+      frozen_row: The first row of it.
+      repeated: In how many rows everything is exactly as in the row before.
+      idle: How many rows nothing moves at first, and at last.
+      moving: In how many rows something moves.
+      gap: How many times as large as those beside it the largest step of the state is.
+      gap_row: The row of it.
+      fits: The correlation of each element of the action with the state that it is known to lead
+        to, of shape `[LAGS, actions]`; NaN where nothing is known.
+      gains: The logarithm of how many times as widely each element of the action spreads as what it
+        leads to; NaN where nothing is known.
+      sketch: The state and the action at some moments.
+    """
+
+    rows: int
+    not_finite: int
+    low: np.ndarray
+    high: np.ndarray
+    values: np.ndarray
+    is_whole: np.ndarray
+    jump: np.ndarray
+    jump_row: np.ndarray
+    rough: np.ndarray
+    pace: np.ndarray
+    at_end: np.ndarray
+    frozen: int
+    frozen_row: int
+    repeated: int
+    idle: tuple[int, int]
+    moving: int
+    gap: float
+    gap_row: int
+    fits: np.ndarray
+    gains: np.ndarray
+    sketch: np.ndarray
+
+
+def profile_of(
+    sample: Sequence[tuple[np.ndarray, np.ndarray]], relations: Sequence[ElementMeaning]
+) -> Profile:
+    """Returns what is usual in episodes.
+
+    Args:
+      sample: The actions and the states of some, each of shape `[rows, elements]`.
+      relations: The meaning of each element of the action.
+    """
+    width = sample[0][1].shape[1] if sample else 0
+    turns = turns_of([states for _, states in sample])
+    smooth = [unwrapped(states, turns) for _, states in sample if len(states) > _STRIDE]
+    moved = [np.abs(_displacements(states)) for states in smooth]
+    every = np.concatenate([np.empty((0, width)), *moved])
+    every = every[np.isfinite(every).all(1)]
+    if not len(every) or not width:
+        return Profile(np.zeros(width), _STILL, relations, turns)
+    # What rarely moves has its pace then: at rest there is its noise.
+    paces = np.maximum(np.quantile(every, 0.75, axis=0), 0.25 * np.quantile(every, 0.98, axis=0))
+    motion = _motion(every, paces)
+    floor = float(np.quantile(motion, 0.02))
+    still = float(np.clip(_NOISE * floor, _STILL, _MOST_STILL)) if floor < 0.1 else _STILL
+    return Profile(paces, still, relations, turns)
+
+
+def _displacements(states: np.ndarray) -> np.ndarray:
+    return states[_STRIDE:] - states[:-_STRIDE]
+
+
+def _motion(moved: np.ndarray, paces: np.ndarray) -> np.ndarray:
+    """How much more than a third of the elements move, in usual displacements.
+
+    The others may be forces and the like, which are noise at rest.
+    """
+    known = paces > 0
+    if not known.any():
+        return np.zeros(len(moved))
+    parts = np.sort(np.abs(moved[:, known]) / paces[known], axis=1)
+    motion: np.ndarray = parts[:, math.ceil(0.7 * parts.shape[1]) - 1]
+    return motion
+
+
+def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measures:
+    """Measures an episode.
+
+    Args:
+      actions: float64 of shape `[rows, elements]`.
+      states: Likewise.
+      profile: What is usual.
+    """
+    both = np.concatenate([states, actions], axis=1)
+    is_finite = np.isfinite(both).all(1)
+    num_bad = int((~is_finite).sum())
+    both, actions = both[is_finite], actions[is_finite]
+    raw, states = both, unwrapped(states[is_finite], profile.turns)
+    both = np.concatenate([states, actions], axis=1)
+    number, width = both.shape
+    first = np.abs(np.diff(both, axis=0))
+    second = np.abs(np.diff(both, 2, axis=0))
+    motion = _motion(_displacements(states), profile.paces) if number > _STRIDE else np.zeros(0)
+    moves = motion > profile.still
+    rows_moving = _moving_rows(moves, number)
+    low = raw.min(0) if number else np.full(width, np.nan)
+    high = raw.max(0) if number else np.full(width, np.nan)
+    frozen, frozen_row = _frozen(states, actions)
+    fits, gains = _fits(actions, states, profile.relations)
+    gap, gap_row = _gap(np.abs(np.diff(states, axis=0)))
+    return Measures(
+        rows=number + num_bad,
+        not_finite=num_bad,
+        low=low,
+        high=high,
+        values=1 + (np.diff(np.sort(both, axis=0), axis=0) > 0).sum(0),
+        is_whole=(both == np.round(both)).all(0),
+        jump=second.max(0, initial=0),
+        jump_row=second.argmax(0) + 1 if len(second) else np.zeros(width, int),
+        rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
+        pace=np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width)),
+        at_end=_at_end(both, first, rows_moving),
+        frozen=frozen,
+        frozen_row=frozen_row,
+        repeated=int((first == 0).all(1).sum()) if width else 0,
+        idle=_idle(moves, number),
+        moving=int(rows_moving.sum()),
+        gap=gap,
+        gap_row=gap_row,
+        fits=fits,
+        gains=gains,
+        sketch=_sketch(both),
+    )
+
+
+def _moving_rows(moves: np.ndarray, number: int) -> np.ndarray:
+    """Whether something moves around each row."""
+    found = np.zeros(number, bool)
+    found[_STRIDE // 2 : _STRIDE // 2 + len(moves)] = moves
+    return found
+
+
+def _idle(moves: np.ndarray, number: int) -> tuple[int, int]:
+    """How many rows nothing moves at first, and at last."""
+    places = np.flatnonzero(moves)
+    if not len(places):
+        return (number, number)
+    return int(places[0]), int(len(moves) - 1 - places[-1])
+
+
+def _at_end(both: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
+    """In which share of the moving rows each element stays at its least or largest value."""
+    moving = rows_moving[1:] & rows_moving[:-1]
+    if not moving.any():
+        return np.zeros(both.shape[1])
+    reach = _EQUAL * np.ptp(both, axis=0)
+    stays = (first <= reach) & moving[:, None]
+    shares = [
+        (stays & (np.abs(both[1:] - end) <= reach)).sum(0) / moving.sum()
+        for end in (both.min(0), both.max(0))
+    ]
+    return np.maximum(*shares)
+
+
+def _runs(flags: np.ndarray) -> tuple[int, int]:
+    """The length of the longest run of what is true, and where it begins."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
+    if not len(edges):
+        return 0, 0
+    lengths = edges[1::2] - edges[::2]
+    longest = int(lengths.argmax())
+    return int(lengths[longest]), int(edges[2 * longest])
+
+
+def _frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
+    if not states.shape[1] or not actions.shape[1]:
+        return 0, 0
+    stays = (np.diff(states, axis=0) == 0).all(1)
+    changes = (np.diff(actions, axis=0) != 0).any(1)
+    return _runs(stays & changes)
+
+
+def _gap(first: np.ndarray) -> tuple[float, int]:
+    """How many times as large as those beside it the largest step of most elements is, and where.
+
+    Steps that are small in the episode do not count as such.
+    """
+    if len(first) < _LEAST_ROWS:
+        return 0.0, 0
+    usual = np.quantile(first, 0.9, axis=0)
+    first = first[:, usual > 0] / usual[usual > 0]
+    if first.shape[1] < 2:
+        return 0.0, 0
+    beside = np.maximum(np.maximum(first[:-2], first[2:]), _SMALL)
+    sizes = np.sort(first[1:-1] / beside, axis=1)
+    steps = sizes[:, (sizes.shape[1] - 1) // 2]
+    row = int(steps.argmax())
+    return float(steps[row]), row + 2
+
+
+def _fits(
+    actions: np.ndarray, states: np.ndarray, relations: Sequence[ElementMeaning]
+) -> tuple[np.ndarray, np.ndarray]:
+    """How actions correlate with the states that they lead to, by lag, and their spreads."""
+    found = np.full((len(LAGS), actions.shape[1]), np.nan)
+    gains = np.full(actions.shape[1], np.nan)
+    for element, relation in enumerate(relations):
+        if relation.state < 0:
+            continue
+        is_level = relation.kind in ("absolute", "velocity")
+        is_level |= relation.kind == "gripper" and not relation.is_relative
+        state = states[:, relation.state] if is_level else np.diff(states[:, relation.state])
+        for place, more in enumerate(LAGS):
+            one, other = _pair(actions[:, element], state, relation.lag + more)
+            if len(one) < _LEAST_ROWS:
+                continue
+            spreads = float(one.std()), float(other.std())
+            if min(spreads) <= _NONE:
+                continue
+            product = float(((one - one.mean()) * (other - other.mean())).mean())
+            found[place, element] = product / (spreads[0] * spreads[1])
+            if more == 0:
+                gains[element] = np.log(spreads[0] / spreads[1])
+    return found, gains
+
+
+def _pair(action: np.ndarray, state: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
+    begin, end = max(0, -lag), max(0, min(len(action), len(state) - lag))
+    return action[begin:end], state[begin + lag : end + lag]
+
+
+def _sketch(both: np.ndarray) -> np.ndarray:
+    width = min(both.shape[1], _SKETCH_ELEMENTS)
+    if not len(both) or not width:
+        return np.zeros(SKETCH_ROWS * width)
+    rows = np.linspace(0, len(both) - 1, SKETCH_ROWS).round().astype(int)
+    places = np.linspace(0, both.shape[1] - 1, width).round().astype(int)
+    sketch: np.ndarray = both[np.ix_(rows, places)].reshape(-1)
+    return sketch

@@ -1,0 +1,213 @@
+"""The numbers of steps, as matrices: of actions, and of all that is no action, reward or flag."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import rlds
+from rlds.sources import reading
+from rlds.sources.episodes import Episodes
+from rlds.sources.source import ALL_ROWS, Source, SourceError, with_random_access
+from rlds.sources.texts import as_text, is_instruction
+from rlds_ecosystem.model.fields import Field, as_fields
+from rlds_ecosystem.model.nests import leaves_at, root_of
+
+__all__ = ["EpisodeNumbers", "StepNumbers"]
+
+# How much is looked at to learn what is usual.
+_MOST_EPISODES, _MOST_ROWS = 200, 20_000
+# How many elements of actions and of states are looked at.
+_MOST_ACTIONS, _MOST_STATES = 256, 512
+# By which part the increments of a clock differ at most.
+_EVEN = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeNumbers:
+    """The numbers of an episode, row by row; a row has an action that follows its state.
+
+    Attributes:
+      actions: float64 of shape `[rows, elements]`.
+      states: float64 of shape `[rows, elements]`.
+      task: The instruction; None if the data has none.
+      digest: Equal for equal numbers.
+    """
+
+    actions: np.ndarray
+    states: np.ndarray
+    task: str | None
+    digest: bytes
+
+
+class StepNumbers:
+    """The fields of numbers that the steps of a dataset have; it can be pickled.
+
+    Images are left out, and so are the elements of the state that no episode changes, and clocks.
+    Of very long vectors, elements at even distances are looked at.
+
+    Args:
+      episodes: The episodes; some are read.
+
+    Attributes:
+      actions: The paths of the fields of actions.
+      widths: How many elements of each of them are looked at.
+      action_places: Which elements these are, of each field.
+      action_names: The names of all of them.
+      state_names: The names of the elements of the state.
+      constants: The names of the elements of the state that no episode of the sample changes.
+      num_elements: How many elements the data has, of actions and states.
+      has_more: Whether only some of those that change are looked at.
+      sample: Episodes at even distances, in random order.
+
+    Raises:
+      TypeError: The data can be read from the beginning to the end only.
+    """
+
+    def __init__(self, episodes: Episodes) -> None:
+        self._source: Source = with_random_access(episodes.source)
+        steps = dict(leaves_at(as_fields(self._source.fields.steps), None))
+        fields = {path: it for path, it in steps.items() if _is_vector(it)}
+        self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
+        self._states = [path for path in fields if _is_state(path)]
+        names = {path: _names(path, fields[path]) for path in fields}
+        self.action_places = [_even(len(names[path]), _MOST_ACTIONS) for path in self.actions]
+        self.widths = [len(places) for places in self.action_places]
+        self.action_names = [
+            names[path][place]
+            for path, places in zip(self.actions, self.action_places)
+            for place in places
+        ]
+        every = [name for path in self._states for name in names[path]]
+        self.num_elements = sum(len(names[path]) for path in (*self.actions, *self._states))
+        self._instruction = _instruction_of(self._source)
+        self._kept = np.arange(len(every))
+        self.sample = list(self._sampled(episodes))
+        moving, clocks = _moving(self.sample, len(every))
+        self.constants = [every[place] for place in np.flatnonzero(~moving)]
+        kept = np.flatnonzero(moving & ~clocks)
+        self.has_more = len(kept) > _MOST_STATES or any(
+            len(names[path]) > _MOST_ACTIONS for path in self.actions
+        )
+        self._kept = kept[_even(len(kept), _MOST_STATES)]
+        self.state_names = [every[place] for place in self._kept]
+        self.sample = [
+            dataclasses.replace(each, states=each.states[:, self._kept]) for each in self.sample
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "sample": []}
+
+    def read(self, split: str, index: int, rows: slice = ALL_ROWS) -> EpisodeNumbers:
+        """Reads an episode.
+
+        Args:
+          split: The split.
+          index: Its number there.
+          rows: Which steps.
+
+        Raises:
+          SourceError: It is damaged.
+        """
+        paths = [f"{rlds.STEPS}/{path}" for path in (*self.actions, *self._states)]
+        wanted = [*paths, *([self._instruction] if self._instruction else [])]
+        episode = reading.read(self._source, split, index, wanted, rows)
+        steps = dict(leaves_at(episode.steps, None))
+        actions = [
+            _flat(steps[path])[:, places] for path, places in zip(self.actions, self.action_places)
+        ]
+        states = [_flat(steps[path]) for path in self._states]
+        number = min((len(each) for each in (*actions, *states)), default=0)
+        if episode.final_observation_known and rows == ALL_ROWS:
+            number -= 1  # The last row has no action.
+        both = [
+            np.concatenate([np.empty((number, 0)), *(each[:number] for each in columns)], axis=1)
+            for columns in (actions, states)
+        ]
+        digest = hashlib.blake2b(both[0].tobytes() + both[1].tobytes(), digest_size=16).digest()
+        task = self._task({**dict(leaves_at(episode.metadata, None)), **_under_steps(steps)})
+        return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest)
+
+    def _task(self, values: Mapping[str, Any]) -> str | None:
+        value = values.get(self._instruction)
+        if value is None:
+            return None
+        if self._instruction.startswith(f"{rlds.STEPS}/"):
+            value = value[0] if len(value) else ""
+        return as_text(value)
+
+    def _sampled(self, episodes: Episodes) -> Iterator[EpisodeNumbers]:
+        chosen, rows = _even(len(episodes), _MOST_EPISODES), 0
+        for index in np.random.default_rng(0).permutation(chosen).tolist():
+            if rows >= _MOST_ROWS:
+                return
+            try:
+                found = self.read(*episodes.place(index), slice(0, _MOST_ROWS - rows))
+            except SourceError:  # Others report it.
+                continue
+            rows += len(found.states)
+            yield found
+
+
+def _under_steps(steps: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
+
+
+def _instruction_of(source: Source) -> str:
+    """The path of the field with the instruction; empty if there is none."""
+    fields = as_fields(source.fields.episode), as_fields(source.fields.steps)
+    for prefix, leaves in zip(("", f"{rlds.STEPS}/"), fields):
+        for path, field in leaves_at(leaves, None):
+            is_text = isinstance(field, Field) and field.is_text and not field.shape
+            if is_instruction(path) and is_text:
+                return f"{prefix}{path}"
+    return ""
+
+
+def _even(number: int, most: int) -> list[int]:
+    """Numbers below another one, at even distances."""
+    found: list[int] = np.unique(np.linspace(0, number - 1, min(number, most)).astype(int)).tolist()
+    return found
+
+
+def _is_vector(field: object) -> bool:
+    if not isinstance(field, Field) or field.encoding or field.table:
+        return False
+    is_number = field.column_dtype.kind in "fiub"
+    return is_number and len(field.shape) < 2 and None not in field.shape
+
+
+def _is_state(path: str) -> bool:
+    name = path.split("/")[-1]
+    others = (rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
+    return root_of(path) != rlds.ACTION and name not in others
+
+
+def _flat(column: np.ndarray) -> np.ndarray:
+    return np.asarray(column, np.float64).reshape(len(column), -1)
+
+
+def _moving(sample: Sequence[EpisodeNumbers], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which elements of the state change in some episode; and which are clocks, which only grow."""
+    moving, clocks = np.zeros(width, bool), np.ones(width, bool)
+    for each in sample:
+        # What is never finite changes as little as a constant does.
+        steps = np.diff(np.nan_to_num(each.states, posinf=0.0, neginf=0.0), axis=0)
+        if not len(steps):
+            continue
+        moving |= (np.abs(steps) > 0).any(0)
+        means = steps.mean(0)
+        clocks &= (steps >= 0).all(0) & (steps.std(0) <= _EVEN * means) & (means > 0)
+    return moving, clocks
+
+
+def _names(path: str, field: Field) -> list[str]:
+    if not field.shape:
+        return [path]
+    if field.names is not None and len(field.names) == field.shape[-1]:
+        return [f"{path}[{name}]" for name in field.names]
+    return [f"{path}[{number}]" for number in range(field.shape[0] or 0)]

@@ -1,0 +1,136 @@
+"""`rlds audit`: what the actions of a dataset mean, and which episodes to look at, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from rlds_tools.results import Block, Result, Table, count, next_commands
+
+if TYPE_CHECKING:
+    from rlds.auditing import Audit
+
+__all__ = ["AuditedDataset", "audit"]
+
+# So many episodes are named in the command that comes next.
+_NAMED = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditedDataset(Result):
+    """What was found in a dataset.
+
+    Attributes:
+      path: Where the data is.
+      audits: What was found in each split.
+      most: How many episodes of a split are printed.
+    """
+
+    path: str
+    audits: tuple[Audit, ...]
+    most: int = 20
+
+    @property
+    def exit_code(self) -> int:
+        """1 if there are episodes to look at, or some that cannot be read."""
+        return int(any(found.findings or found.unreadable for found in self.audits))
+
+    @override
+    def blocks(self) -> Iterator[Block]:
+        for found in self.audits:
+            read = f"{count(found.num_episodes, 'episode')}, {count(found.num_rows, 'row')}"
+            yield f"{self.path} {found.split}: {read}"
+            if found.unreadable:
+                yield f"cannot be read: {count(len(found.unreadable), 'episode')}"
+            for vector in found.vectors:
+                yield from vector.sentences()
+            yield from self._findings(found)
+            yield from (f"of the dataset: {fact}" for fact in found.facts)
+            yield from (f"not assessed: {what}" for what in found.unassessed)
+            yield from self._next(found)
+
+    def _findings(self, found: Audit) -> Iterator[Block]:
+        total = len(found.episodes)
+        if not total:
+            yield f"nothing unusual in {count(found.num_episodes, 'episode')}"
+            return
+        shown = found.findings[: self.most]
+        rows = [
+            [str(one.episode), one.check, one.text, str(one.row) if one.row >= 0 else ""]
+            for one in shown
+        ]
+        yield f"to look at: {total} of {count(found.num_episodes, 'episode')}"
+        yield Table([">episode", "finding", "what", ">row"], rows)
+        if len(shown) < len(found.findings):
+            yield f"{len(found.findings) - len(shown)} more findings (--max shows more)"
+
+    def _next(self, found: Audit) -> Iterator[str]:
+        if not found.episodes:
+            return
+        named = list(dict.fromkeys(one.episode for one in found.findings))[:_NAMED]
+        chosen = ",".join(map(str, named))
+        split = ["--split", found.split] if len(self.audits) > 1 else []
+        report = ["report", self.path, *split, "--episodes", chosen, "--open"]
+        edits = [] if split else [["edit", self.path, "--delete-episodes", chosen, "--plan"]]
+        yield next_commands(report, *edits)
+
+
+def audit(
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    where: str | None = None,
+    format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    most: int = 20,
+    progress: bool | None = None,
+    jobs: int | None = None,
+) -> AuditedDataset:
+    """Tells what the actions of a dataset mean, and which of its episodes are unlike the others.
+
+    Episodes are compared with those of the same dataset, by their numbers; nothing is said of
+    images. `rlds.auditing.CHECKS` has all checks, with their thresholds.
+
+    Args:
+      path: A folder or a file, here or in an object store.
+      split: Which split; all if None.
+      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      format: The name of the format, if it cannot be recognized.
+      options: Options of the format, as `rlds.sources.open` takes them.
+      most: How many findings of a split are printed.
+      progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: How many processes read; as many as there are processors if None.
+
+    Raises:
+      FileNotFoundError: There is nothing at the path.
+      KeyError: There is no such split.
+      SourceError: The data is damaged, or of no known format.
+      TypeError: The data can be read from the beginning to the end only.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> folder, rng = Path(tempfile.mkdtemp()), np.random.default_rng(0)
+    >>> for number in range(20):
+    ...     state = rng.normal(size=(61, 2)).cumsum(0)
+    ...     state = state[:8] if number == 7 else state
+    ...     np.savez(folder / f"{number:02}.npz", observation=state, action=state[1:] - state[:-1])
+    >>> print(audit(folder))  # doctest: +ELLIPSIS, +NORMALIZE_WHITESPACE
+    /... train: 20 episodes, 1,147 rows
+    action[0:2]: delta or velocity of observation[0] to observation[1] at t, scale 1, ...
+    to look at: 1 of 20 episodes
+    episode  finding  what                     row
+          7  short    7 rows, usually 60
+    next: rlds report ...
+    """
+    from rlds import auditing
+    from rlds_tools.survey import open_splits
+
+    path = os.fspath(path)
+    splits = open_splits(path, split, format, options, where)
+    audits = [auditing.audit(one, progress=progress, jobs=jobs) for one in splits if len(one)]
+    return AuditedDataset(path, tuple(audits), most)

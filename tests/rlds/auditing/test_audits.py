@@ -1,0 +1,156 @@
+"""An audit names the episodes in which faults were planted, and their causes; others it leaves."""
+
+import collections
+from pathlib import Path
+
+import audited_data
+import numpy as np
+import pytest
+from audited_data import DATASETS, FAULTS
+
+import rlds.sources
+from rlds.auditing import CHECKS, audit
+
+
+def write(folder, episodes):
+    """Writes episodes to a file each; the last state is of no row."""
+    folder.mkdir()
+    for number, each in enumerate(episodes):
+        arrays = {"observation/state": each.state, "action": each.action}
+        task = np.array(each.task)
+        np.savez(folder / f"{number:04}.npz", **arrays, language_instruction=task)
+    return rlds.sources.open(folder)
+
+
+def outcome(folder, name, seed):
+    """The faults that are missed, how many there are, and the clean episodes that are named."""
+    given = audited_data.planted(name, seed)
+    found = audit(write(folder, given.episodes), jobs=1)
+    named = collections.defaultdict(set)
+    for finding in found.findings:
+        named[finding.episode].add(finding.check)
+    missed = [
+        kind for number, kind in given.faults.items() if not named[number] & {*FAULTS[kind].found}
+    ]
+    return missed, len(given.faults), sorted({*named} - {*given.faults})
+
+
+def test_planted_faults(tmp_path):
+    missed, number, named = outcome(tmp_path / "arm", "arm", 31)
+    assert len(missed) <= 1, missed
+    assert number == len(FAULTS)
+    assert named == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DATASETS)
+def test_planted_faults_of_all_datasets(tmp_path, name):
+    outcomes = [outcome(tmp_path / str(seed), name, seed) for seed in range(32, 36)]
+    missed = [kind for one in outcomes for kind in one[0]]
+    assert len(missed) <= 0.1 * sum(one[1] for one in outcomes), missed
+    assert sum(len(one[2]) for one in outcomes) <= 0.02 * 80 * len(outcomes)
+
+
+def test_a_clean_dataset_by_several_processes_is_the_same(tmp_path):
+    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 20))
+    alone = audit(episodes, jobs=1)
+    assert not alone.findings
+    assert not alone.facts
+    said = []
+    both = audit(episodes, jobs=2, progress=lambda *pair: said.append(pair))
+    assert both.findings == alone.findings
+    assert [*both.vectors[0].sentences()] == [*alone.vectors[0].sentences()]
+    assert said[-1] == (20, 20)
+
+
+def test_what_most_episodes_have_is_said_once(tmp_path):
+    episodes = audited_data.made("arm", 31, 20)
+    bad = [
+        each.changed(state=np.where(np.arange(len(each))[:, None] == 9, np.nan, each.state))
+        for each in episodes
+    ]
+    found = audit(write(tmp_path / "arm", bad))
+    assert not found.findings
+    [fact] = found.facts
+    assert fact.startswith("not finite: ")
+    assert "20 of 20 episodes" in fact
+
+
+def test_few_episodes_have_nothing_usual(tmp_path):
+    episodes = audited_data.made("arm", 31, 3)
+    twice = [*episodes, episodes[1], episodes[0].changed(state=episodes[0].state * np.nan)]
+    found = audit(write(tmp_path / "arm", twice))
+    assert [(it.episode, it.check) for it in found.findings] == [
+        (4, "not finite"),
+        (3, "duplicate"),
+    ]
+    assert any("fewer than 8 episodes" in what for what in found.unassessed)
+
+
+def test_data_that_tells_nothing(tmp_path):
+    arrays = {
+        "constant": {"observation": np.ones((20, 3)), "action": np.ones((20, 2))},
+        "texts": {"observation": np.ones((20, 3)), "action": np.array(["left"] * 20)},
+        "one row": {"observation": np.ones((1, 3)), "action": np.ones((1, 2))},
+        "NaN": {"observation": np.full((20, 3), np.nan), "action": np.full((20, 2), np.nan)},
+    }
+    for name, columns in arrays.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = len(columns["action"])
+        for number in range(10):
+            np.savez(folder / f"{number}.npz", **columns, reward=np.arange(rows) + number)
+        found = audit(rlds.sources.open(folder), jobs=1)
+        assert found.num_episodes == 10
+        assert {it.kind for vector in found.vectors for it in vector.elements} <= {
+            "unknown",
+            "constant",
+        }
+        assert found.unassessed, name
+        assert all(np.isfinite(finding.size) for finding in found.findings)
+
+
+def test_long_vectors_are_sampled_and_that_is_said(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        state = rng.normal(size=(30, 3000)).cumsum(0)
+        np.savez(tmp_path / f"{number}.npz", observation=state, action=np.diff(state, axis=0))
+    found = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert any("768 of 6,000 were looked at" in what for what in found.unassessed)
+
+
+def test_damaged_episodes_are_counted(tmp_path):
+    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    file = tmp_path / "arm/0003.npz"
+    file.write_bytes(file.read_bytes()[:-200])
+    episodes = rlds.sources.open(tmp_path / "arm")
+    found = audit(episodes, jobs=1)
+    assert (found.num_episodes, [*found.unreadable]) == (11, [3])
+
+
+def test_the_page_has_the_table_of_checks():
+    page = (Path(__file__).parents[3] / "docs/audit.md").read_text()
+    for check in CHECKS:
+        row = f"| `{check.name}` | {check.what} | {check.matters} | {check.basis} |"
+        assert row in page
+
+
+def test_checks_say_what_they_do():
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    names = {check.name for check in CHECKS}
+    for check in CHECKS:
+        assert check.what
+        assert check.matters
+        assert check.basis
+        assert {*check.hides} <= names
+    assert {name for fault in FAULTS.values() for name in fault.found} <= names
+
+
+def test_an_element_that_is_never_finite_hides_no_other(tmp_path):
+    given = audited_data.planted("arm", 31)
+    for number, each in enumerate(given.episodes):
+        rows = np.full((len(each), 1), np.inf if number % 2 else np.nan)
+        given.episodes[number] = each.changed(state=np.hstack([each.state, rows]))
+    found = audit(write(tmp_path / "arm", given.episodes), jobs=1)
+    assert len({*found.episodes} & {*given.faults}) >= len(given.faults) - 1
+    assert "never changes within an episode: observation/state[7]" in found.facts

@@ -1,0 +1,59 @@
+"""`rlds audit` in words, in JSON, and its exit code."""
+
+import json
+
+import audited_data
+import numpy as np
+import pytest
+
+import rlds_tools
+from rlds_tools.command_line.commands import run
+
+
+@pytest.fixture
+def arm(tmp_path):
+    """Twelve episodes, of which the fifth is late."""
+    folder = tmp_path / "arm"
+    folder.mkdir()
+    for number, each in enumerate(audited_data.made("arm", 31, 12)):
+        late = each.changed(state=each.state[2:], action=each.action[:-2])
+        each = late if number == 5 else each
+        arrays = {"observation/state": each.state, "action": each.action}
+        np.savez(folder / f"{number:02}.npz", **arrays)
+    return folder
+
+
+def test_the_command_says_what_to_look_at_and_what_to_type_next(arm, capsys):
+    assert run(["audit", str(arm)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("action[0:6]: absolute, observation/state[0] to ")
+    assert lines[2].startswith("action[6]: gripper, sets observation/state[6] up as it grows")
+    assert lines[3:6] == [
+        "to look at: 1 of 12 episodes",
+        "episode  finding  what                                                    row",
+        "      5  lag      the state follows the action 2 rows earlier than usual",
+    ]
+    assert lines[-1] == (
+        f"next: rlds report {arm} --episodes 5 --open · rlds edit {arm} --delete-episodes 5 --plan"
+    )
+
+
+def test_the_command_it_proposes_leaves_nothing_to_look_at(arm, capsys):
+    assert run(["edit", str(arm), "--delete-episodes", "5", "--to", f"{arm}2", "--as", "tfds"]) == 0
+    capsys.readouterr()
+    assert run(["audit", f"{arm}2"]) == 0
+    assert "nothing unusual in 11 episodes" in capsys.readouterr().out
+
+
+def test_conditions_choose_what_is_compared(arm):
+    found = rlds_tools.audit(arm, where="index != 5")
+    assert found.exit_code == 0
+    assert found.audits[0].num_episodes == 11
+
+
+def test_json(arm, capsys):
+    assert run(["audit", str(arm), "--json"]) == 1
+    [found] = json.loads(capsys.readouterr().out)["audits"]
+    [finding] = found["findings"]
+    assert (finding["episode"], finding["check"], finding["row"]) == (5, "lag", -1)
+    assert found["vectors"][0]["elements"][0]["kind"] == "absolute"
