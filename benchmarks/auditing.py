@@ -1,14 +1,19 @@
 """Measures what `rlds audit` finds: the tables of docs/audit.md.
 
     make audit            # or: python benchmarks/auditing.py [--seeds 41:51]
+    python benchmarks/auditing.py --peers VENVS   # with lerobot-lint and others, each in its own
 
-Faults are planted in generated datasets (tests/support/audited_data.py), one episode each, and
-conventions of actions are known (tests/support/action_conventions.py). Seeds below 41 were used
-while the checks were made, and for tests.
+Faults are planted in generated datasets (tests/support/audited_data.py), one episode each;
+conventions of actions are known (tests/support/action_conventions.py), and so is the skill of
+demonstrations (tests/support/skilled_data.py). Seeds below 41 were used while the checks were made,
+and for tests.
 """
 
 import argparse
 import collections
+import json
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -19,9 +24,10 @@ import numpy as np
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 import action_conventions
 import audited_data
+import skilled_data
 
 import rlds.sources
-from rlds.auditing import audit, meanings
+from rlds.auditing import SCORES, audit, meanings
 
 NOISES = {"usual": "0.3 %, 5 %", "bad": "2 %, 30 %", "awful": "5 %, 100 %"}
 
@@ -94,6 +100,108 @@ def conventions(seeds: Iterable[int]) -> None:
         print(f"| {text} | {right} | {unknown} | {wrong} | {right_of_others} | {wrong_of_others} |")
 
 
+def skills(seeds: Iterable[int]) -> None:
+    """Prints how well scores tell demonstrations of experts from others."""
+    found: dict[str, list[float]] = {score.name: [] for score in SCORES}
+    for task in skilled_data.TASKS:
+        of_task: dict[str, list[float]] = {name: [] for name in found}
+        for seed in seeds:
+            made = skilled_data.made(task, seed)
+            episodes = [each for of_skill in made.values() for each in of_skill]
+            is_expert = np.repeat([skill == "expert" for skill in made], len(made["expert"]))
+            with tempfile.TemporaryDirectory() as folder:
+                write(Path(folder), episodes)
+                source = rlds.sources.open(folder).source
+                given = rlds.sources.Episodes(source, said={"fps": skilled_data.RATE})
+                scores = audit(given, jobs=1, progress=False).scores
+            for name, values in scores.items():
+                of_task[name].append(_area(values[is_expert], values[~is_expert]))
+        for name, areas in of_task.items():
+            found[name].append(float(np.mean(areas)))
+    print(f"\n| score | {' | '.join(skilled_data.TASKS)} |")
+    print(f"|---|{'--:|' * len(skilled_data.TASKS)}")
+    for name, areas in found.items():
+        print(f"| `{name}` | {' | '.join(f'{area:.2f}' for area in areas)} |")
+
+
+def _area(better: np.ndarray, others: np.ndarray) -> float:
+    """How often one of the better is above one of the others: 0.5 is chance."""
+    apart = better[:, None] - others
+    return float((apart > 0).mean() + (apart == 0).mean() / 2)
+
+
+# --- Peers ---------------------------------------------------------------------------------------
+
+
+def _lint(folder: Path, tool: Path, report: Path) -> set[int]:
+    """The episodes with errors and warnings of lerobot-lint."""
+    _run(tool / "lelint", "check", folder, "--no-video", "--json", report)
+    found = json.loads(report.read_text())["findings"]
+    return {each["episode"] for each in found if each["severity"] != "info"} - {None}
+
+
+def _doctor(folder: Path, tool: Path, report: Path) -> set[int]:
+    """The episodes that lerobot-doctor names in what is no PASS."""
+    said = _run(tool / "lerobot-doctor", "check", folder, "--json")
+    messages = [
+        message["message"]
+        for check in json.loads(said)["checks"]
+        for message in check["messages"]
+        if message["severity"] != "PASS"
+    ]
+    lists = re.findall(r"episode\S*\s*(?:pair\(s\) detected)?[^:]*: (\[.*\])", "\n".join(messages))
+    single = re.findall(r"[Ee]pisode (\d+)", "\n".join(messages))
+    return {int(each) for each in [*single, *re.findall(r"\d+", " ".join(lists))]}
+
+
+def _rda(folder: Path, tool: Path, report: Path) -> set[int]:
+    """The episodes that robot-data-audit does not pass."""
+    _run(tool / "rda", "audit", folder, "--no-video", "--format", "json", "-o", report)
+    found = json.loads(report.read_text())["episodes"]
+    return {each["episode_index"] for each in found if each["verdict"] != "PASS"}
+
+
+PEERS = {
+    "lerobot-lint 0.1.1": ("lerobot-lint", _lint),
+    "lerobot-doctor 0.2.0": ("lerobot-doctor", _doctor),
+    "robot-data-audit 0.11.0": ("robot-data-audit", _rda),
+}
+
+
+def _run(*words: object) -> str:
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True)
+    return done.stdout
+
+
+def peers(seeds: Iterable[int], tools: Path) -> None:
+    """Prints which episodes of LeRobot datasets others name: the right ones for any reason."""
+    counts: dict[str, dict[str, np.ndarray]] = {}
+    for name in audited_data.DATASETS:
+        for seed in seeds:
+            given = audited_data.planted(name, seed)
+            with tempfile.TemporaryDirectory() as place:
+                raw, made = Path(place, "raw"), Path(place, "made")
+                raw.mkdir()
+                write(raw, given.episodes)
+                rlds.sources.export(rlds.sources.open(raw), "lerobot", made, fps=20)
+                opened = rlds.sources.open(made)
+                named = {"rlds audit": {*audit(opened, jobs=1, progress=False).episodes}}
+                for peer, (folder, find) in PEERS.items():
+                    named[peer] = find(made, tools / folder / "bin", Path(place, "report.json"))
+            clean = {*range(len(given.episodes))} - {*given.faults}
+            for tool, episodes in named.items():
+                found = counts.setdefault(tool, {}).setdefault(name, np.zeros(4, int))
+                bad = {*given.faults}
+                found += len(episodes & bad), len(bad), len(episodes & clean), len(clean)
+    heads = ["faulty episodes named", "clean episodes named", "the most of a dataset"]
+    print(f"\n| tool | {' | '.join(heads)} |\n|---|--:|--:|--:|")
+    for tool, of in counts.items():
+        found, number, wrong, clean = sum(of.values())
+        most = max((one[2] / one[3], name) for name, one in of.items())
+        worst = f"{most[1]}, {most[0]:.0%}"
+        print(f"| {tool} | {_share(found, number)} | {_share(wrong, clean)} | {worst} |")
+
+
 def _share(part: int, whole: int) -> str:
     return f"{part} of {whole}, {part / whole:.1%}"
 
@@ -104,9 +212,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", default="41:51", help="from which to before which")
-    begin, end = map(int, parser.parse_args().seeds.split(":"))
+    parser.add_argument("--peers", type=Path, help="compare with peers in the venvs of a folder")
+    options = parser.parse_args()
+    begin, end = map(int, options.seeds.split(":"))
+    if options.peers is not None:
+        peers(range(begin, end), options.peers)
+        return
     faults(range(begin, end))
     conventions(range(begin + 1000, end + 1000))
+    skills(range(begin, end))
 
 
 if __name__ == "__main__":

@@ -27,12 +27,16 @@ class AuditedDataset(Result):
     Attributes:
       path: Where the data is.
       audits: What was found in each split.
-      most: How many episodes of a split are printed.
+      most: How many findings, or episodes, of a split are printed.
+      by: The score whose lowest episodes are printed.
+      best: Which part of the episodes of each task the command keeps that is printed.
     """
 
     path: str
     audits: tuple[Audit, ...]
     most: int = 20
+    by: str | None = None
+    best: float = 0.5
 
     @property
     def exit_code(self) -> int:
@@ -51,7 +55,23 @@ class AuditedDataset(Result):
             yield from self._findings(found)
             yield from (f"of the dataset: {fact}" for fact in found.facts)
             yield from (f"not assessed: {what}" for what in found.unassessed)
+            if self.by is not None:
+                yield from self._lowest(found, self.by)
             yield from self._next(found)
+
+    def _lowest(self, found: Audit, by: str) -> Iterator[Block]:
+        ranks = found.ranks[by].tolist()
+        known = sorted((rank, number) for number, rank in enumerate(ranks) if rank == rank)
+        unknown = len(ranks) - len(known)
+        yield f"lowest {by} of {count(len(known), 'episode')}, within their task"
+        names = [by, *(name for name in found.scores if name != by)]
+        rows = [
+            [str(number), f"{rank:.0%}", *(_number(found.scores[name][number]) for name in names)]
+            for rank, number in known[: self.most]
+        ]
+        yield Table([">episode", ">rank", *(f">{name}" for name in names)], rows)
+        if unknown:
+            yield f"not assessed: the {by} of {count(unknown, 'episode')}"
 
     def _findings(self, found: Audit) -> Iterator[Block]:
         total = len(found.episodes)
@@ -69,6 +89,14 @@ class AuditedDataset(Result):
             yield f"{len(found.findings) - len(shown)} more findings (--max shows more)"
 
     def _next(self, found: Audit) -> Iterator[str]:
+        if self.by is not None:
+            condition = f"audit.{self.by}_rank >= {round(1 - self.best, 6):g}"
+            if found.is_kept:
+                yield next_commands(
+                    ["episodes", self.path, "--where", condition],
+                    ["edit", self.path, "--keep", condition, "--plan"],
+                )
+            return
         if not found.episodes:
             return
         named = list(dict.fromkeys(one.episode for one in found.findings))[:_NAMED]
@@ -79,6 +107,10 @@ class AuditedDataset(Result):
         yield next_commands(report, *edits)
 
 
+def _number(value: float) -> str:
+    return "" if value != value else f"{value:.3g}"
+
+
 def audit(
     path: str | os.PathLike[str],
     *,
@@ -87,6 +119,8 @@ def audit(
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     most: int = 20,
+    by: str | None = None,
+    best: float = 0.5,
     progress: bool | None = None,
     jobs: int | None = None,
 ) -> AuditedDataset:
@@ -101,7 +135,9 @@ def audit(
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format, as `rlds.sources.open` takes them.
-      most: How many findings of a split are printed.
+      most: How many findings, or episodes, of a split are printed.
+      by: The score whose lowest episodes are printed, see `rlds.auditing.SCORES`.
+      best: Which part of the episodes of each task the command keeps that is printed.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: How many processes read; as many as there are processors if None.
 
@@ -110,6 +146,7 @@ def audit(
       KeyError: There is no such split.
       SourceError: The data is damaged, or of no known format.
       TypeError: The data can be read from the beginning to the end only.
+      ValueError: There is no such score.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -130,7 +167,11 @@ def audit(
     from rlds import auditing
     from rlds_tools.survey import open_splits
 
-    path = os.fspath(path)
+    path, known = os.fspath(path), [score.name for score in auditing.SCORES]
+    if by is not None and by not in known:
+        raise ValueError(f"by: got {by!r}, expected one of {', '.join(known)}")
+    if not 0 < best <= 1:
+        raise ValueError(f"best: got {best}, expected a part of the episodes, such as 0.5")
     splits = open_splits(path, split, format, options, where)
     audits = [auditing.audit(one, progress=progress, jobs=jobs) for one in splits if len(one)]
-    return AuditedDataset(path, tuple(audits), most)
+    return AuditedDataset(path, tuple(audits), most, by, best)

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from rlds.auditing.checks import (
     CHECKS,
     LEAST_EPISODES,
@@ -15,11 +17,14 @@ from rlds.auditing.checks import (
     find_faults,
 )
 from rlds.auditing.measures import Measures, Profile, measure
+from rlds.auditing.scores import SCORES, together, within_task
 from rlds.auditing.step_numbers import StepNumbers
 from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
-from rlds.sources.episode_table import Progress
+from rlds.sources.episode_table import Progress, keep_audit
 from rlds.sources.episodes import Episodes
+from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceError
+from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.progress import show_progress
 
@@ -29,6 +34,8 @@ __all__ = ["Audit", "audit"]
 _MOST = 0.25
 # So many episodes are measured by one call, and others help if it all takes so many seconds.
 _AT_ONCE, _LONG = 32, 5.0
+# How many rows of all episodes are compared with each other, and how many of each at least.
+_MOST_PICKED, _LEAST_PICKED = 200_000, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +51,9 @@ class Audit:
       findings: Why which episodes are to be looked at, ordered by what matters most.
       facts: What is so of the dataset as a whole, in sentences.
       unassessed: What could not be assessed, and why, in sentences.
+      scores: The scores of all episodes by name, see `SCORES`: NaN where there is none.
+      ranks: Likewise, which part of the other episodes of their task have a lower score.
+      is_kept: Whether conditions on the table of episodes know it as `audit`.
     """
 
     split: str
@@ -54,6 +64,9 @@ class Audit:
     findings: Sequence[EpisodeFinding]
     facts: Sequence[str]
     unassessed: Sequence[str]
+    scores: Mapping[str, np.ndarray]
+    ranks: Mapping[str, np.ndarray]
+    is_kept: bool = False
 
     @property
     def episodes(self) -> list[int]:
@@ -89,8 +102,10 @@ def audit(episodes: Episodes, *, progress: Progress = None, jobs: int | None = N
     """
     numbers = StepNumbers(episodes)
     usual = usual_of(numbers)
-    work = _Measuring(episodes, numbers, usual.profile)
-    number = len(episodes)
+    number, rate = len(episodes), rate_in(episodes.metadata)
+    num_picked = min(max(_MOST_PICKED // max(number, 1), _LEAST_PICKED), usual.profile.num_picked)
+    profile = dataclasses.replace(usual.profile, rate=rate, num_picked=num_picked)
+    work = _Measuring(episodes, numbers, profile)
     parts = [range(at, min(at + _AT_ONCE, number)) for at in range(0, number, _AT_ONCE)]
     found: list[_Measured | None] = []
     with show_progress(False if callable(progress) else progress) as bars:
@@ -100,7 +115,25 @@ def audit(episodes: Episodes, *, progress: Progress = None, jobs: int | None = N
             bars.update(bar, completed=part.stop)
             if callable(progress):
                 progress(part.stop, number)
-    return _judged(episodes.split, numbers, usual, found)
+    made = _judged(episodes.split, numbers, usual._replace(profile=profile), found)
+    return dataclasses.replace(made, is_kept=_keep(episodes, made))
+
+
+def _keep(episodes: Episodes, made: Audit) -> bool:
+    """Keeps an audit as a column of the table of episodes, if it is one of a whole split."""
+    try:
+        import_extra("pyarrow")
+    except ImportError:
+        return False
+    findings: list[list[str]] = [[] for _ in range(len(episodes))]
+    for one in made.findings:
+        findings[one.episode].append(one.check)
+    ranks = {f"{name}_rank": values for name, values in made.ranks.items()}
+    if len(episodes.ranges) != 1:
+        return False
+    [(split, begin, end)] = episodes.ranges
+    numbers = {**made.scores, **ranks}
+    return keep_audit(episodes.source, split, range(begin, end), findings, numbers)
 
 
 class _Measured(NamedTuple):
@@ -147,6 +180,7 @@ def _judged(
         [one.digest for one in known],
     )
     findings = find_faults(given)
+    scores = _scores(given)
     counts = collections.Counter(finding.check for finding in findings)
     usual_ones = {name for name, count in counts.items() if count > max(_MOST * len(known), 2)}
     facts = [*_facts(numbers, usual_ones, counts, given)]
@@ -163,7 +197,26 @@ def _judged(
         ],
         facts,
         [*_unassessed(numbers, given)],
+        {name: _placed(values, places, len(measured)) for name, values in scores.items()},
+        {
+            name: _placed(within_task(values, tasks), places, len(measured))
+            for name, values in scores.items()
+        },
     )
+
+
+def _scores(given: MeasuredEpisodes) -> dict[str, np.ndarray]:
+    own = given.of("scores")
+    names = [score.name for score in SCORES]
+    found = {name: own[:, number] for number, name in enumerate(names[: own.shape[1]])}
+    picked = [each.picked.astype(np.float64) for each in given.measures]
+    return {**found, **together(picked, given.num_states, given.sketches)}
+
+
+def _placed(values: np.ndarray, places: Sequence[int], number: int) -> np.ndarray:
+    found = np.full(number, np.nan)
+    found[[*places]] = values
+    return found
 
 
 def _facts(
@@ -191,6 +244,8 @@ def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
         yield "the meaning of actions: no number of the observation changes"
     elif not any(it.state >= 0 for it in given.profile.relations):
         yield "lags and signs: no element of the action is known to lead to one of the state"
-    looked_at = len(numbers.state_names) + len(numbers.action_names)
+    if given.profile.rate is None:
+        yield "smoothness: how many rows a second has is not known"
     if numbers.has_more:
+        looked_at = len(numbers.state_names) + len(numbers.action_names)
         yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"

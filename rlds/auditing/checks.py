@@ -106,6 +106,16 @@ class MeasuredEpisodes:
         return [*large, np.array(rest)] if rest else large
 
     @property
+    def sketches(self) -> np.ndarray:
+        """What each episode is at some moments, in deviations of each element over all moments."""
+        sketches = np.nan_to_num(self.of("sketch"))
+        if not sketches.size:
+            return sketches
+        scale = sketches.reshape(len(sketches), SKETCH_ROWS, -1).std((0, 1))
+        scaled: np.ndarray = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
+        return scaled
+
+    @property
     def has_levels(self) -> np.ndarray:
         """Whether each element is measured: it is no flag, no number of a button or a place."""
         values = np.median(self.of("values"), axis=0)
@@ -455,12 +465,9 @@ def _duplicates(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
             yield EpisodeFinding(number, "duplicate", f"the same as episode {first[digest]}")
         first.setdefault(digest, number)
     kept = np.array(sorted(first.values()) if given.digests else [*range(len(given))])
-    sketches = np.nan_to_num(given.of("sketch"))[kept]
+    sketches = given.sketches[kept]
     if not sketches.size:
         return
-    # By the spread of each element, over all moments.
-    scale = sketches.reshape(len(sketches), SKETCH_ROWS, -1).std((0, 1))
-    sketches = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
     for rows in np.unique(given.rows[kept]):
         alike = np.flatnonzero(given.rows[kept] == rows)
         for one, other in _near_pairs(sketches[alike]):
@@ -547,14 +554,6 @@ CHECKS: Sequence[EpisodeCheck] = (
         ("gap", "spike", "jitter", "repeated", "saturated", *_OF_RELATIONS),
     ),
     EpisodeCheck(
-        "repeated",
-        "rows that are exactly the row before",
-        "world models: frames were written twice",
-        "3 % of the rows, and twice the 90 % quantile of the other episodes",
-        _repeated,
-        ("gap", "spike", "jitter"),
-    ),
-    EpisodeCheck(
         "idle",
         "nothing moves for long at first or at last",
         "imitation: a policy learns to wait; cut these rows",
@@ -562,6 +561,14 @@ CHECKS: Sequence[EpisodeCheck] = (
         "is above the median",
         _idle,
         ("saturated", "repeated", "jitter", "spike", *_OF_RELATIONS),
+    ),
+    EpisodeCheck(
+        "repeated",
+        "rows that are exactly the row before",
+        "world models: frames were written twice",
+        "3 % of the rows, and twice the 90 % quantile of the other episodes",
+        _repeated,
+        ("gap", "spike", "jitter"),
     ),
     EpisodeCheck(
         "gap",

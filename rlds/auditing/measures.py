@@ -14,6 +14,7 @@ import numpy as np
 
 from rlds.auditing.meaning import ElementMeaning
 from rlds.auditing.relations import turns_of, unwrapped
+from rlds.auditing.scores import alone
 
 __all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "profile_of"]
 
@@ -46,12 +47,16 @@ class Profile:
       still: The part of the usual displacement under which nothing moves.
       relations: The meaning of each element of the action.
       turns: What a full turn of each element of the state is that wraps; 0 of all others.
+      rate: The rows in a second; None if unknown.
+      num_picked: How many rows of an episode are compared with those of others.
     """
 
     paces: np.ndarray
     still: float
     relations: Sequence[ElementMeaning]
     turns: np.ndarray
+    rate: float | None = None
+    num_picked: int = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +87,8 @@ class Measures:
       gains: The logarithm of how many times as widely each element of the action spreads as what it
         leads to; NaN where nothing is known.
       sketch: The state and the action at some moments.
+      scores: What `scores.alone` says.
+      picked: Rows of the state and the action at even distances; float32.
     """
 
     rows: int
@@ -105,6 +112,8 @@ class Measures:
     fits: np.ndarray
     gains: np.ndarray
     sketch: np.ndarray
+    scores: tuple[float, ...]
+    picked: np.ndarray
 
 
 def profile_of(
@@ -196,6 +205,12 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         fits=fits,
         gains=gains,
         sketch=_sketch(both),
+        scores=alone(
+            states[:, profile.paces > 0] / profile.paces[profile.paces > 0],
+            float(moves.mean()) if len(moves) else float("nan"),
+            profile.rate,
+        ),
+        picked=both[_spaced(number, min(number, profile.num_picked))].astype(np.float32),
     )
 
 
@@ -299,7 +314,13 @@ def _sketch(both: np.ndarray) -> np.ndarray:
     width = min(both.shape[1], _SKETCH_ELEMENTS)
     if not len(both) or not width:
         return np.zeros(SKETCH_ROWS * width)
-    rows = np.linspace(0, len(both) - 1, SKETCH_ROWS).round().astype(int)
-    places = np.linspace(0, both.shape[1] - 1, width).round().astype(int)
+    rows, places = _spaced(len(both), SKETCH_ROWS), _spaced(both.shape[1], width)
     sketch: np.ndarray = both[np.ix_(rows, places)].reshape(-1)
     return sketch
+
+
+def _spaced(number: int, most: int) -> np.ndarray:
+    """Numbers below another one, at even distances; some are repeated if there are few."""
+    if not number:
+        return np.zeros(0, int)
+    return np.linspace(0, number - 1, most).round().astype(int)

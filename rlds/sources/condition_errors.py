@@ -79,6 +79,8 @@ def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
       name: The name.
       columns: The types of all columns, by all their names.
     """
+    if name.split(".")[0] == "audit" and "audit" not in columns:
+        return f"{name!r}: there is no audit of these files: run `rlds audit` first"
     typed = {column: _as_typed(column, kind) for column, kind in columns.items()}
     others = {
         other: column

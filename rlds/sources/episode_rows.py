@@ -11,6 +11,7 @@ import numpy as np
 
 import rlds
 from rlds.sources import reading
+from rlds.sources.audit_rows import COLUMN as AUDIT
 from rlds.sources.digests import as_array, digest_of_columns
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.label_rows import COLUMN as LABELS
@@ -288,7 +289,7 @@ def column_of(path: str) -> str:
 
 def _free_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
     """A name for the column of a field: queries do not tell `Success` from `success`."""
-    taken = {name.lower() for name in (*columns, LABELS, NUMBER)}
+    taken = {name.lower() for name in (*columns, AUDIT, LABELS, NUMBER)}
     while path.lower() in taken:
         path = f"{prefix}/{path}"
     return path

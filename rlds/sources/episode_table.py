@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlds
-from rlds.sources import label_rows, queries, reading
+from rlds.sources import audit_rows, label_rows, queries, reading
 from rlds.sources.beside import cached, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.source import AnySource, Source, SourceError
@@ -38,6 +38,7 @@ __all__ = [
     "EpisodeTable",
     "Progress",
     "has_table",
+    "keep_audit",
     "key_of",
     "row_maker",
     "table_part",
@@ -104,9 +105,10 @@ class EpisodeTable:
     def columns(self) -> dict[str, str]:
         """The types of the columns, by their names."""
         schema = import_extra("pyarrow.parquet").read_schema(self._parts[0].file)
-        labels = label_rows.summary(self._parts[0].labels)
-        named = {} if labels is None else {label_rows.COLUMN: str(labels["label"].type)}
-        return {**{field.name: str(field.type) for field in schema}, **named}
+        named = {field.name: str(field.type) for field in schema}
+        for column, found in _beside(self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]):
+            named[column] = str(found[column].type)
+        return named
 
     @property
     def aliases(self) -> Mapping[str, str]:
@@ -124,7 +126,7 @@ class EpisodeTable:
         """
         arrow = import_extra("pyarrow")
         found = [
-            _with_labels(part, columns).take(arrow.array(np.asarray(part.rows, np.int64)))
+            _with_others(part, columns).take(arrow.array(np.asarray(part.rows, np.int64)))
             for part in self._parts
         ]
         return arrow.concat_tables(found, promote_options="permissive").combine_chunks()
@@ -136,7 +138,8 @@ class EpisodeTable:
           condition: An expression of SQL over the columns, such as
             `steps > 50 and success and instruction like '%red%'`. Of numbers in steps, a column has
             the statistics: `reward.max > 1`, `"observation/state".mean < 0`. `number` counts the
-            episodes over all splits, `index` those of each split.
+            episodes over all splits, `index` those of each split. After an audit there is `audit`,
+            too: `audit.efficiency > 0.5`, `list_contains(audit.findings, 'lag')`.
           first: The `number` of the first one.
 
         Raises:
@@ -145,9 +148,7 @@ class EpisodeTable:
         """
         chosen, begin = [np.empty(0, np.int64)], first
         for part in self._parts:
-            labels = _labels_for(condition, part)
-            beside = None if labels is None else _labeled(part.file, ["index"], labels)
-            more: dict[str, Any] = {"beside": beside, "aliases": part.aliases}
+            more: dict[str, Any] = {"beside": _for(condition, part), "aliases": part.aliases}
             found = queries.numbers(part.file, condition, part.rows, first=begin, **more)
             chosen.append(found - first)
             begin += len(part.rows)
@@ -181,14 +182,66 @@ def table_part(
     return TablePart(file, key, rows, label_rows.folders_of(source), aliases)
 
 
-def _labels_for(condition: str, part: TablePart) -> Any:
-    """Returns the labels of a part; None if they are damaged and the condition names none."""
+def keep_audit(
+    source: AnySource,
+    split: str,
+    rows: range | np.ndarray,
+    findings: Sequence[Sequence[str]],
+    numbers: Mapping[str, np.ndarray],
+) -> bool:
+    """Keeps what an audit says of episodes as the column `audit` of their table.
+
+    Args:
+      source: The source.
+      split: The split.
+      rows: The numbers of the episodes.
+      findings: The names of the findings of each of them.
+      numbers: Numbers of each of them, by name; NaN where there is none.
+
+    Returns:
+      Whether it is kept: not if these are some episodes of a table, or it can be kept nowhere.
+    """
+    source, split, rows = _with_table(source, split, rows)
+    if not isinstance(source, Source) or len(rows) != source.num_episodes(split):
+        return False
+    for place in _places(source, split):
+        try:
+            place.parent.mkdir(parents=place.parent.name != FOLDER, exist_ok=True)
+            audit_rows.write(audit_rows.file_beside(place), key_of(source), findings, numbers)
+        except OSError:  # The folder cannot be written.
+            continue
+        return True
+    return False
+
+
+def _for(condition: str, part: TablePart) -> Any:
+    """Returns the columns that are kept beside a table, with `index`; None if there are none."""
     try:
-        return label_rows.summary(part.labels)
-    except SourceError:
+        found = _beside(part, [label_rows.COLUMN, audit_rows.COLUMN])
+    except SourceError:  # The labels are damaged.
         if label_rows.COLUMN in condition.casefold():
             raise
+        found = _beside(part, [audit_rows.COLUMN])
+    if not found:
         return None
+    table = _read(part.file, ["index"])
+    for column, values in found:
+        table = table.append_column(column, values[column])
+    return table
+
+
+def _beside(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
+    """Returns those of the columns that are kept beside a table, each in its order."""
+    found = []
+    labels = label_rows.summary(part.labels) if label_rows.COLUMN in columns else None
+    if labels is not None:
+        joined = label_rows.joined(_read(part.file, ["digest"])["digest"], labels)
+        found.append((label_rows.COLUMN, {label_rows.COLUMN: joined}))
+    if audit_rows.COLUMN in columns:
+        audited = audit_rows.audited(audit_rows.file_beside(part.file), part.key)
+        if audited is not None:
+            found.append((audit_rows.COLUMN, audited))
+    return found
 
 
 def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
@@ -228,7 +281,8 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     if not (aliases := source.about.aliases):
         return {}
     maker = RowMaker(source)
-    taken = {name.lower() for name in (*maker.schema.names, label_rows.COLUMN, queries.NUMBER)}
+    names = (*maker.schema.names, label_rows.COLUMN, audit_rows.COLUMN, queries.NUMBER)
+    taken = {name.lower() for name in names}
     found: dict[str, str] = {}
     for (alias, path), (field, column) in itertools.product(aliases.items(), maker.columns.items()):
         name = alias + field.removeprefix(path)
@@ -239,18 +293,14 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     return found
 
 
-def _with_labels(part: TablePart, columns: Sequence[str] | None) -> Any:
-    """Reads columns of a table, with what its labels say of the episodes now, if there are any."""
-    wanted = None if columns is None else [name for name in columns if name != label_rows.COLUMN]
-    is_asked_for = columns is None or label_rows.COLUMN in columns
-    labels = label_rows.summary(part.labels) if is_asked_for else None
-    return _read(part.file, wanted) if labels is None else _labeled(part.file, wanted, labels)
-
-
-def _labeled(file: Path, columns: Sequence[str] | None, labels: Any) -> Any:
-    digests = _read(file, ["digest"])["digest"]
-    joined = label_rows.joined(digests, labels)
-    return _read(file, columns).append_column(label_rows.COLUMN, joined)
+def _with_others(part: TablePart, columns: Sequence[str] | None) -> Any:
+    """Reads columns of a table, with what labels and an audit say of the episodes now."""
+    others = [label_rows.COLUMN, audit_rows.COLUMN]
+    wanted = None if columns is None else [name for name in columns if name not in others]
+    table = _read(part.file, wanted)
+    for column, found in _beside(part, others if columns is None else columns):
+        table = table.append_column(column, found[column])
+    return table
 
 
 def _read(file: Path, columns: Sequence[str] | None = None) -> Any:

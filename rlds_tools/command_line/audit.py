@@ -28,6 +28,14 @@ from rlds_tools.results import Result
     default=20,
     show_default=True,
 )
+@option("--by SCORE", "Also list the episodes of the lowest score: smoothness, information, ...")
+@option(
+    "--best",
+    "Part of the episodes of each task that the next command keeps.",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    show_default=True,
+)
 @where_option
 @jobs_option
 @opens_source
@@ -40,9 +48,13 @@ def command(path: str, **options: Any) -> Result:
     rough, late, in other units, idle, short, doubled. Thresholds are those of the dataset itself.
     The exit code is 1 if there are such episodes.
 
+    Scores of episodes (smoothness, steadiness, efficiency, activity, information, agreement,
+    novelty) become the column audit of the table of episodes: --where "audit.efficiency > 0.5".
+
     Examples:
       rlds audit my_robot
       rlds audit data/bridge --where "success" --max 50 --json
+      rlds audit my_robot --by information --best 0.8
     """
     from rlds_tools import auditing
 

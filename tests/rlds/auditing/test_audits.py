@@ -9,7 +9,7 @@ import pytest
 from audited_data import DATASETS, FAULTS
 
 import rlds.sources
-from rlds.auditing import CHECKS, audit
+from rlds.auditing import CHECKS, SCORES, audit
 
 
 def write(folder, episodes):
@@ -132,6 +132,10 @@ def test_the_page_has_the_table_of_checks():
     page = (Path(__file__).parents[3] / "docs/audit.md").read_text()
     for check in CHECKS:
         row = f"| `{check.name}` | {check.what} | {check.matters} | {check.basis} |"
+        assert row in page
+
+    for score in SCORES:
+        row = f"| `{score.name}` | {score.what} | {score.source} | {score.holds} | {score.doubt} |"
         assert row in page
 
 

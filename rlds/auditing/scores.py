@@ -1,0 +1,248 @@
+"""Scores of episodes: numbers by which some are better than others, for some purposes.
+
+All grow with what is better. None is a verdict: docs/audit.md has what each has been measured to
+tell, and where it tells nothing. What cannot be computed is NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+__all__ = ["SCORES", "Score", "alone", "together", "within_task"]
+
+_LEAST_ROWS = 8
+# Of the spectrum of speeds: up to which frequency in Hz, down to which amplitude, how finely.
+_HIGHEST, _LOWEST, _PADDING = 10.0, 0.05, 4
+# How many rows are compared with each other, how often, by how many neighbours.
+_BATCH, _REPEATS, _NEIGHBOURS = 1024, 3, (5, 6, 7)
+_CLIPPED = (0.01, 0.99)
+_LEAST_BATCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A score.
+
+    Attributes:
+      name: Its name.
+      what: What it is, with its unit.
+      source: Who defined it.
+      holds: What it does not depend on.
+      doubt: When not to trust it.
+    """
+
+    name: str
+    what: str
+    source: str
+    holds: str
+    doubt: str
+
+
+SCORES: Sequence[Score] = (
+    Score(
+        "smoothness",
+        "minus the arc length of the spectrum of the speed, up to 10 Hz; 0 at most",
+        "spectral arc length, Balasubramanian et al. 2012",
+        "duration and size of the motion",
+        "pauses that belong to the task count as rough; it needs the rate",
+    ),
+    Score(
+        "steadiness",
+        "minus the logarithm of the mean third difference over the mean first one",
+        "here",
+        "the size of the motion",
+        "sensors with other noise, another rate",
+    ),
+    Score(
+        "efficiency",
+        "the distance from the first to the last state over the length of the path; 0 to 1",
+        "path efficiency",
+        "duration",
+        "tasks that end where they begin, or go round something",
+    ),
+    Score(
+        "activity",
+        "the share of the rows in which something moves; 0 to 1",
+        "here",
+        "the size of the motion",
+        "tasks that wait for something",
+    ),
+    Score(
+        "information",
+        "the mutual information of states and actions, in nats, as far as the episode adds to it",
+        "DemInf, Hejna et al. 2025, on the numbers as they are; Kraskov et al. 2004",
+        "the scale of each element",
+        "few rows, images that hold what matters",
+    ),
+    Score(
+        "agreement",
+        "minus how far actions are from those of other episodes at like states, in deviations",
+        "here",
+        "the scale of each element",
+        "tasks that are done in several ways",
+    ),
+    Score(
+        "novelty",
+        "the distance to the next episode at 16 moments, in deviations of each element",
+        "here",
+        "duration, and the scale of each element",
+        "faults are new, too",
+    ),
+)
+"""All scores."""
+
+
+def alone(
+    moved: np.ndarray, active: float, rate: float | None
+) -> tuple[float, float, float, float]:
+    """Returns smoothness, steadiness, efficiency and activity of an episode.
+
+    Args:
+      moved: The states, in usual displacements; float64 of shape `[rows, elements]`.
+      active: The share of the rows in which something moves.
+      rate: The rows in a second; None if unknown.
+    """
+    steps = np.diff(moved, axis=0)
+    speed = np.sqrt((steps**2).sum(1))
+    if len(moved) < _LEAST_ROWS or not speed.any():
+        return (float("nan"),) * 3 + (active,)
+    third = np.sqrt((np.diff(moved, 3, axis=0) ** 2).sum(1)).mean()
+    steadiness = -float(np.log(third / speed.mean())) if third > 0 else float("nan")
+    distance = float(np.sqrt(((moved[-1] - moved[0]) ** 2).sum()))
+    arc = float("nan") if rate is None else _spectral_arc_length(speed, rate)
+    return arc, steadiness, distance / float(speed.sum()), active
+
+
+def _spectral_arc_length(speed: np.ndarray, rate: float) -> float:
+    size = 2 ** int(np.ceil(np.log2(len(speed)))) * _PADDING
+    spectrum = np.abs(np.fft.rfft(speed, size))
+    spectrum /= spectrum.max()
+    frequencies = np.fft.rfftfreq(size, 1 / rate)
+    spectrum, frequencies = (each[frequencies <= _HIGHEST] for each in (spectrum, frequencies))
+    last = int(np.flatnonzero(spectrum >= _LOWEST)[-1])
+    if last == 0:
+        return float("nan")
+    parts = np.diff(frequencies[: last + 1]) / frequencies[last], np.diff(spectrum[: last + 1])
+    return -float(np.sqrt(parts[0] ** 2 + parts[1] ** 2).sum())
+
+
+def together(
+    rows: Sequence[np.ndarray], num_states: int, sketches: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Returns information, agreement and novelty of episodes.
+
+    Args:
+      rows: Some rows of each episode: states, then actions.
+      num_states: How many elements the state has.
+      sketches: Of each episode, what it is at some moments, in deviations.
+    """
+    every = np.concatenate([np.empty((0, rows[0].shape[1] if rows else 0)), *rows])
+    episode = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+    states, actions = _even(every[:, :num_states]), _even(every[:, num_states:])
+    found = {"novelty": _novelty(sketches)}
+    if not (states.shape[1] and actions.shape[1]) or len(every) < _LEAST_BATCH:
+        return {**dict.fromkeys(("information", "agreement"), np.full(len(rows), np.nan)), **found}
+    sums = {name: np.zeros((2, len(rows))) for name in ("information", "agreement")}
+    for batch in _batches(len(every)):
+        apart = _farthest(states[batch]), _farthest(actions[batch])
+        values = _information(*apart), _agreement(*apart, episode[batch])
+        for total, value in zip(sums.values(), values):
+            known = ~np.isnan(value)
+            np.add.at(total[0], episode[batch][known], value[known])
+            np.add.at(total[1], episode[batch][known], 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {**{name: total / number for name, (total, number) in sums.items()}, **found}
+
+
+def _even(columns: np.ndarray) -> np.ndarray:
+    """Columns without a scale and without outliers; equal rows are no longer exactly equal."""
+    if not len(columns):
+        return columns
+    low, high = np.quantile(columns, _CLIPPED, axis=0)
+    clipped = np.clip(columns, low, high)
+    spread = clipped.std(0)
+    kept = spread > 0
+    even = (clipped[:, kept] - clipped[:, kept].mean(0)) / spread[kept]
+    return even + 1e-6 * np.random.default_rng(0).normal(size=even.shape)
+
+
+def _batches(number: int) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(0)
+    for _ in range(_REPEATS):
+        parts = np.array_split(rng.permutation(number), max(round(number / _BATCH), 1))
+        yield from parts
+
+
+def _farthest(rows: np.ndarray) -> np.ndarray:
+    """The largest difference of any element, of each pair of rows; infinite with itself."""
+    found = np.zeros((len(rows), len(rows)))
+    for column in rows.T:
+        np.maximum(found, np.abs(column[:, None] - column), out=found)
+    np.fill_diagonal(found, np.inf)
+    return found
+
+
+def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """What each row adds to the mutual information, as Kraskov et al. estimate it."""
+    number = len(states)
+    # The digamma function of whole numbers, but for a constant.
+    psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, number + 1))])
+    joint = np.sort(np.maximum(states, actions), axis=1)
+    found = np.zeros(number)
+    for neighbours in _NEIGHBOURS:
+        reach = joint[:, neighbours - 1, None]
+        near = [(each < reach).sum(1) for each in (states, actions)]
+        found += psi[neighbours] + psi[number] - psi[near[0] + 1] - psi[near[1] + 1]
+    return found / len(_NEIGHBOURS)
+
+
+def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Minus the difference to the actions at the nearest states of other episodes."""
+    others = np.where(own[:, None] == own, np.inf, states)
+    nearest = np.argpartition(others, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
+    rows = np.arange(len(states))[:, None]
+    apart = np.where(np.isfinite(others[rows, nearest]), actions[rows, nearest], np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # If there is no other episode.
+        return -np.nanmedian(apart, axis=1)
+
+
+def _novelty(sketches: np.ndarray) -> np.ndarray:
+    """The distance to the nearest other episode, by the quadratic mean over what it is."""
+    found = np.full(len(sketches), np.nan)
+    if len(sketches) < 2 or not sketches.shape[1]:
+        return found
+    squares = (sketches**2).sum(1)
+    for begin in range(0, len(sketches), _BATCH):
+        part = slice(begin, begin + _BATCH)
+        apart = squares[part, None] + squares - 2 * sketches[part] @ sketches.T
+        rows = np.arange(apart.shape[0])
+        apart[rows, begin + rows] = np.inf
+        found[part] = np.sqrt(np.maximum(apart.min(1), 0) / sketches.shape[1])
+    return found
+
+
+def within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndarray:
+    """Returns which part of the other episodes of their task have a lower score.
+
+    Equal ones count half. It is NaN where a score is, and where a task has one episode.
+
+    >>> within_task(np.array([1.0, 3.0, 2.0, np.nan, 5.0]), ["a", "a", "a", "a", "b"])
+    array([0. , 1. , 0.5, nan, nan])
+    """
+    found = np.full(len(scores), np.nan)
+    groups: dict[str | None, list[int]] = {}
+    for number, task in enumerate(tasks):
+        if not np.isnan(scores[number]):
+            groups.setdefault(task, []).append(number)
+    for group in groups.values():
+        values = np.sort(scores[group])
+        if len(group) > 1:
+            below = np.searchsorted(values, scores[group], "left")
+            up_to = np.searchsorted(values, scores[group], "right")
+            found[group] = (below + up_to - 1) / 2 / (len(group) - 1)
+    return found

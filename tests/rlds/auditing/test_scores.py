@@ -1,0 +1,92 @@
+"""Scores tell what they say they tell, and conditions on episodes know them."""
+
+import os
+
+import audited_data
+import numpy as np
+import pytest
+import skilled_data
+
+import rlds.sources
+from rlds.auditing import SCORES, audit, scores
+
+
+def write(folder, episodes):
+    folder.mkdir()
+    for number, each in enumerate(episodes):
+        arrays = {"observation/state": each.state, "action": each.action}
+        np.savez(folder / f"{number:03}.npz", **arrays, language_instruction=np.array(each.task))
+    return rlds.sources.open(folder)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_information_of_normal_numbers_is_what_theory_says(correlation):
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(2, 4000, 1))
+    other = correlation * one + np.sqrt(1 - correlation**2) * other
+    rows = [np.hstack([one, other])[number::10] for number in range(10)]
+    found = scores.together(rows, 1, np.zeros((10, 3)))["information"].mean()
+    assert found == pytest.approx(-0.5 * np.log(1 - correlation**2), abs=0.05)
+
+
+def test_equal_rows_have_a_score():
+    rows = [np.repeat(np.eye(4), 8, axis=0) for _ in range(10)]
+    found = scores.together(rows, 2, np.eye(10))
+    assert all(np.isfinite(values).all() for values in found.values())
+
+
+def test_spectral_arc_length_does_not_depend_on_duration_and_size():
+    def smoothness(rows, size):
+        part = np.linspace(0, 1, rows)[:, None]
+        moved = size * (10 * part**3 - 15 * part**4 + 6 * part**5)
+        return scores.alone(moved, 1.0, 50.0)[0]
+
+    assert smoothness(50, 1) == pytest.approx(smoothness(200, 7), abs=0.05)
+    assert smoothness(50, 1) == pytest.approx(-1.41, abs=0.1)  # One move of a hand.
+
+
+def test_experts_are_steadier(tmp_path):
+    made = skilled_data.made("mover", 3, 8)
+    episodes = write(tmp_path / "mover", [each for of in made.values() for each in of])
+    episodes = rlds.sources.Episodes(episodes.source, said={"fps": skilled_data.RATE})
+    found = audit(episodes, jobs=1)
+    assert {*found.scores} == {score.name for score in SCORES}
+    for name in ("smoothness", "steadiness", "information"):
+        values = found.scores[name]
+        assert np.median(values[:8]) > np.median(values[8:]), name
+    assert not any(what.startswith("smoothness") for what in found.unassessed)
+
+
+def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
+    episodes = write(tmp_path / "arm", audited_data.planted("arm", 31).episodes)
+    with pytest.raises(
+        ValueError, match="there is no audit of these files: run `rlds audit` first"
+    ):
+        episodes.where("audit.efficiency > 0.2")
+    found = audit(episodes, jobs=1)
+    assert found.is_kept
+    late = [it.episode for it in found.findings if it.check == "lag"]
+    chosen = episodes.where("list_contains(audit.findings, 'lag')")
+    assert [chosen.place(number) for number in range(len(chosen))]
+    assert len(chosen) == len(late) > 0
+    best = episodes.where("audit.steadiness_rank >= 0.5").table().arrow(["index", "audit"])
+    assert 0.4 * 80 < len(best) < 0.6 * 80
+    ranks = found.ranks["steadiness"]
+    assert best["index"].to_pylist() == np.flatnonzero(ranks >= 0.5).tolist()
+    file = tmp_path / "arm/000.npz"
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(ValueError, match="there is no audit of these files"):
+        rlds.sources.open(tmp_path / "arm").where("audit.efficiency > 0.2")
+
+
+def test_an_audit_of_some_episodes_is_not_kept(tmp_path):
+    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    assert not audit(episodes.select(range(10)), jobs=1).is_kept
+    assert audit(episodes, jobs=1).is_kept
+
+
+def test_scores_that_are_unknown_meet_no_condition(tmp_path):
+    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    audit(episodes, jobs=1)
+    assert len(episodes.where("audit.smoothness > -100 or audit.smoothness < 100")) == 0
+    assert len(episodes.where("audit.smoothness is null")) == 12

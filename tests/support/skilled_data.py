@@ -1,0 +1,102 @@
+"""Demonstrations of three skills in three tasks, on which the scores of audits are measured.
+
+All of them succeed. Less skilled people tremble more, pause, correct themselves, and take detours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from audited_data import Episode
+
+RATE = 20.0
+SKILLS = {"expert": 0.0, "practised": 0.5, "beginner": 1.0}
+_MOST_ROWS = 600
+
+
+def _tremble(rng: np.random.Generator, clumsy: float, width: int) -> np.ndarray:
+    return (0.05 + 0.3 * clumsy) * rng.normal(size=width)
+
+
+def _mover(rng: np.random.Generator, clumsy: float) -> Episode:
+    """A point in the plane that goes round a disc to a goal; actions are velocities."""
+    at, goal = np.array([-1.0, 0]) + 0.1 * rng.normal(size=2), np.array([1.0, 0])
+    side, states, actions = rng.choice([-1, 1]), [], []
+    if rng.random() < 0.4 * clumsy:  # First to a place that leads nowhere.
+        stops = [np.array([-0.4, 1.1 * -side]), np.array([0, 0.65 * side]), goal]
+    else:
+        stops = [np.array([0, 0.65 * side]), goal]
+    pause = 0
+    while stops and len(states) < _MOST_ROWS:
+        aim = stops[0] - at
+        if np.linalg.norm(aim) < 0.12:
+            stops.pop(0)
+            pause = int(rng.integers(0, 1 + int(16 * clumsy)))
+            continue
+        push = 1.2 * aim / max(np.linalg.norm(aim), 0.4) + _tremble(rng, clumsy, 2)
+        push = push * (pause <= 0)
+        pause -= 1
+        states.append(np.concatenate([at, goal]))
+        actions.append(push)
+        at = at + push / RATE
+    return Episode(np.array(states), np.array(actions))
+
+
+def _two_joints(rng: np.random.Generator, clumsy: float) -> Episode:
+    """An arm of two joints whose hand goes to a point; actions are changes of joints."""
+    joints = rng.uniform([-0.5, 0], [1.5, 2])
+    goal = np.array([rng.uniform(0.4, 1.2), rng.uniform(0.4, 1.2)])
+    states, actions = [], []
+    while len(states) < _MOST_ROWS:
+        a, b = joints[0], joints.sum()
+        hand = np.array([np.cos(a) + np.cos(b), np.sin(a) + np.sin(b)])
+        if np.linalg.norm(goal - hand) < 0.06:
+            break
+        jacobian = np.array([[-hand[1], -np.sin(b)], [hand[0], np.cos(b)]])
+        wanted = jacobian.T @ (goal - hand)
+        change = 0.08 * wanted / max(np.linalg.norm(wanted), 0.5)
+        change = change + 0.08 * _tremble(rng, clumsy, 2)
+        if rng.random() < 0.08 * clumsy:
+            change = -change  # A correction.
+        states.append(np.concatenate([joints, goal]))
+        actions.append(change)
+        joints = joints + change
+    return Episode(np.array(states), np.array(actions))
+
+
+def _carry(rng: np.random.Generator, clumsy: float) -> Episode:
+    """A hand that goes to a thing, closes, and carries it to a place: targets, and a gripper."""
+    thing, place = rng.uniform(-0.5, 0.5, 3), rng.uniform(-0.5, 0.5, 3)
+    at, closed, states, actions = rng.uniform(-0.5, 0.5, 3), 0.0, [], []
+    above = np.array([0, 0, 0.2])
+    aims = [(thing + above, 0), (thing, 0), (thing, 1), (place + above, 1), (place, 0)]
+    if rng.random() < 0.5 * clumsy:  # It misses the thing first.
+        aims[1:1] = [(thing + 0.15 * rng.normal(size=3), 0), (thing + above, 0)]
+    for aim, grip in aims:
+        start, wait = at, int(rng.integers(0, 1 + int(10 * clumsy)))
+        length = int((14 + 10 * clumsy * rng.random()) * (0.6 + np.linalg.norm(aim - start)))
+        part = np.linspace(0, 1, max(length, 6))[:, None]
+        path = start + (aim - start) * (10 * part**3 - 15 * part**4 + 6 * part**5)
+        for target in np.concatenate([path, np.repeat(path[-1:], wait, axis=0)]):
+            told = target + 0.04 * _tremble(rng, clumsy, 3)
+            states.append(np.concatenate([at, [closed], thing, place]))
+            actions.append(np.concatenate([told, [grip]]))
+            at = at + 0.6 * (told - at)
+            closed += np.clip(grip - closed, -0.3, 0.3)
+    return Episode(np.array(states), np.array(actions))
+
+
+TASKS: Mapping[str, Callable[[np.random.Generator, float], Episode]] = {
+    "mover": _mover,
+    "two joints": _two_joints,
+    "carry": _carry,
+}
+
+
+def made(task: str, seed: int, number: int = 20) -> dict[str, list[Episode]]:
+    """Returns demonstrations of a task, by the skill of who has made them."""
+    rng = np.random.default_rng([seed, *task.encode()])
+    return {
+        skill: [TASKS[task](rng, clumsy) for _ in range(number)] for skill, clumsy in SKILLS.items()
+    }
