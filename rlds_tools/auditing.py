@@ -162,6 +162,7 @@ def audit(
     to look at: 1 of 20 episodes
     episode  finding  what                     row
           7  short    7 rows, usually 60
+    not assessed: smoothness: how many rows a second has is not known
     next: rlds report ...
     """
     from rlds import auditing

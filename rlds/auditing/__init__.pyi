@@ -6,6 +6,6 @@ from rlds.auditing.checks import EpisodeFinding as EpisodeFinding
 from rlds.auditing.meaning import ElementMeaning as ElementMeaning
 from rlds.auditing.meaning import meanings as meanings
 from rlds.auditing.scores import SCORES as SCORES
-from rlds.auditing.scores import Score as Score
+from rlds.auditing.scores import EpisodeScore as EpisodeScore
 from rlds.auditing.vectors import VectorMeaning as VectorMeaning
 from rlds.auditing.vectors import vector_meanings as vector_meanings

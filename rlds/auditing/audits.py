@@ -16,6 +16,7 @@ from rlds.auditing.checks import (
     MeasuredEpisodes,
     find_faults,
 )
+from rlds.auditing.declared import contradictions
 from rlds.auditing.measures import Measures, Profile, measure
 from rlds.auditing.scores import SCORES, together, within_task
 from rlds.auditing.step_numbers import StepNumbers
@@ -183,7 +184,7 @@ def _judged(
     scores = _scores(given)
     counts = collections.Counter(finding.check for finding in findings)
     usual_ones = {name for name, count in counts.items() if count > max(_MOST * len(known), 2)}
-    facts = [*_facts(numbers, usual_ones, counts, given)]
+    facts = [*_facts(numbers, usual_ones, counts, given, usual.vectors)]
     return Audit(
         split,
         len(known),
@@ -224,11 +225,13 @@ def _facts(
     usual_ones: Collection[str],
     counts: Mapping[str, int],
     given: MeasuredEpisodes,
+    vectors: Sequence[VectorMeaning],
 ) -> Iterator[str]:
     for check in CHECKS:
         if check.name in usual_ones:
             part = f"{counts[check.name]} of {len(given)} episodes"
             yield f"{check.name}: {check.what}, in {part}: it is usual here"
+    yield from contradictions(vectors, numbers.kinds, numbers.units)
     if numbers.constants:
         named = ", ".join(numbers.constants[:5])
         more = f" and {len(numbers.constants) - 5} more" if len(numbers.constants) > 5 else ""

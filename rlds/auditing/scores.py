@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-__all__ = ["SCORES", "Score", "alone", "together", "within_task"]
+__all__ = ["SCORES", "EpisodeScore", "alone", "together", "within_task"]
 
 _LEAST_ROWS = 8
 # Of the spectrum of speeds: up to which frequency in Hz, down to which amplitude, how finely.
@@ -24,7 +24,7 @@ _LEAST_BATCH = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Score:
+class EpisodeScore:
     """A score.
 
     Attributes:
@@ -42,50 +42,50 @@ class Score:
     doubt: str
 
 
-SCORES: Sequence[Score] = (
-    Score(
+SCORES: Sequence[EpisodeScore] = (
+    EpisodeScore(
         "smoothness",
         "minus the arc length of the spectrum of the speed, up to 10 Hz; 0 at most",
         "spectral arc length, Balasubramanian et al. 2012",
         "duration and size of the motion",
         "pauses that belong to the task count as rough; it needs the rate",
     ),
-    Score(
+    EpisodeScore(
         "steadiness",
         "minus the logarithm of the mean third difference over the mean first one",
         "here",
         "the size of the motion",
         "sensors with other noise, another rate",
     ),
-    Score(
+    EpisodeScore(
         "efficiency",
         "the distance from the first to the last state over the length of the path; 0 to 1",
         "path efficiency",
         "duration",
         "tasks that end where they begin, or go round something",
     ),
-    Score(
+    EpisodeScore(
         "activity",
         "the share of the rows in which something moves; 0 to 1",
         "here",
         "the size of the motion",
         "tasks that wait for something",
     ),
-    Score(
+    EpisodeScore(
         "information",
         "the mutual information of states and actions, in nats, as far as the episode adds to it",
         "DemInf, Hejna et al. 2025, on the numbers as they are; Kraskov et al. 2004",
         "the scale of each element",
         "few rows, images that hold what matters",
     ),
-    Score(
+    EpisodeScore(
         "agreement",
         "minus how far actions are from those of other episodes at like states, in deviations",
         "here",
         "the scale of each element",
         "tasks that are done in several ways",
     ),
-    Score(
+    EpisodeScore(
         "novelty",
         "the distance to the next episode at 16 moments, in deviations of each element",
         "here",

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 import rlds
+from rlds.robotics import find_meaning
 from rlds.sources import reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import ALL_ROWS, Source, SourceError, with_random_access
+from rlds.sources.standardized import name_of
 from rlds.sources.texts import as_text, is_instruction
 from rlds_ecosystem.model.fields import Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at, root_of
@@ -60,6 +62,8 @@ class StepNumbers:
       action_names: The names of all of them.
       state_names: The names of the elements of the state.
       constants: The names of the elements of the state that no episode of the sample changes.
+      units: The declared units of elements, by their names.
+      kinds: The declared kinds of elements of actions, by their names.
       num_elements: How many elements the data has, of actions and states.
       has_more: Whether only some of those that change are looked at.
       sample: Episodes at even distances, in random order.
@@ -84,6 +88,9 @@ class StepNumbers:
         ]
         every = [name for path in self._states for name in names[path]]
         self.num_elements = sum(len(names[path]) for path in (*self.actions, *self._states))
+        self.units = {n: it.unit for p, it in fields.items() if it.unit for n in names[p]}
+        self.kinds = {n: fields[p].kind for p in self.actions if fields[p].kind for n in names[p]}
+        self._add_declared(episodes, names)
         self._instruction = _instruction_of(self._source)
         self._kept = np.arange(len(every))
         self.sample = list(self._sampled(episodes))
@@ -131,6 +138,22 @@ class StepNumbers:
         digest = hashlib.blake2b(both[0].tobytes() + both[1].tobytes(), digest_size=16).digest()
         task = self._task({**dict(leaves_at(episode.metadata, None)), **_under_steps(steps)})
         return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest)
+
+    def _add_declared(self, episodes: Episodes, names: Mapping[str, Sequence[str]]) -> None:
+        """Adds what the registry of robots says, or the metadata in its form."""
+        try:
+            known = find_meaning(name_of(self._source), episodes.metadata)
+        except ValueError:  # `rlds validate` says what is wrong with the metadata.
+            known = None
+        for dimension in (*known.action, *known.state) if known else ():
+            of = names.get(dimension.field, ())
+            if not -len(of) <= dimension.element < len(of):
+                continue
+            name = of[dimension.element]
+            if dimension.unit and "unit" not in dimension.assumed:
+                self.units.setdefault(name, dimension.unit)
+            if dimension.kind:
+                self.kinds.setdefault(name, dimension.kind)
 
     def _task(self, values: Mapping[str, Any]) -> str | None:
         value = values.get(self._instruction)

@@ -14,7 +14,7 @@ from rlds.auditing.measures import Profile, measure, profile_of
 from rlds.auditing.step_numbers import StepNumbers
 from rlds.sources.episodes import Episodes
 
-__all__ = ["Usual", "VectorMeaning", "usual_of", "vector_meanings"]
+__all__ = ["Usual", "VectorMeaning", "element_range", "usual_of", "vector_meanings"]
 
 # By which part scales differ that are said together.
 _SAME_SCALE = 0.1
@@ -57,7 +57,7 @@ class VectorMeaning:
 
     def _said(self, run: Sequence[tuple[int, ElementMeaning]]) -> str:
         (first, found), (last, _) = run[0], run[-1]
-        where = f"{self.field}{_range(first, last)}"
+        where = f"{self.field}{element_range(first, last)}"
         if found.state < 0:
             return f"{where}: {found.kind}{f', {found.why}' if found.why else ''}"
         states = [self.states[each.state] for _, each in run]
@@ -167,5 +167,6 @@ def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, Eleme
     return is_next and is_same and are_alike
 
 
-def _range(first: int, last: int) -> str:
+def element_range(first: int, last: int) -> str:
+    """Returns the elements from one to another one, as an index."""
     return f"[{first}]" if first == last else f"[{first}:{last + 1}]"

@@ -96,6 +96,11 @@ class Dimension:
     assumed: tuple[str, ...] = ()
 
     @property
+    def kind(self) -> str:
+        """The kind of its numbers, one of `rlds_ecosystem.model.fields.KINDS`; empty if unknown."""
+        return _kind_of(self.quantity)
+
+    @property
     def range(self) -> str:
         """The least and the largest value, in words."""
         if self.low is None or self.high is None:

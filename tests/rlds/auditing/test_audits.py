@@ -9,7 +9,8 @@ import pytest
 from audited_data import DATASETS, FAULTS
 
 import rlds.sources
-from rlds.auditing import CHECKS, SCORES, audit
+from rlds.auditing import CHECKS, SCORES, ElementMeaning, VectorMeaning, audit
+from rlds.auditing.declared import contradictions
 
 
 def write(folder, episodes):
@@ -158,3 +159,59 @@ def test_an_element_that_is_never_finite_hides_no_other(tmp_path):
     found = audit(write(tmp_path / "arm", given.episodes), jobs=1)
     assert len({*found.episodes} & {*given.faults}) >= len(given.faults) - 1
     assert "never changes within an episode: observation/state[7]" in found.facts
+
+
+@pytest.fixture
+def arm(tmp_path):
+    """Targets of six joints in degrees, of which the state is in radians."""
+    episodes = [
+        each.changed(action=np.rad2deg(each.action[:, :6]), state=each.state[:, :6])
+        for each in audited_data.made("arm", 31, 12)
+    ]
+    return write(tmp_path / "arm", episodes).source
+
+
+def declared(arm, quantity, units):
+    """What an audit says of data that declares what its action is, and units of quantities."""
+    said = {
+        "action": {"action[0:6]": quantity},
+        "state": ["observation/state[0:6]"],
+        "unit": units,
+    }
+    episodes = rlds.sources.Episodes(arm, said={"rlds_robotics": said})
+    return audit(episodes, jobs=1).facts
+
+
+def test_what_the_data_declares_is_compared_with_its_numbers(arm):
+    [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts
+    assert fact == (
+        "action[0:6]: in deg if what follows is in rad, by its scale; nothing declares it"
+    )
+    [fact] = declared(arm, "joint_position", {"rotation": "rad"})
+    assert fact == (
+        "action[0:6]: declared in rad, but in deg if what follows is in rad, by its scale"
+    )
+    [fact] = declared(arm, "joint_delta", {})
+    assert fact == "action[0:6]: declared as delta, but the numbers are absolute"
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "unit", "of_state", "said"),
+    [
+        ("absolute", 57.3, "deg", "rad", ""),
+        ("absolute", 57.3, "rad", "rad", "declared in rad, and what follows in rad"),
+        ("absolute", 0.001, "", "", "in m if what follows is in mm"),
+        ("absolute", 1.0, "", "", ""),
+        ("absolute", 57.3, "deg", "", ""),
+        ("delta", 2.5, "m", "m", ""),  # An arm that covers 40 % of each change.
+        ("delta", 0.5, "m", "m", "declared in m, and what follows in m"),
+        ("delta", 57.3, "0.1 m", "m", ""),
+    ],
+)
+def test_units(kind, scale, unit, of_state, said):
+    found = [ElementMeaning(kind, 0, scale)]
+    vector = VectorMeaning("action", found, [0], ["state"], ["action"], 10, 1000)
+    units = {name: it for name, it in (("action", unit), ("state", of_state)) if it}
+    facts = [*contradictions([vector], {}, units)]
+    assert len(facts) == bool(said)
+    assert all(said in fact for fact in facts)
