@@ -298,12 +298,9 @@ class DatasetFiles(abc.ABC):
         """Returns what finds out which files get the episodes of parts.
 
         Its method `plan` takes what parts say of an episode, and returns whether it begins a file.
-        Of version 3.0, there is one for each video feature, by name, and one for rows, at "".
+        Of version 3.0, there is one for each video feature, by name, whose method `add` writes
+        frames, and one for rows, at "".
         """
-
-    @abc.abstractmethod
-    def add_frames(self, name: str, frames: Span, num_rows: int) -> tuple[int, int, float]:
-        """Writes frames of a part; returns their chunk, their file and the time of the first."""
 
     @abc.abstractmethod
     def told(self) -> Any:
@@ -320,7 +317,7 @@ class DatasetFiles(abc.ABC):
 
         Args:
           told: What `told` returned, for one file after the other.
-          frames: What `add_frames` returned for each episode, by video feature.
+          frames: What `add` of the planner returned for each episode, by video feature.
           lengths: How many rows each episode has.
           tasks: The texts of all tasks.
         """
@@ -415,9 +412,6 @@ class _Files30(DatasetFiles):
 
     def planners(self) -> Mapping[str, Any]:
         return {"": self._data, **self._videos}
-
-    def add_frames(self, name: str, frames: Span, num_rows: int) -> tuple[int, int, float]:
-        return self._videos[name].add(frames, num_rows, is_staged=True)
 
     def told(self) -> Any:
         self._stack.close()
@@ -603,9 +597,6 @@ class _Files21(DatasetFiles):
 
     def planners(self) -> Mapping[str, Any]:
         return {"": _Several()}
-
-    def add_frames(self, name: str, frames: Span, num_rows: int) -> tuple[int, int, float]:
-        raise AssertionError
 
     def told(self) -> Any:
         return self._rows, self._statistics

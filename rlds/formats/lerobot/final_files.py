@@ -69,12 +69,13 @@ class _FileWriter:
         before = Before(begin, plan.begins[begin], number, plan.tasks)
         told = []
         with made.files(self.path, before=before, has_tables=False) as files:
-            with_frames = len(files.planners()) == 1  # There are no files of frames alone.
+            planners = files.planners()
+            with_frames = len(planners) == 1  # There are no files of frames alone.
             for index, length in zip(self.export.order[begin:end], plan.lengths[begin:end]):
                 place = self.export.staged.place(index)
                 if name:
                     frames = base_of(place.source).frames(place.split, place.index, name)
-                    told.append(files.add_frames(name, frames, length))
+                    told.append(planners[name].add(frames, length, is_staged=True))
                 else:
                     files.add(made.copied(place, with_frames=with_frames))
             return told if name else files.told()
