@@ -37,6 +37,7 @@ from rlds_ecosystem.progress import show_progress
 __all__ = [
     "EpisodeTable",
     "Progress",
+    "audit_of",
     "has_table",
     "keep_audit",
     "key_of",
@@ -212,6 +213,14 @@ def keep_audit(
             continue
         return True
     return False
+
+
+def audit_of(source: AnySource, split: str) -> Any:
+    """Returns `index` and `audit` of the episodes of a split; None if there is no audit of it."""
+    source, split, _ = _with_table(source, split, range(0))
+    key = key_of(source)
+    found = (audit_rows.audited(audit_rows.file_beside(at), key) for at in _places(source, split))
+    return next((each for each in found if each is not None), None)
 
 
 def _for(condition: str, part: TablePart) -> Any:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import rlds
 from rlds.labels import Labels
-from rlds.sources.episode_table import row_maker
+from rlds.sources.audit_rows import COLUMN as AUDIT
+from rlds.sources.episode_table import audit_of, row_maker
 from rlds.sources.label_rows import COLUMN as LABEL
 from rlds_creator.viewing.values import as_json
 from rlds_ecosystem.model.columns import known_field
@@ -73,6 +74,10 @@ def columns_of(labels: Labels, split: str) -> dict[str, Column]:
         kind = kind if kind in ("number", "flag") else "text"
         found[f"{LABEL}.{_quoted(layer, _PART)}"] = Column(kind, (LABEL, layer))
         found[f'{LABEL}."{layer}.n"'] = Column("number", (LABEL, f"{layer}.n"))
+    if (audit := audit_of(source, split)) is not None:
+        for field in audit.schema.field(AUDIT).type:
+            if (kind := _kind_of(str(field.type))) == "number":
+                found[f"{AUDIT}.{field.name}"] = Column(kind, (AUDIT, field.name))
     return found
 
 

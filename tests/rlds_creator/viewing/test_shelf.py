@@ -15,6 +15,7 @@ from envlogger import RiegeliBackendWriter, StepData
 from envlogger.errors import EnvLoggerError
 from rlds import sources
 from rlds.editing import Delete
+from rlds.sources.episode_table import keep_audit
 from rlds_creator.viewing import Shelf
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.labels import Said
@@ -130,6 +131,27 @@ def order_of(path, sort, where=""):
     while "making" in (found := shelf.listing(*place, sort=sort, where=where)):
         pass
     return [row["index"] for row in found["episodes"]]
+
+
+def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
+    write_episodes(tmp_path / "log")
+    sources.open(tmp_path / "log").table()
+    shelf = Shelf([tmp_path / "log"])
+    place = shelf.datasets()["datasets"][0]["id"], "train"
+    assert not [it for it in shelf.columns(*place)["columns"] if it["name"].startswith("audit.")]
+    keep_audit(
+        sources.open(tmp_path / "log").source,
+        "train",
+        range(3),
+        [[], ["short"], []],
+        {"steadiness": np.array([0.5, 2.0, np.nan])},
+    )
+    assert order_of(tmp_path / "log", "-audit.steadiness") == [1, 0, 2]
+    assert order_of(tmp_path / "log", "index", "list_contains(audit.findings, 'short')") == [1]
+    shelf = Shelf([tmp_path / "log"])
+    place = shelf.datasets()["datasets"][0]["id"], "train"
+    shown = shelf.listing(*place, columns=["audit.steadiness"])["episodes"]
+    assert [row["values"]["audit.steadiness"] for row in shown] == [0.5, 2.0, None]
 
 
 @pytest.mark.parametrize("has_table", [False, True])
