@@ -3,20 +3,21 @@
     make audit            # or: python benchmarks/auditing.py [--seeds 41:51]
     python benchmarks/auditing.py --peers VENVS   # with lerobot-lint and others, each in its own
 
-Faults are planted in generated datasets (tests/support/audited_data.py), one episode each;
-conventions of actions are known (tests/support/action_conventions.py), and so is the skill of
-demonstrations (tests/support/skilled_data.py). Seeds below 41 were used while the checks were made,
-and for tests.
+Faults are planted in generated datasets (tests/support/audited_data.py), one episode each, and in
+simulations of MuJoCo (tests/support/simulated_data.py). Conventions of actions are known
+(tests/support/action_conventions.py), and so is the skill of demonstrations
+(tests/support/skilled_data.py). Seeds below 41 were used while the checks were made, and for tests.
 """
 
 import argparse
 import collections
+import functools
 import json
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,14 +51,22 @@ def named_in(episodes: Sequence[audited_data.Episode]) -> dict[int, set[str]]:
     return found
 
 
-def faults(seeds: Iterable[int]) -> None:
-    """Prints how many planted faults are found, and how many clean episodes are named."""
+Clean = Callable[[int, int], list[audited_data.Episode]]
+
+
+def faults(seeds: Iterable[int], datasets: Mapping[str, tuple[Clean, Sequence[str]]]) -> None:
+    """Prints how many planted faults are found, and how many clean episodes are named.
+
+    Args:
+      seeds: The seeds.
+      datasets: By name, what makes clean episodes of a seed and a number, and the faults.
+    """
     by_dataset: dict[str, np.ndarray] = {}
     by_fault: dict[str, np.ndarray] = {}
-    for name in audited_data.DATASETS:
+    for name, (clean_of, kinds) in datasets.items():
         counts = by_dataset[name] = np.zeros(6, int)
         for seed in seeds:
-            given = audited_data.planted(name, seed)
+            given = audited_data.plant(clean_of(seed, 80), [*kinds], seed)
             named = named_in(given.episodes)
             for number, kind in given.faults.items():
                 is_found = bool(named[number] & {*audited_data.FAULTS[kind].found})
@@ -66,7 +75,7 @@ def faults(seeds: Iterable[int]) -> None:
                 by_fault.setdefault(kind, np.zeros(3, int))[:] += is_found, 1, more
             clean = [n for n in range(len(given.episodes)) if n not in given.faults]
             counts[2:4] += sum(bool(named[number]) for number in clean), len(clean)
-            alone = audited_data.made(name, seed + 1000)
+            alone = clean_of(seed + 1000, 60)
             counts[4:] += sum(map(bool, named_in(alone).values())), len(alone)
     print("| dataset | faults found | clean episodes named | in a dataset without faults |")
     print("|---|--:|--:|--:|")
@@ -79,6 +88,32 @@ def faults(seeds: Iterable[int]) -> None:
     print("|---|--:|--:|")
     for kind, (found, number, more) in by_fault.items():
         print(f"| {kind} | {_share(found, number)} | {more} |")
+    print()
+
+
+def generated() -> dict[str, tuple[Clean, Sequence[str]]]:
+    """The datasets of `audited_data`."""
+    return {
+        name: (
+            functools.partial(audited_data.made, name),
+            [kind for kind, fault in audited_data.FAULTS.items() if name not in fault.but],
+        )
+        for name in audited_data.DATASETS
+    }
+
+
+def simulated() -> dict[str, tuple[Clean, Sequence[str]]]:
+    """Those of MuJoCo: without a gripper, and nothing says what a torque leads to."""
+    import simulated_data
+
+    no_torque = audited_data.FAULTS["sign"].but["gait"]
+    found = {}
+    for name in simulated_data.DATASETS:
+        but = {"inert gripper"} | ({"rows dropped"} if name == "HalfCheetah" else set())
+        but |= {kind for kind, it in audited_data.FAULTS.items() if no_torque in it.but.values()}
+        kinds = [kind for kind in audited_data.FAULTS if kind not in but]
+        found[name] = (functools.partial(simulated_data.made, name), kinds)
+    return found
 
 
 def conventions(seeds: Iterable[int]) -> None:
@@ -218,7 +253,8 @@ def main() -> None:
     if options.peers is not None:
         peers(range(begin, end), options.peers)
         return
-    faults(range(begin, end))
+    faults(range(begin, end), generated())
+    faults(range(begin, begin + 2), simulated())
     conventions(range(begin + 1000, end + 1000))
     skills(range(begin, end))
 

@@ -273,16 +273,20 @@ def _saturated(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _spike(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    jump, own = given.of("jump"), given.of("rough")[:, 1]
+    jump, own = 2 * given.of("jump"), given.of("rough")[:, 1]
     usual = _median(jump)
-    # What a spread of largest steps is usual, too.
+    # What a spread of largest ones is usual, too.
     spread = np.exp(4 * np.maximum(1.4826 * _median(np.abs(_log(jump) - _log(usual))), 0.2))
     limits = np.maximum(usual * np.minimum(spread, 6), 4 * own)
+    # What rests in most rows, as a gripper does, is at its other end now and then.
+    span = _median(given.range)
+    rests = (_median(given.of("pace")[:, 0]) < 0.5 * usual) & (usual < 0.02 * span)
+    limits = np.maximum(limits, np.where(rests, span, 0))
     sizes = np.where(given.has_levels & (limits > 0), jump / np.maximum(limits, _TINY), 0)
     for number in np.flatnonzero((sizes > 1).any(1)).tolist():
         element = int(sizes[number].argmax())
         times = jump[number, element] / max(usual[element], _TINY)
-        text = f"{given.names[element]} jumps, {times:.1f} times as far as usual"
+        text = f"{given.names[element]} jumps and is back, {times:.1f} times as far as usual"
         row = int(given.measures[number].jump_row[element])
         yield EpisodeFinding(number, "spike", text, row, sizes[number, element])
 
@@ -400,7 +404,7 @@ def _repeated(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
         yield EpisodeFinding(number, "repeated", text, size=shares[number] / limit)
 
 
-def _known_relations(given: MeasuredEpisodes) -> tuple[np.ndarray, np.ndarray]:
+def _known_relations(given: MeasuredEpisodes, least: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
     """The elements whose relation is known in most episodes, and the correlations, then positive.
 
     Returns:
@@ -408,12 +412,12 @@ def _known_relations(given: MeasuredEpisodes) -> tuple[np.ndarray, np.ndarray]:
     """
     fits = given.of("fits")
     usual = _median(fits)[_USUAL] if fits.size else np.zeros(0)
-    known = np.flatnonzero(np.abs(np.nan_to_num(usual)) > 0.5)
+    known = np.flatnonzero(np.abs(np.nan_to_num(usual)) > least)
     return known, fits[:, :, known] * np.sign(usual[known])
 
 
 def _lags(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    known, fits = _known_relations(given)
+    known, fits = _known_relations(given, 0.9)
     if not len(known):
         return
     # How much is left to explain at each lag, as a logarithm: the mean over elements.
@@ -580,10 +584,10 @@ CHECKS: Sequence[EpisodeCheck] = (
     ),
     EpisodeCheck(
         "spike",
-        "an element jumps in one row",
+        "an element jumps in one row, and is back in the next one",
         "training: a number that was transmitted wrong, or an impact",
-        "second differences: 2.2 to 6 times the largest that is usual, as that spreads, and 4 "
-        "times the 90 % quantile of the episode",
+        "2.2 to 6 times the largest that is usual, as that spreads; twice the 90 % quantile of the "
+        "second differences of the episode; half the range of what mostly rests",
         _spike,
         _OF_RELATIONS,
     ),

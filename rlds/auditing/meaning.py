@@ -172,6 +172,9 @@ class _Judge:
     def _tested(self, kind: Kind, element: int, raw: np.ndarray) -> ElementMeaning:
         lag, state = np.unravel_index(int(raw.argmax()), raw.shape)
         explained = float(raw[lag, state])
+        if kind in ("delta", "force") and lag in (0, len(LAGS) - 1):
+            # It may be later or earlier still: in rhythmic data, what is shifted looks alike.
+            return ElementMeaning("unknown", explained=explained, why="at no lag it is best")
         if kind in ("absolute", "velocity"):
             if not self._levels.agree[lag, element, state]:
                 why = "it does not grow with the state in the same way in and between episodes"

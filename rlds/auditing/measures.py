@@ -70,7 +70,7 @@ class Measures:
       high: The largest value.
       values: How many values there are.
       is_whole: Whether all are whole numbers.
-      jump: The largest second difference.
+      jump: By how much one row is beyond both beside it, at most.
       jump_row: The row of it.
       rough: The quantiles 0.5 and 0.9 of the second differences, of shape `[2, elements]`.
       pace: The quantiles 0.5 and 0.9 of the first differences, of shape `[2, elements]`.
@@ -173,7 +173,8 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     raw, states = both, unwrapped(states[is_finite], profile.turns)
     both = np.concatenate([states, actions], axis=1)
     number, width = both.shape
-    first = np.abs(np.diff(both, axis=0))
+    steps = np.diff(both, axis=0)
+    first, beyond = np.abs(steps), _beyond(steps)
     second = np.abs(np.diff(both, 2, axis=0))
     motion = _motion(_displacements(states), profile.paces) if number > _STRIDE else np.zeros(0)
     moves = motion > profile.still
@@ -190,8 +191,8 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         high=high,
         values=1 + (np.diff(np.sort(both, axis=0), axis=0) > 0).sum(0),
         is_whole=(both == np.round(both)).all(0),
-        jump=second.max(0, initial=0),
-        jump_row=second.argmax(0) + 1 if len(second) else np.zeros(width, int),
+        jump=beyond.max(0, initial=0),
+        jump_row=beyond.argmax(0) + 1 if len(beyond) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
         pace=np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width)),
         at_end=_at_end(both, first, rows_moving),
@@ -212,6 +213,12 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         ),
         picked=both[_spaced(number, min(number, profile.num_picked))].astype(np.float32),
     )
+
+
+def _beyond(steps: np.ndarray) -> np.ndarray:
+    """By how much each row is above both beside it, or below both; 0 if it is between them."""
+    to, back = steps[:-1], -steps[1:]
+    return np.where(to * back > 0, np.minimum(np.abs(to), np.abs(back)), 0.0)
 
 
 def _moving_rows(moves: np.ndarray, number: int) -> np.ndarray:

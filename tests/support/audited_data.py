@@ -441,10 +441,14 @@ class Planted:
 
 def planted(name: str, seed: int, episodes: int = 80) -> Planted:
     """Returns a dataset in which each fault that there can be is once, in a third of it at most."""
-    clean = made(name, seed, episodes)
-    rng = np.random.default_rng([seed, 1])
     kinds = [kind for kind, fault in FAULTS.items() if name not in fault.but]
-    places = rng.choice(np.arange(1, episodes), len(kinds), replace=False)
+    return plant(made(name, seed, episodes), kinds, seed)
+
+
+def plant(clean: list[Episode], kinds: list[str], seed: int) -> Planted:
+    """Returns clean episodes, of which some have one of the faults each."""
+    rng = np.random.default_rng([seed, 1])
+    places = rng.choice(np.arange(1, len(clean)), len(kinds), replace=False)
     others = [each for number, each in enumerate(clean) if number not in places]
     found = list(clean)
     for place, kind in zip(places.tolist(), kinds):
