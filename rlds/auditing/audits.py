@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +30,6 @@ from rlds_ecosystem.progress import show_progress
 
 __all__ = ["Audit", "audit"]
 
-# What more than this part of the episodes has is no fault of an episode.
-_MOST = 0.25
 # So many episodes are measured by one call, and others help if it all takes so many seconds.
 _AT_ONCE, _LONG = 32, 5.0
 # How many rows of all episodes are compared with each other, and how many of each at least.
@@ -180,11 +177,9 @@ def _judged(
         tasks,
         [one.digest for one in known],
     )
-    findings = find_faults(given)
+    faults = find_faults(given)
     scores = _scores(given)
-    counts = collections.Counter(finding.check for finding in findings)
-    usual_ones = {name for name, count in counts.items() if count > max(_MOST * len(known), 2)}
-    facts = [*_facts(numbers, usual_ones, counts, given, usual.vectors)]
+    facts = [*_facts(numbers, faults.usual, given, usual.vectors)]
     return Audit(
         split,
         len(known),
@@ -193,8 +188,7 @@ def _judged(
         usual.vectors,
         [
             dataclasses.replace(finding, episode=places[finding.episode])
-            for finding in findings
-            if finding.check not in usual_ones
+            for finding in faults.findings
         ],
         facts,
         [*_unassessed(numbers, given)],
@@ -222,14 +216,13 @@ def _placed(values: np.ndarray, places: Sequence[int], number: int) -> np.ndarra
 
 def _facts(
     numbers: StepNumbers,
-    usual_ones: Collection[str],
-    counts: Mapping[str, int],
+    usual: Mapping[str, int],
     given: MeasuredEpisodes,
     vectors: Sequence[VectorMeaning],
 ) -> Iterator[str]:
     for check in CHECKS:
-        if check.name in usual_ones:
-            part = f"{counts[check.name]} of {len(given)} episodes"
+        if check.name in usual:
+            part = f"{usual[check.name]} of {len(given)} episodes"
             yield f"{check.name}: {check.what}, in {part}: it is usual here"
     yield from contradictions(vectors, numbers.kinds, numbers.units)
     if numbers.constants:

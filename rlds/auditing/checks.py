@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ __all__ = [
     "LEAST_EPISODES",
     "EpisodeCheck",
     "EpisodeFinding",
+    "Faults",
     "MeasuredEpisodes",
     "find_faults",
 ]
@@ -28,8 +30,10 @@ LEAST_EPISODES = 8
 
 # Episodes of a task are compared with each other if there are so many.
 _LEAST_OF_TASK = 12
-# What more than this part of the episodes has is usual.
+# An element that is dead in more than this part of the episodes may be so.
 _RARE = 0.2
+# What more than this part of the episodes has is no fault of one.
+_USUAL_PART = 0.25
 _TINY = 1e-12
 _USUAL = LAGS.index(0)
 # The part of its range by which an element is smooth, whatever its second differences are.
@@ -143,30 +147,43 @@ class EpisodeCheck:
     hides: Sequence[str] = ()
 
 
-def find_faults(given: MeasuredEpisodes) -> list[EpisodeFinding]:
-    """Returns what is wrong with episodes, the worst of each check first.
+class Faults(NamedTuple):
+    """What was found in episodes.
+
+    Attributes:
+      findings: What is wrong with single ones, what matters most first.
+      usual: In how many episodes there is what more than a quarter of them have, by the names of
+        the checks.
+    """
+
+    findings: list[EpisodeFinding]
+    usual: Mapping[str, int]
+
+
+def find_faults(given: MeasuredEpisodes) -> Faults:
+    """Returns what is wrong with episodes.
 
     Nothing is said of fewer than eight episodes, but for those checks that need no others.
     """
-    found: dict[int, dict[str, EpisodeFinding]] = {}
+    of_check: dict[str, dict[int, EpisodeFinding]] = {}
     for check in CHECKS if len(given) >= LEAST_EPISODES else _ALONE:
+        found = of_check.setdefault(check.name, {})
         for finding in check.find(given):
-            of_episode = found.setdefault(finding.episode, {})
-            before = of_episode.get(finding.check)
+            before = found.get(finding.episode)
             if before is None or finding.size > before.size:
-                of_episode[finding.check] = finding
-    hidden = {check.name: {*check.hides} for check in CHECKS}
-    order = {check.name: number for number, check in enumerate(CHECKS)}
-    kept = [
-        finding
-        for of_episode in found.values()
-        for finding in of_episode.values()
-        if not any(
-            finding.check in hidden[other] and order[other] < order[finding.check]
-            for other in of_episode
-        )
-    ]
-    return sorted(kept, key=lambda each: (order[each.check], -each.size, each.episode))
+                found[finding.episode] = finding
+    most = max(_USUAL_PART * len(given), 2)
+    usual = {name: len(found) for name, found in of_check.items() if len(found) > most}
+    kept: list[EpisodeFinding] = []
+    hidden: set[tuple[str, int]] = set()
+    for check in CHECKS:
+        if check.name in usual:
+            continue  # It says nothing of an episode, and explains nothing in it.
+        found = of_check.get(check.name, {})
+        hidden |= {(name, episode) for name in check.hides for episode in found}
+        shown = (it for it in found.values() if (check.name, it.episode) not in hidden)
+        kept += sorted(shown, key=lambda it: (-it.size, it.episode))
+    return Faults(kept, usual)
 
 
 # --- Statistics ----------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def usual_of(numbers: StepNumbers) -> Usual:
             len(numbers.state_names),
             profile,
         )
-        bad = {finding.episode for finding in find_faults(measured)}
+        bad = {finding.episode for finding in find_faults(measured).findings}
         if len(bad) <= _MOST_BAD * len(sample):
             kept = [each for number, each in enumerate(sample) if number not in bad]
     num_rows = sum(len(each.actions) for each in sample)

@@ -215,3 +215,14 @@ def test_units(kind, scale, unit, of_state, said):
     facts = [*contradictions([vector], {}, units)]
     assert len(facts) == bool(said)
     assert all(said in fact for fact in facts)
+
+
+def test_what_is_usual_hides_no_other_finding(tmp_path):
+    given = audited_data.planted("arm", 31)
+    late = next(number for number, kind in given.faults.items() if kind == "three rows late")
+    for number, each in enumerate(given.episodes):
+        state = np.where(np.arange(len(each))[:, None] == len(each) // 2, np.nan, each.state)
+        given.episodes[number] = each.changed(state=state)
+    found = audit(write(tmp_path / "arm", given.episodes), jobs=1)
+    assert "not finite" not in {it.check for it in found.findings}
+    assert (late, "lag") in {(it.episode, it.check) for it in found.findings}
