@@ -125,8 +125,9 @@ def conditions(results: Results, said: str = _BOLD) -> str:
     """Returns what it takes to judge the tables."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     low, high = results["load"]
-    count = max(len(one["cpu"]) for job in results["jobs"] for one in job["contenders"].values())
-    rounds = f"medians of {count} rounds" if count > 1 else "of one round"
+    counts = {len(one["cpu"]) for job in results["jobs"] for one in job["contenders"].values()}
+    rounds = f"medians of {'up to ' * (len(counts) > 1)}{max(counts)} rounds"
+    rounds = rounds if max(counts) > 1 else "of one round"
     text = (
         f"Measured on {results['date']}, at commit {results['commit']}, on {results['cores']} "
         f"cores of a shared machine ({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "

@@ -26,11 +26,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_the_page_shows_the_newest_results(run: ModuleType) -> None:
     page, results = run.page, run.page.newest()
+    conversions = page.newest(page.CONVERSIONS)
     text, command = page.PAGE.read_text(), "python benchmarks/run.py --render"
-    assert text == page.with_tables(text, results), command
+    assert text == page.with_tables(text, results, conversions), command
     assert page.FIGURE.read_text() == page.figure(page.rows_of(results, feeds=False)), command
     of_feeds = page.figure(page.rows_of(results, feeds=True), feeds=True)
     assert page.FIGURE_OF_FEEDS.read_text() == of_feeds, command
+    assert page.FIGURE_OF_WORKERS.read_text() == page.figure_of_workers(conversions), command
 
 
 def test_every_job_was_measured(run: ModuleType) -> None:
@@ -38,6 +40,8 @@ def test_every_job_was_measured(run: ModuleType) -> None:
     all_jobs = [job.title for job in (*run.JOBS, *run.FEEDS)]
     assert measured == all_jobs, "make bench, after pip install torch grain datasets"
     assert len(set(measured)) == len(measured)
+    measured = [found["job"] for found in run.page.newest(run.page.CONVERSIONS)["jobs"]]
+    assert measured == [job.title for job in run.CONVERSIONS], "run.py --conversions"
 
 
 def test_tables_and_figures_show_where_this_project_is_slower(run: ModuleType) -> None:

@@ -23,7 +23,13 @@ def counts(seeds, **options):
     return found
 
 
-@pytest.mark.parametrize("name", CONVENTIONS)
+SOME = [
+    pytest.param(name, marks=() if number % 4 == 0 else pytest.mark.slow)
+    for number, name in enumerate(CONVENTIONS)
+]
+
+
+@pytest.mark.parametrize("name", SOME)
 def test_conventions(name):
     case = action_conventions.made(name, 101)
     for truth, found in zip(case.truths, meanings(case.episodes), strict=True):
