@@ -54,6 +54,8 @@ __all__ = [
 
 # How many files are open at a time. A dataset may have thousands, and systems allow 1024.
 _MAX_OPEN = 256
+# Of files with no more records it is kept where these are.
+_MOST_KEPT = 4096
 _opened_last: collections.OrderedDict[int, weakref.ref[RecordFile]] = collections.OrderedDict()
 
 # Of a record in a TFRecord file.
@@ -167,13 +169,22 @@ _inherited: list[Any] = []
 
 
 class _TFRecordFile(RecordFile):
+    # Which file was closed, and where its records are: many files are opened again and again by
+    # those that read examples of all of them in random order.
+    _closed: tuple[object, np.ndarray] | None = None
+
     def _index(self) -> tuple[BinaryIO, np.ndarray]:
         file = stores.open_binary(self.path)
         try:
-            return file, np.array(list(self._offsets(file)), np.int64)
+            which = _which(file)
+            if which is not None and self._closed is not None and self._closed[0] == which:
+                return file, self._closed[1]
+            offsets = np.array(list(self._offsets(file)), np.int64)
         except BaseException:
             file.close()
             raise
+        self._closed = (which, offsets) if len(offsets) <= _MOST_KEPT else None
+        return file, offsets
 
     def _offsets(self, file: BinaryIO) -> Any:
         """Yields where records begin, and at last where the file ends."""
@@ -217,6 +228,15 @@ class _TFRecordFile(RecordFile):
     @staticmethod
     def _close(opened: tuple[BinaryIO, np.ndarray]) -> None:
         opened[0].close()
+
+
+def _which(file: BinaryIO) -> object:
+    """What is another thing if a file is; None if that cannot be told."""
+    try:
+        stat = os.fstat(file.fileno())
+    except (AttributeError, OSError):  # It is in a store.
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 class TFRecordWriter:

@@ -48,6 +48,23 @@ def test_records_in_any_order(tmp_path):
     assert repr(file).endswith("a')")
 
 
+def test_files_that_are_opened_again_are_what_they_are_now(tmp_path):
+    number = 300  # More than are open at a time.
+    for name in range(number):
+        write_records(tmp_path / f"{name}", "tfrecord", [b"%d" % name, b"old"])
+    files = [open_record_file(tmp_path / f"{name}", "tfrecord") for name in range(number)]
+    assert [bytes(file.read(0)) for file in files] == [b"%d" % name for name in range(number)]
+    write_records(tmp_path / "new", "tfrecord", [b"longer than it was", b"new"])
+    os.replace(tmp_path / "new", tmp_path / "3")
+    with open(tmp_path / "4", "ab") as file:
+        file.write((tmp_path / "5").read_bytes())
+    assert [bytes(file.read(1)) for file in files[:3]] == [b"old"] * 3
+    assert bytes(files[3].read(1)) == b"new"
+    assert [bytes(files[4].read(index)) for index in range(4)] == [b"4", b"old", b"5", b"old"]
+    for file in files:
+        file.close()
+
+
 def test_files_that_are_written(tmp_path):
     write_records(tmp_path / "a", "tfrecord", RECORDS)
     assert (tmp_path / "a").read_bytes() == tfrecord_file(tmp_path / "b").read_bytes()
