@@ -201,6 +201,8 @@ def _judged(
 
 
 def _scores(given: MeasuredEpisodes) -> dict[str, np.ndarray]:
+    if not len(given):
+        return {score.name: np.empty(0) for score in SCORES}
     own = given.of("scores")
     names = [score.name for score in SCORES]
     found = {name: own[:, number] for number, name in enumerate(names[: own.shape[1]])}

@@ -485,7 +485,7 @@ def _duplicates(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
         if digest in first:
             yield EpisodeFinding(number, "duplicate", f"the same as episode {first[digest]}")
         first.setdefault(digest, number)
-    kept = np.array(sorted(first.values()) if given.digests else [*range(len(given))])
+    kept = np.array(sorted(first.values()) if given.digests else [*range(len(given))], int)
     sketches = given.sketches[kept]
     if not sketches.size:
         return

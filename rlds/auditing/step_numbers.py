@@ -57,7 +57,6 @@ class StepNumbers:
 
     Attributes:
       actions: The paths of the fields of actions.
-      widths: How many elements of each of them are looked at.
       action_places: Which elements these are, of each field.
       action_names: The names of all of them.
       state_names: The names of the elements of the state.
@@ -80,7 +79,6 @@ class StepNumbers:
         self._states = [path for path in fields if _is_state(path)]
         names = {path: _names(path, fields[path]) for path in fields}
         self.action_places = [_even(len(names[path]), _MOST_ACTIONS) for path in self.actions]
-        self.widths = [len(places) for places in self.action_places]
         self.action_names = [
             names[path][place]
             for path, places in zip(self.actions, self.action_places)
@@ -129,8 +127,8 @@ class StepNumbers:
         ]
         states = [_flat(steps[path]) for path in self._states]
         number = min((len(each) for each in (*actions, *states)), default=0)
-        if episode.final_observation_known and rows == ALL_ROWS:
-            number -= 1  # The last row has no action.
+        if episode.final_observation_known and number:
+            number -= 1  # The last row has no action; without it, one row less is no matter.
         both = [
             np.concatenate([np.empty((number, 0)), *(each[:number] for each in columns)], axis=1)
             for columns in (actions, states)

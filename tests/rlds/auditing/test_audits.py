@@ -140,6 +140,18 @@ def test_the_page_has_the_table_of_checks():
         assert row in page
 
 
+def test_a_dataset_of_which_nothing_can_be_read_has_no_score(tmp_path):
+    write(tmp_path / "arm", audited_data.made("arm", 31, 3))
+    for file in (tmp_path / "arm").glob("*.npz"):
+        content = bytearray(file.read_bytes())
+        content[600:700] = bytes(100)  # In an array, whose checksum it does not fit.
+        file.write_bytes(content)
+    episodes = rlds.sources.open(tmp_path / "arm")
+    found = audit(episodes, jobs=1)
+    assert (found.num_episodes, len(found.unreadable), [*found.findings]) == (0, 3, [])
+    assert all(np.isnan(values).all() for values in found.scores.values())
+
+
 def test_checks_say_what_they_do():
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     names = {check.name for check in CHECKS}
