@@ -52,8 +52,7 @@ def command(path: str, **options: Any) -> Result:
     novelty) become the column audit of the table of episodes: --where "audit.efficiency > 0.5".
 
     Examples:
-      rlds audit my_robot
-      rlds audit data/bridge --where "success" --max 50 --json
+      rlds audit data/bridge --where "success" --json
       rlds audit my_robot --by information --best 0.8
     """
     from rlds_tools import auditing

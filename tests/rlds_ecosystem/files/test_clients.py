@@ -278,6 +278,17 @@ def test_what_is_asked_for(store, tmp_path):
         assert len(asked) < 20
 
 
+def contents(folder):
+    """The bytes of all files below a folder, by their names."""
+    found = {}
+    for path in folder.iterdir():
+        if path.is_dir():
+            found |= {f"{path.name}/{name}": data for name, data in contents(path).items()}
+        else:
+            found[path.name] = path.read_bytes()
+    return found
+
+
 def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
     """There is no dataset before all of it is there, and the next call completes it."""
     (tmp_path / "log").mkdir()
@@ -289,11 +300,11 @@ def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
     local = tfds_builders.convert(
         source, data_dir=tmp_path / "data", download_config=config, **options
     )
-    expected = {path.name: path.read_bytes() for path in local.data_path.iterdir()}
+    expected = contents(local.data_path)
     original = stores.copy_file
 
     data, num_copies, ending = store.directory(), 0, True
-    for number in range(1, 10):
+    for number in range(1, 20):
 
         def copy_file(here, there, number=number):
             nonlocal num_copies
@@ -316,13 +327,15 @@ def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
             break
         made = tfds_builders.convert(source, data_dir=data, download_config=config, **options)
         found = stores.as_path(os.fspath(made.data_path))
-        assert {path.name: path.read_bytes() for path in found.iterdir()} == expected
+        assert contents(found) == expected
     assert number == len(expected) + 1
-    # A shard that is missing is noticed.
+    # A dataset that lacks a shard is left as it is; whoever opens it is told.
     [_, shard] = found.glob("*-of-*")
     shard.unlink()
-    with pytest.raises(StorageError, match=f"'{shard.name}' .* is missing; remove"):
-        tfds_builders.convert(source, data_dir=found.parents[1], **options)
+    with pytest.raises(FileExistsError, match="is not overwritten; choose another name"):
+        tfds_builders.convert(source, data_dir=data, download_config=config, **options)
+    with pytest.raises(rlds.sources.SourceError, match=shard.name):
+        [*rlds.sources.open(found)]
 
 
 def writers(url):
