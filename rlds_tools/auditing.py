@@ -145,8 +145,8 @@ def audit(
       FileNotFoundError: There is nothing at the path.
       KeyError: There is no such split.
       SourceError: The data is damaged, or of no known format.
-      TypeError: The data can be read from the beginning to the end only.
-      ValueError: There is no such score.
+      ValueError: There is no such score, or the data can be read from the beginning to the end
+        only.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -174,5 +174,10 @@ def audit(
     if not 0 < best <= 1:
         raise ValueError(f"best: got {best}, expected a part of the episodes, such as 0.5")
     splits = open_splits(path, split, format, options, where)
+    if not all(one.has_random_access for one in splits):
+        raise ValueError(
+            f"{path}: the episodes of this format can be read from the first to the last only; "
+            "convert it first (rlds convert), and audit the result"
+        )
     audits = [auditing.audit(one, progress=progress, jobs=jobs) for one in splits if len(one)]
     return AuditedDataset(path, tuple(audits), most, by, best)

@@ -5,6 +5,7 @@ import json
 import audited_data
 import numpy as np
 import pytest
+import raw_atari_dqn_replay
 
 import rlds_tools
 from rlds_tools.command_line.commands import run
@@ -57,3 +58,11 @@ def test_json(arm, capsys):
     [finding] = found["findings"]
     assert (finding["episode"], finding["check"], finding["row"]) == (5, "lag", -1)
     assert found["vectors"][0]["elements"][0]["kind"] == "absolute"
+
+
+def test_data_that_can_be_read_in_order_only_is_to_be_converted_first(tmp_path, capsys):
+    episodes = [raw_atari_dqn_replay.episode(6, terminal=True, seed=seed) for seed in range(3)]
+    rows = raw_atari_dqn_replay.record(episodes)
+    raw_atari_dqn_replay.write_run(tmp_path / "Pong/1/replay_logs", rows, capacity=20)
+    assert run(["audit", str(tmp_path / "Pong"), "--format", "atari_dqn_replay"]) == 1
+    assert "convert it first (rlds convert), and audit the result" in capsys.readouterr().err
