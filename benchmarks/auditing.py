@@ -33,19 +33,11 @@ from rlds.auditing import SCORES, audit, meanings
 NOISES = {"usual": "0.3 %, 5 %", "bad": "2 %, 30 %", "awful": "5 %, 100 %"}
 
 
-def write(folder: Path, episodes: Sequence[audited_data.Episode]) -> None:
-    """Writes episodes to a file each."""
-    for number, each in enumerate(episodes):
-        arrays = {"observation/state": each.state, "action": each.action}
-        task = np.array(each.task)
-        np.savez(folder / f"{number:04}.npz", **arrays, language_instruction=task)
-
-
 def named_in(episodes: Sequence[audited_data.Episode]) -> dict[int, set[str]]:
     """The checks that name each episode."""
     found = collections.defaultdict(set)
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), episodes)
+        audited_data.write(Path(folder), episodes)
         for finding in audit(rlds.sources.open(folder), jobs=1, progress=False).findings:
             found[finding.episode].add(finding.check)
     return found
@@ -145,7 +137,7 @@ def skills(seeds: Iterable[int]) -> None:
             episodes = [each for of_skill in made.values() for each in of_skill]
             is_expert = np.repeat([skill == "expert" for skill in made], len(made["expert"]))
             with tempfile.TemporaryDirectory() as folder:
-                write(Path(folder), episodes)
+                audited_data.write(Path(folder), episodes)
                 source = rlds.sources.open(folder).source
                 given = rlds.sources.Episodes(source, said={"fps": skilled_data.RATE})
                 scores = audit(given, jobs=1, progress=False).scores
@@ -216,8 +208,7 @@ def peers(seeds: Iterable[int], tools: Path) -> None:
             given = audited_data.planted(name, seed)
             with tempfile.TemporaryDirectory() as place:
                 raw, made = Path(place, "raw"), Path(place, "made")
-                raw.mkdir()
-                write(raw, given.episodes)
+                audited_data.write(raw, given.episodes)
                 rlds.sources.export(rlds.sources.open(raw), "lerobot", made, fps=20)
                 opened = rlds.sources.open(made)
                 named = {"rlds audit": {*audit(opened, jobs=1, progress=False).episodes}}

@@ -162,7 +162,7 @@ def audit(
     to look at: 1 of 20 episodes
     episode  finding  what                     row
           7  short    7 rows, usually 60
-    not assessed: smoothness: how many rows a second has is not known
+    not assessed: smoothness: how many rows a second has is not known, or not the same of all
     next: rlds report ...
     """
     from rlds import auditing

@@ -22,7 +22,7 @@ from rlds.auditing.step_numbers import StepNumbers
 from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
 from rlds.sources.episode_table import Progress, keep_audit
 from rlds.sources.episodes import Episodes
-from rlds.sources.rates import rate_in
+from rlds.sources.rates import rates_in
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.processes import default_jobs, in_processes
@@ -72,7 +72,13 @@ class Audit:
         return sorted({finding.episode for finding in self.findings})
 
 
-def audit(episodes: Episodes, *, progress: Progress = None, jobs: int | None = None) -> Audit:
+def audit(
+    episodes: Episodes,
+    *,
+    progress: Progress = None,
+    jobs: int | None = None,
+    keep: bool = True,
+) -> Audit:
     """Audits a dataset: its numbers, without images.
 
     What is usual is learnt from up to 200 episodes; all of them are measured against it.
@@ -81,6 +87,7 @@ def audit(episodes: Episodes, *, progress: Progress = None, jobs: int | None = N
       episodes: The episodes.
       progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
       jobs: How many processes read episodes; as many as there are processors if None.
+      keep: Whether the table of episodes gets the column `audit`, if these are all of a split.
 
     Raises:
       TypeError: The data can be read from the beginning to the end only.
@@ -100,7 +107,8 @@ def audit(episodes: Episodes, *, progress: Progress = None, jobs: int | None = N
     """
     numbers = StepNumbers(episodes)
     usual = usual_of(numbers)
-    number, rate = len(episodes), rate_in(episodes.metadata)
+    number, rates = len(episodes), {*rates_in(episodes.metadata)}
+    rate = rates.pop() if len(rates) == 1 else None
     num_picked = min(max(_MOST_PICKED // max(number, 1), _LEAST_PICKED), usual.profile.num_picked)
     profile = dataclasses.replace(usual.profile, rate=rate, num_picked=num_picked)
     work = _Measuring(episodes, numbers, profile)
@@ -114,7 +122,7 @@ def audit(episodes: Episodes, *, progress: Progress = None, jobs: int | None = N
             if callable(progress):
                 progress(part.stop, number)
     made = _judged(episodes.split, numbers, usual._replace(profile=profile), found)
-    return dataclasses.replace(made, is_kept=_keep(episodes, made))
+    return dataclasses.replace(made, is_kept=keep and _keep(episodes, made))
 
 
 def _keep(episodes: Episodes, made: Audit) -> bool:
@@ -123,12 +131,12 @@ def _keep(episodes: Episodes, made: Audit) -> bool:
         import_extra("pyarrow")
     except ImportError:
         return False
+    if len(episodes.ranges) != 1:
+        return False
     findings: list[list[str]] = [[] for _ in range(len(episodes))]
     for one in made.findings:
         findings[one.episode].append(one.check)
     ranks = {f"{name}_rank": values for name, values in made.ranks.items()}
-    if len(episodes.ranges) != 1:
-        return False
     [(split, begin, end)] = episodes.ranges
     numbers = {**made.scores, **ranks}
     return keep_audit(episodes.source, split, range(begin, end), findings, numbers)
@@ -243,7 +251,7 @@ def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
     elif not any(it.state >= 0 for it in given.profile.relations):
         yield "lags and signs: no element of the action is known to lead to one of the state"
     if given.profile.rate is None:
-        yield "smoothness: how many rows a second has is not known"
+        yield "smoothness: how many rows a second has is not known, or not the same of all"
     if numbers.has_more:
         looked_at = len(numbers.state_names) + len(numbers.action_names)
         yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"

@@ -239,7 +239,7 @@ def _mean(values: np.ndarray) -> np.ndarray:
 def _not_finite(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for number in np.flatnonzero(given.of("not_finite")).tolist():
         rows = given.measures[number].not_finite
-        yield EpisodeFinding(number, "not finite", f"NaN or infinite in {rows} rows")
+        yield EpisodeFinding(number, "not finite", f"NaN or infinite in {_rows(rows)}")
 
 
 def _lengths(
@@ -445,7 +445,7 @@ def _lags(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     far = _far(gain, 0.05) / 3
     for number in np.flatnonzero((far > 1) & (gain > 0.2)).tolist():
         rows = LAGS[others[best[number]]]
-        how = f"{abs(rows)} row{'s' * (abs(rows) > 1)} {'later' if rows > 0 else 'earlier'}"
+        how = f"{_rows(abs(rows))} {'later' if rows > 0 else 'earlier'}"
         text = f"the state follows the action {how} than usual"
         yield EpisodeFinding(number, "lag", text, size=far[number])
 
@@ -515,6 +515,10 @@ def _task(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for number, task in enumerate(given.tasks):
         if task is not None and not task.strip():
             yield EpisodeFinding(number, "task", "the instruction is empty")
+
+
+def _rows(number: int) -> str:
+    return f"{number} row" if number == 1 else f"{number} rows"
 
 
 def _named(given: MeasuredEpisodes, chosen: np.ndarray) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from rlds.auditing.meaning import ElementMeaning
 from rlds.auditing.relations import turns_of, unwrapped
 from rlds.auditing.scores import alone
+from rlds.sources.cameras import evenly
 
 __all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "profile_of"]
 
@@ -79,7 +80,6 @@ class Measures:
       frozen_row: The first row of it.
       repeated: In how many rows everything is exactly as in the row before.
       idle: How many rows nothing moves at first, and at last.
-      moving: In how many rows something moves.
       gap: How many times as large as those beside it the largest step of the state is.
       gap_row: The row of it.
       fits: The correlation of each element of the action with the state that it is known to lead
@@ -106,7 +106,6 @@ class Measures:
     frozen_row: int
     repeated: int
     idle: tuple[int, int]
-    moving: int
     gap: float
     gap_row: int
     fits: np.ndarray
@@ -168,7 +167,8 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     """
     both = np.concatenate([states, actions], axis=1)
     is_finite = np.isfinite(both).all(1)
-    num_bad = int((~is_finite).sum())
+    places = np.flatnonzero(is_finite)  # What the rows that are left were.
+    num_bad = len(both) - len(places)
     both, actions = both[is_finite], actions[is_finite]
     raw, states = both, unwrapped(states[is_finite], profile.turns)
     both = np.concatenate([states, actions], axis=1)
@@ -192,17 +192,16 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         values=1 + (np.diff(np.sort(both, axis=0), axis=0) > 0).sum(0),
         is_whole=(both == np.round(both)).all(0),
         jump=beyond.max(0, initial=0),
-        jump_row=beyond.argmax(0) + 1 if len(beyond) else np.zeros(width, int),
+        jump_row=places[beyond.argmax(0) + 1] if len(beyond) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
         pace=np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width)),
         at_end=_at_end(both, first, rows_moving),
         frozen=frozen,
-        frozen_row=frozen_row,
+        frozen_row=int(places[frozen_row]) if number else 0,
         repeated=int((first == 0).all(1).sum()) if width else 0,
         idle=_idle(moves, number),
-        moving=int(rows_moving.sum()),
         gap=gap,
-        gap_row=gap_row,
+        gap_row=int(places[gap_row]) if number else 0,
         fits=fits,
         gains=gains,
         sketch=_sketch(both),
@@ -211,7 +210,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
             float(moves.mean()) if len(moves) else float("nan"),
             profile.rate,
         ),
-        picked=both[_spaced(number, min(number, profile.num_picked))].astype(np.float32),
+        picked=both[evenly(number, profile.num_picked)].astype(np.float32),
     )
 
 
@@ -321,13 +320,8 @@ def _sketch(both: np.ndarray) -> np.ndarray:
     width = min(both.shape[1], _SKETCH_ELEMENTS)
     if not len(both) or not width:
         return np.zeros(SKETCH_ROWS * width)
-    rows, places = _spaced(len(both), SKETCH_ROWS), _spaced(both.shape[1], width)
+    # Of few rows some are there several times.
+    rows = np.linspace(0, len(both) - 1, SKETCH_ROWS).round().astype(int)
+    places = np.array(evenly(both.shape[1], width))
     sketch: np.ndarray = both[np.ix_(rows, places)].reshape(-1)
     return sketch
-
-
-def _spaced(number: int, most: int) -> np.ndarray:
-    """Numbers below another one, at even distances; some are repeated if there are few."""
-    if not number:
-        return np.zeros(0, int)
-    return np.linspace(0, number - 1, most).round().astype(int)

@@ -12,6 +12,7 @@ import numpy as np
 import rlds
 from rlds.robotics import find_meaning
 from rlds.sources import reading
+from rlds.sources.cameras import evenly
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import ALL_ROWS, Source, SourceError, with_random_access
 from rlds.sources.standardized import name_of
@@ -78,7 +79,7 @@ class StepNumbers:
         self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
         self._states = [path for path in fields if _is_state(path)]
         names = {path: _names(path, fields[path]) for path in fields}
-        self.action_places = [_even(len(names[path]), _MOST_ACTIONS) for path in self.actions]
+        self.action_places = [evenly(len(names[path]), _MOST_ACTIONS) for path in self.actions]
         self.action_names = [
             names[path][place]
             for path, places in zip(self.actions, self.action_places)
@@ -98,7 +99,7 @@ class StepNumbers:
         self.has_more = len(kept) > _MOST_STATES or any(
             len(names[path]) > _MOST_ACTIONS for path in self.actions
         )
-        self._kept = kept[_even(len(kept), _MOST_STATES)]
+        self._kept = kept[evenly(len(kept), _MOST_STATES)]
         self.state_names = [every[place] for place in self._kept]
         self.sample = [
             dataclasses.replace(each, states=each.states[:, self._kept]) for each in self.sample
@@ -162,7 +163,7 @@ class StepNumbers:
         return as_text(value)
 
     def _sampled(self, episodes: Episodes) -> Iterator[EpisodeNumbers]:
-        chosen, rows = _even(len(episodes), _MOST_EPISODES), 0
+        chosen, rows = evenly(len(episodes), _MOST_EPISODES), 0
         for index in np.random.default_rng(0).permutation(chosen).tolist():
             if rows >= _MOST_ROWS:
                 return
@@ -187,12 +188,6 @@ def _instruction_of(source: Source) -> str:
             if is_instruction(path) and is_text:
                 return f"{prefix}{path}"
     return ""
-
-
-def _even(number: int, most: int) -> list[int]:
-    """Numbers below another one, at even distances."""
-    found: list[int] = np.unique(np.linspace(0, number - 1, min(number, most)).astype(int)).tolist()
-    return found
 
 
 def _is_vector(field: object) -> bool:

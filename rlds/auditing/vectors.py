@@ -18,6 +18,8 @@ __all__ = ["Usual", "VectorMeaning", "element_range", "usual_of", "vector_meanin
 
 # By which part scales differ that are said together.
 _SAME_SCALE = 0.1
+# First without relations, then with those of the episodes that are left.
+_TRIES = 3
 # If more of the episodes are found bad, they are usual.
 _MOST_BAD = 0.5
 
@@ -132,8 +134,8 @@ def usual_of(numbers: StepNumbers) -> Usual:
     sample = numbers.sample
     names = [*numbers.state_names, *numbers.action_names]
     kept, relations = sample, list[ElementMeaning]()
-    for is_first in (True, False, False):
-        if not is_first:
+    for number_of_try in range(_TRIES):
+        if number_of_try:
             relations = agreed_meanings([(each.actions, each.states) for each in kept])
         profile = profile_of([(each.actions, each.states) for each in kept], relations)
         measured = MeasuredEpisodes(

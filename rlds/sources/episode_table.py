@@ -200,10 +200,13 @@ def keep_audit(
       numbers: Numbers of each of them, by name; NaN where there is none.
 
     Returns:
-      Whether it is kept: not if these are some episodes of a table, or it can be kept nowhere.
+      Whether it is kept: not if these are some episodes of a table, or in another order, or it can
+      be kept nowhere.
     """
     source, split, rows = _with_table(source, split, rows)
-    if not isinstance(source, Source) or len(rows) != source.num_episodes(split):
+    if not isinstance(source, Source):
+        return False
+    if not np.array_equal(rows, np.arange(source.num_episodes(split))):
         return False
     for place in _places(source, split):
         try:
@@ -225,12 +228,13 @@ def audit_of(source: AnySource, split: str) -> Any:
 
 def _for(condition: str, part: TablePart) -> Any:
     """Returns the columns that are kept beside a table, with `index`; None if there are none."""
+    named = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
-        found = _beside(part, [label_rows.COLUMN, audit_rows.COLUMN])
+        found = _beside(part, [label_rows.COLUMN, *named])
     except SourceError:  # The labels are damaged.
         if label_rows.COLUMN in condition.casefold():
             raise
-        found = _beside(part, [audit_rows.COLUMN])
+        found = _beside(part, named)
     if not found:
         return None
     table = _read(part.file, ["index"])

@@ -9,6 +9,7 @@ import click
 from rlds_tools.command_line.printing import (
     Command,
     jobs_option,
+    most_findings_option,
     opens_source,
     option,
     prints_result,
@@ -21,13 +22,7 @@ from rlds_tools.results import Result
 @click.command(cls=Command)
 @click.argument("path")
 @option("--split TEXT", "Audit this split only.")
-@option(
-    "--max most",
-    "Maximum number of findings to print per split.",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-)
+@most_findings_option
 @option("--by SCORE", "Also list the episodes of the lowest score: smoothness, information, ...")
 @option(
     "--best",

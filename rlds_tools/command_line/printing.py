@@ -141,6 +141,13 @@ jobs_option = option(
     type=click.IntRange(1),
     default=_default_jobs,
 )
+most_findings_option = option(
+    "--max most",
+    "Maximum number of findings to print per split.",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+)
 where_option = option(
     "--where CONDITION",
     "Only the episodes that match this SQL condition, such as 'steps > 50 and success'.",

@@ -9,6 +9,7 @@ import click
 from rlds_tools.command_line.printing import (
     Command,
     jobs_option,
+    most_findings_option,
     opens_source,
     option,
     prints_result,
@@ -24,13 +25,7 @@ from rlds_tools.results import Result
 @option("--profile TEXT", "Also check the requirements of a loader: octo.")
 @option("--strict", "Treat warnings as errors.")
 @option("--checksums", "Also decode all images. Checksums of records are always verified.")
-@option(
-    "--max most",
-    "Maximum number of findings to print per split.",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-)
+@most_findings_option
 @jobs_option
 @opens_source
 @prints_result

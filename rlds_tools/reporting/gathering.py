@@ -167,7 +167,8 @@ def gather(
         raise ValueError(f"{path}: no episode can be read. Run `rlds validate {path}`.")
     audit = None
     if opened.has_random_access and not survey.num_unreadable and isinstance(indices, list):
-        audit = auditing.audit(opened.select(indices), progress=progress, jobs=1)
+        chosen = opened.select(indices)
+        audit = auditing.audit(chosen, progress=progress, jobs=1, keep=False)
         unusual = [dataclasses.replace(f, episode=indices[f.episode]) for f in audit.findings]
         audit = dataclasses.replace(audit, findings=unusual)
     return Material(

@@ -3,7 +3,6 @@
 import json
 
 import audited_data
-import numpy as np
 import pytest
 import raw_atari_dqn_replay
 
@@ -15,12 +14,9 @@ from rlds_tools.command_line.commands import run
 def arm(tmp_path):
     """Twelve episodes, of which the fifth is late."""
     folder = tmp_path / "arm"
-    folder.mkdir()
-    for number, each in enumerate(audited_data.made("arm", 31, 12)):
-        late = each.changed(state=each.state[2:], action=each.action[:-2])
-        each = late if number == 5 else each
-        arrays = {"observation/state": each.state, "action": each.action}
-        np.savez(folder / f"{number:02}.npz", **arrays)
+    episodes = audited_data.made("arm", 31, 12)
+    late = episodes[5].changed(state=episodes[5].state[2:], action=episodes[5].action[:-2])
+    audited_data.write(folder, [*episodes[:5], late, *episodes[6:]])
     return folder
 
 

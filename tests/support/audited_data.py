@@ -6,7 +6,8 @@ What `rlds.auditing` finds, and what it says of clean episodes, is measured on t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -35,6 +36,15 @@ class Episode:
     def changed(self, **columns: np.ndarray) -> Episode:
         """The episode with other columns."""
         return dataclasses.replace(self, **columns)
+
+
+def write(folder: Path, episodes: Sequence[Episode]) -> None:
+    """Writes episodes to a file each."""
+    folder.mkdir(exist_ok=True)
+    for number, each in enumerate(episodes):
+        arrays = {"observation/state": each.state, "action": each.action}
+        task = np.array(each.task)
+        np.savez(folder / f"{number:04}.npz", **arrays, language_instruction=task)
 
 
 # --- Clean data ----------------------------------------------------------------------------------

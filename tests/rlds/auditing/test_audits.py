@@ -14,12 +14,7 @@ from rlds.auditing.declared import contradictions
 
 
 def write(folder, episodes):
-    """Writes episodes to a file each; the last state is of no row."""
-    folder.mkdir()
-    for number, each in enumerate(episodes):
-        arrays = {"observation/state": each.state, "action": each.action}
-        task = np.array(each.task)
-        np.savez(folder / f"{number:04}.npz", **arrays, language_instruction=task)
+    audited_data.write(folder, episodes)
     return rlds.sources.open(folder)
 
 
@@ -75,6 +70,20 @@ def test_what_most_episodes_have_is_said_once(tmp_path):
     [fact] = found.facts
     assert fact.startswith("not finite: ")
     assert "20 of 20 episodes" in fact
+
+
+def test_rows_are_those_of_the_episode_where_some_are_not_finite(tmp_path):
+    given = audited_data.planted("arm", 31)
+    [place] = [number for number, kind in given.faults.items() if kind == "spike"]
+    [before] = [
+        it for it in audit(write(tmp_path / "a", given.episodes)).findings if it.episode == place
+    ]
+    for number, each in enumerate(given.episodes):
+        state = np.where(np.arange(len(each))[:, None] < 4, np.nan, each.state)
+        given.episodes[number] = each.changed(state=state)
+    found = audit(write(tmp_path / "b", given.episodes)).findings
+    assert (place, "spike", before.row) in {(it.episode, it.check, it.row) for it in found}
+    assert before.check == "spike"
 
 
 def test_few_episodes_have_nothing_usual(tmp_path):

@@ -12,10 +12,7 @@ from rlds.auditing import SCORES, audit, scores
 
 
 def write(folder, episodes):
-    folder.mkdir()
-    for number, each in enumerate(episodes):
-        arrays = {"observation/state": each.state, "action": each.action}
-        np.savez(folder / f"{number:03}.npz", **arrays, language_instruction=np.array(each.task))
+    audited_data.write(folder, episodes)
     return rlds.sources.open(folder)
 
 
@@ -73,7 +70,7 @@ def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
     assert 0.4 * 80 < len(best) < 0.6 * 80
     ranks = found.ranks["steadiness"]
     assert best["index"].to_pylist() == np.flatnonzero(ranks >= 0.5).tolist()
-    file = tmp_path / "arm/000.npz"
+    file = tmp_path / "arm/0000.npz"
     os.utime(file, ns=(1, 1))
     with pytest.raises(ValueError, match="there is no audit of these files"):
         rlds.sources.open(tmp_path / "arm").where("audit.efficiency > 0.2")
@@ -82,7 +79,17 @@ def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
 def test_an_audit_of_some_episodes_is_not_kept(tmp_path):
     episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
     assert not audit(episodes.select(range(10)), jobs=1).is_kept
+    assert not audit(episodes.select(range(11, -1, -1)), jobs=1).is_kept  # In another order.
+    assert not audit(episodes, jobs=1, keep=False).is_kept
+    assert not (tmp_path / "arm/.rlds").exists()
     assert audit(episodes, jobs=1).is_kept
+
+
+def test_rates_that_differ_are_none(tmp_path):
+    source = write(tmp_path / "arm", audited_data.made("arm", 31, 12)).source
+    said = {"fps": 20, "camera": {"fps": 30}}
+    found = audit(rlds.sources.Episodes(source, said=said), jobs=1)
+    assert np.isnan(found.scores["smoothness"]).all()
 
 
 def test_scores_that_are_unknown_meet_no_condition(tmp_path):
