@@ -16,6 +16,7 @@ from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.layout import INFO, LeRobotFeature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import encoded_schema
+from rlds.formats.lerobot.tables import numbers_in
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds_ecosystem.model.columns import objects
 
@@ -141,6 +142,24 @@ class DataFiles:
         found = {name: column[begin : begin + row.length] for name, column in known[4].items()}
         self._check_numbers(row, range(row.length), found)
         return known[3].slice(begin, row.length), found
+
+    def together(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
+        """Returns the rows of an episode and of those after it, as they are stored.
+
+        Args:
+          row: The first episode.
+          lengths: How many rows each has.
+
+        Raises:
+          SourceError: They are damaged, or not those of the episodes.
+        """
+        span = range(int(lengths.sum()))
+        table = self._read_table(row, [*self.columns], span)
+        expected = row.index + np.repeat(np.arange(len(lengths)), lengths)
+        if not np.array_equal(numbers_in(table[_EPISODE_INDEX]), expected):
+            what = f"expected rows of {len(lengths)} episodes: they are shifted or missing"
+            raise self._damage(row, span, _EPISODE_INDEX, what)
+        return table
 
     def _read_ahead(
         self, row: EpisodeRow, names: Sequence[str], values: Sequence[str]

@@ -7,21 +7,30 @@ import contextlib
 import copy
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.feature_statistics import Selection, Statistics, Total, of_column
+from rlds.formats.lerobot.feature_statistics import (
+    Selection,
+    Statistics,
+    Total,
+    of_column,
+    with_numbers,
+)
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.tables import (
     TableFiles,
     column_array,
+    is_of_numbers,
     numbers_in,
     size_of,
     tasks_table,
+    with_items,
 )
 from rlds.sources.text_tables import TextTable, renumbered
 from rlds.sources.writing import Workers, one_by_one
@@ -35,6 +44,7 @@ __all__ = [
     "DatasetFiles",
     "Frames",
     "NewEpisode",
+    "StoredEpisodes",
     "Version",
     "check_is_below",
     "write_below",
@@ -118,6 +128,23 @@ class NewEpisode:
     values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     extras: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     is_staged: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredEpisodes:
+    """Episodes of a part, one after the other, to be written as they are stored (3.0).
+
+    Attributes:
+      table: Their rows.
+      said: What the table of episodes says of them.
+      known_tasks: The texts of tasks by the numbers that they have there.
+      extras: The contents of the further files of each, by name.
+    """
+
+    table: Any
+    said: Any
+    known_tasks: TextTable
+    extras: Sequence[Mapping[str, bytes]]
 
 
 class DatasetFiles(abc.ABC):
@@ -215,11 +242,16 @@ class DatasetFiles(abc.ABC):
         self._statistics.append(statistics)
         if self._has_tables and len(self._rows) == _EPISODES_AT_ONCE:
             self._write_episodes()
-        folder = self._directory / layout.EXTRAS.format(episode_index=self._num_episodes)
-        for name, data in rows.extras.items():
-            write_below(folder, name, data)
+        self._write_extras(rows.extras)
         self._num_episodes += 1
         self._num_rows += num_rows
+
+    def _write_extras(self, extras: Mapping[str, bytes], index: int = 0) -> None:
+        """Writes further files of the next episode, or of one after it."""
+        number = self._num_episodes + index
+        folder = self._directory / layout.EXTRAS.format(episode_index=number)
+        for name, data in extras.items():
+            write_below(folder, name, data)
 
     def _task(self, text: str) -> int:
         """The number of a task."""
@@ -230,19 +262,22 @@ class DatasetFiles(abc.ABC):
 
     def _renumbered(self, rows: NewEpisode) -> dict[str, np.ndarray]:
         """The columns of numbers of tasks that are others here."""
-        found = {}
-        for name, numbers in rows.numbers.items():
-            used, known = np.unique(numbers).tolist(), rows.known_tasks
-            try:
-                new = renumbered(numbers, {n: self._task(known[n]) for n in used if n in known})
-            except ValueError as error:
-                raise ValueError(
-                    f"episode {self._num_episodes}, {name}: {error}. If these are not task "
-                    "numbers, pass task_columns=[] (-O task_columns=[])"
-                ) from error
-            if not np.array_equal(new, numbers):
-                found[name] = new
-        return found
+        new = {
+            name: self._new_numbers(name, numbers, rows.known_tasks)
+            for name, numbers in rows.numbers.items()
+        }
+        return {n: of for n, of in new.items() if not np.array_equal(of, rows.numbers[n])}
+
+    def _new_numbers(self, name: str, numbers: np.ndarray, known: TextTable) -> np.ndarray:
+        """A column of numbers of tasks, as they are here."""
+        used = np.unique(numbers).tolist()
+        try:
+            return renumbered(numbers, {n: self._task(known[n]) for n in used if n in known})
+        except ValueError as error:
+            raise ValueError(
+                f"episode {self._num_episodes}, {name}: {error}. If these are not task "
+                "numbers, pass task_columns=[] (-O task_columns=[])"
+            ) from error
 
     def finish(self, features: Mapping[str, Mapping[str, Any]]) -> Before:
         """Completes the files; returns what the dataset has now.
@@ -301,6 +336,15 @@ class DatasetFiles(abc.ABC):
         Of version 3.0, there is one for each video feature, by name, whose method `add` writes
         frames, and one for rows, at "".
         """
+
+    def add_stored(self, stored: StoredEpisodes, task_columns: Sequence[str]) -> None:
+        """Writes episodes of a part (3.0).
+
+        Args:
+          stored: The episodes.
+          task_columns: See `numbers` of `NewEpisode`.
+        """
+        raise NotImplementedError
 
     @abc.abstractmethod
     def told(self) -> Any:
@@ -366,6 +410,7 @@ class _Files30(DatasetFiles):
             for name in self._cameras
         }
         self._num_files = 0  # Of rows, if others have written them.
+        self._said: list[Any] = []  # Of the table of episodes, of those that were stored.
         of_videos = [videos.close for videos in self._videos.values()]
         for close in (self._data.close, self._episodes.close, *of_videos):
             self._stack.callback(close)
@@ -395,9 +440,8 @@ class _Files30(DatasetFiles):
         rows, self._rows = self._rows, []
         names = dict.fromkeys(name for row in rows for name in row)
         columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
-        for field in self._episode_schema or ():
-            if field.name in names and not field.name.startswith(layout.EPISODE_GROUPS):
-                columns[field.name] = arrow.array(columns[field.name], field.type)
+        for name, kind in self._known_types(names).items():
+            columns[name] = arrow.array(columns[name], kind)
         columns |= _columns_of(self._statistics)
         self._statistics = []
         return arrow.table(columns)
@@ -413,9 +457,63 @@ class _Files30(DatasetFiles):
     def planners(self) -> Mapping[str, Any]:
         return {"": self._data, **self._videos}
 
+    @override
+    def add_stored(self, stored: StoredEpisodes, task_columns: Sequence[str]) -> None:
+        arrow, said = import_extra("pyarrow"), stored.said
+        columns = dict(zip(stored.table.column_names, stored.table.columns))
+        numbers = [field.name for field in self._schema if is_of_numbers(field.type)]
+        values = {name: numbers_in(columns[name]) for name in numbers}
+        lengths, sizes = (numbers_in(said[name]) for name in ("length", layout.DATA_BYTES))
+        made = {
+            "episode_index": np.repeat(self._num_episodes + np.arange(len(said)), lengths),
+            "index": self._num_rows + np.arange(len(stored.table)),
+        }
+        for name in ("task_index", *task_columns):
+            made[name] = self._new_numbers(name, values[name], stored.known_tasks)
+        for name, new in made.items():
+            if not np.array_equal(new, values[name]):
+                said = with_numbers(said, name, values[name], new)
+                columns[name] = column_array(new, self._schema.field(name).type)
+        table = arrow.table([columns[name] for name in self._schema.names], schema=self._schema)
+        self._total.add_quantiles_of(said, values | made)
+        place = self._data.add_several(table, lengths.tolist(), sizes.tolist())
+        self._said.append(self._placed(said, lengths, *place))
+        for index, extras in enumerate(stored.extras):
+            self._write_extras(extras, index)
+        self._num_episodes += len(said)
+        self._num_rows += len(table)
+
+    def _placed(self, said: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
+        """What a table of episodes says of the next ones, and where their rows are."""
+        arrow, number = import_extra("pyarrow"), len(said)
+        others = [*layout.others_of(dict.fromkeys(said.column_names))]
+        ends = self._num_rows + np.cumsum(lengths)
+        columns = {
+            "episode_index": self._num_episodes + np.arange(number),
+            **{name: said[name] for name in ("tasks", "length", *others)},
+            "data/chunk_index": np.full(number, chunk),
+            "data/file_index": np.full(number, file),
+            "dataset_from_index": ends - lengths,
+            "dataset_to_index": ends,
+            **{name: said[name] for name in said.column_names if name.startswith("stats/")},
+        }
+        table = arrow.table(columns)
+        types = {field.name: with_items(field.type) for field in table.schema}
+        return table.cast(arrow.schema({**types, **self._known_types(columns)}))
+
+    def _known_types(self, names: Collection[str]) -> dict[str, Any]:
+        """The types of columns of the table of episodes that are known."""
+        known = {field.name: field.type for field in self._episode_schema or ()}
+        return {
+            name: known[name]
+            for name in names
+            if name in known and not name.startswith(layout.EPISODE_GROUPS)
+        }
+
     def told(self) -> Any:
         self._stack.close()
-        return self._table(), self._total
+        arrow = import_extra("pyarrow")
+        return arrow.concat_tables(self._said, promote_options="default"), self._total
 
     def _take(
         self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlds.formats.lerobot.tables import numbers_in
+from rlds.formats.lerobot.parquet_rows import as_numpy
+from rlds.formats.lerobot.tables import column_array, list_of, numbers_in
 from rlds.statistics.quantile_sketch import QuantileSketch
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "sampled_frames",
     "shaped_like",
     "statistics_in",
+    "with_numbers",
 ]
 
 # The arrays of a feature, by name: min, max, mean, std, count, and the quantiles.
@@ -159,6 +161,68 @@ def shaped_like(
     }
 
 
+def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any:
+    """Returns a table of episodes with the statistics of a column that has other numbers now.
+
+    Args:
+      table: The table, see `statistics_in`, with the lengths of the episodes.
+      name: The name of the column, of whole numbers.
+      old: The numbers that it had in all rows.
+      new: Those that it has.
+    """
+    lengths = numbers_in(table["length"])
+    begins = np.cumsum(lengths) - lengths
+    change = new.astype(np.float64) - old
+    shift = change[begins]
+    has_some, found = _arrays_in(table, name, (*MOMENTS, *QUANTILES))
+    kinds = {kind: np.zeros([len(table), 1], of.dtype) for kind, of in of_column(new[:1]).items()}
+    is_shifted = np.zeros(len(table), bool)
+    if found:
+        for kind, values in found.items():
+            kinds[kind][has_some] = values
+        is_shifted = np.maximum.reduceat(change, begins) == np.minimum.reduceat(change, begins)
+        # Halves are exact, others are rounded in another way than they would be.
+        is_shifted &= has_some & (2 * kinds["mean"][:, 0] % 1 == 0)
+    for kind in kinds.keys() - {"std", "count"}:
+        kinds[kind][is_shifted] += shift[is_shifted, None]
+    for episode in np.flatnonzero(~is_shifted).tolist():
+        begin = begins[episode]
+        for kind, value in of_column(new[begin : begin + lengths[episode]]).items():
+            kinds[kind][episode] = value
+    for kind, values in kinds.items():
+        key = f"stats/{name}/{kind}"
+        column = column_array(values, list_of(values.dtype))
+        if key in table.column_names:
+            table = table.set_column(table.column_names.index(key), key, column)
+        else:
+            table = table.append_column(key, column)
+    return table
+
+
+def _features_in(table: Any) -> list[str]:
+    """The features that a table of episodes has statistics of."""
+    end = f"/{MOMENTS[0]}"
+    names = [key.removeprefix("stats/") for key in table.column_names if key.startswith("stats/")]
+    return [name.removesuffix(end) for name in names if name.endswith(end)]
+
+
+def _arrays_in(
+    table: Any, name: str, kinds: Sequence[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Which episodes a table has all these statistics of; and them, if there are such episodes."""
+    keys = {kind: f"stats/{name}/{kind}" for kind in kinds}
+    if not {*keys.values()} <= {*table.column_names}:
+        return np.zeros(len(table), bool), {}
+    columns = {kind: table[key].combine_chunks() for kind, key in keys.items()}
+    has_some = np.logical_and.reduce([as_numpy(of.is_valid()) for of in columns.values()])
+    if not has_some.any():
+        return has_some, {}
+    if not has_some.all():
+        columns = {kind: of.filter(has_some) for kind, of in columns.items()}
+    shapes = {kind: np.shape(of[0].as_py()) for kind, of in columns.items()}
+    return has_some, {k: numbers_in(of).reshape(-1, *shapes[k]) for k, of in columns.items()}
+
+
 class Total:
     """The statistics of all episodes, by the names of features.
 
@@ -215,20 +279,38 @@ class Total:
         Args:
           table: Columns of the table of episodes, `stats/<feature>/<kind>`.
         """
-        ends = f"/{MOMENTS[0]}"
-        for key in [key for key in table.column_names if key.endswith(ends)]:
-            name = key.removeprefix("stats/").removesuffix(ends)
-            columns = {kind: table[f"stats/{name}/{kind}"] for kind in MOMENTS}
-            place = np.append(0, np.cumsum(columns["count"].is_valid().to_numpy()))
-            found = {}
-            for kind, column in columns.items():
-                column = column.drop_null()
-                shape = np.shape(column[0].as_py())
-                found[kind] = numbers_in(column).reshape(len(column), *shape)
+        for name in _features_in(table):
+            has_some, found = _arrays_in(table, name, MOMENTS)
+            place = np.append(0, np.cumsum(has_some))
             for begin in range(0, len(table), _EPISODES_AT_ONCE):
                 chosen = slice(*place[[begin, min(begin + _EPISODES_AT_ONCE, len(table))]])
                 if chosen.start < chosen.stop:
                     self._add_moments(name, {kind: it[chosen] for kind, it in found.items()})
+
+    def add_quantiles_of(self, table: Any, rows: Mapping[str, np.ndarray]) -> None:
+        """Adds what only quantiles need of several episodes.
+
+        Args:
+          table: See `add_table`; with their lengths.
+          rows: The numbers of all their rows, by feature.
+        """
+        lengths = numbers_in(table["length"])
+        for name in _features_in(table):
+            has_some, found = _arrays_in(table, name, ("count", "min", *QUANTILES, "max"))
+            if not found or (size := found["min"][0].size) > _MOST_QUANTILES:
+                continue
+            counts, *knots = (of.reshape(len(of), -1) for of in found.values())
+            if name not in rows:
+                self._knots.setdefault(name, []).append(np.stack(knots))
+            elif rows[name].size % size:
+                continue
+            else:
+                values = rows[name].reshape(lengths.sum(), -1)[np.repeat(has_some, lengths)]
+                self._rows.setdefault(name, []).append(values.reshape(-1, size))
+                self._num_bytes += values.nbytes
+            self._counts.setdefault(name, []).extend(counts.max(axis=1).tolist())
+        if self._num_bytes > _BYTES_AT_ONCE:
+            self._add_rows()
 
     def add_rows_of(self, other: Total) -> None:
         """Adds the rows that another one has, for quantiles."""

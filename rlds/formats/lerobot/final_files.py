@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,12 +18,18 @@ __all__ = ["Rows", "are_staged", "base_of", "copied", "file_options", "write_sta
 
 
 class Rows(Protocol):
-    """Writes the rows of an export."""
+    """Writes the rows of an export.
+
+    Attributes:
+      task_columns: The columns of numbers of tasks, beside `task_index`.
+    """
+
+    task_columns: Sequence[str]
 
     def files(self, path: Path, **options: Any) -> DatasetFiles:
         """Opens the files of a dataset."""
 
-    def copied(self, place: Place, *, with_frames: bool = True) -> NewEpisode:
+    def copied(self, place: Place) -> NewEpisode:
         """Returns an episode of a part."""
 
 
@@ -69,16 +75,35 @@ class _FileWriter:
         before = Before(begin, plan.begins[begin], number, plan.tasks)
         told = []
         with made.files(self.path, before=before, has_tables=False) as files:
-            planners = files.planners()
-            with_frames = len(planners) == 1  # There are no files of frames alone.
-            for index, length in zip(self.export.order[begin:end], plan.lengths[begin:end]):
-                place = self.export.staged.place(index)
-                if name:
+            places = map(self.export.staged.place, self.export.order[begin:end])
+            if name:
+                planner = files.planners()[name]
+                for place, length in zip(places, plan.lengths[begin:end]):
                     frames = base_of(place.source).frames(place.split, place.index, name)
-                    told.append(planners[name].add(frames, length, is_staged=True))
-                else:
-                    files.add(made.copied(place, with_frames=with_frames))
-            return told if name else files.told()
+                    told.append(planner.add(frames, length, is_staged=True))
+                return told
+            if files.version == "v2.1":
+                for place in places:
+                    files.add(made.copied(place))
+            else:
+                for source, split, indices in _runs(places):
+                    for stored in base_of(source).stored_episodes(split, indices):
+                        files.add_stored(stored, made.task_columns)
+            return files.told()
+
+
+def _runs(places: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
+    """Yields which episodes of a part come one after the other."""
+    first, number = None, 0
+    for place in places:
+        if first is not None and place == (first.source, first.split, first.index + number):
+            number += 1
+            continue
+        if first is not None:
+            yield first.source, first.split, range(first.index, first.index + number)
+        first, number = place, 1
+    if first is not None:
+        yield first.source, first.split, range(first.index, first.index + number)
 
 
 def base_of(source: AnySource) -> LeRobotSource:
@@ -94,13 +119,13 @@ def file_options(export: Export) -> dict[str, Any]:
     return {"workers": export.workers, "is_part": export.is_part}
 
 
-def copied(place: Place, schema: Any, *, with_frames: bool) -> NewEpisode:
+def copied(place: Place, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
     """Returns an episode of a part; see `LeRobotSource.stored_episode`."""
-    at = place.split, place.index
     base = base_of(place.source)
-    rows = base.stored_episode(*at, schema, with_frames=with_frames, is_checked=False)
+    rows = base.stored_episode(place.split, place.index, schema, is_checked=False)
     assert rows is not None
-    return dataclasses.replace(rows, is_staged=True)
+    numbers = {name: rows.numbers[name] for name in task_columns}
+    return dataclasses.replace(rows, numbers=numbers, is_staged=True)
 
 
 def are_staged(export: Export) -> bool:

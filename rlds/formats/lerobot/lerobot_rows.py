@@ -91,6 +91,7 @@ class LeRobotRows:
 
     Attributes:
       paths: The paths of features in a step, by name.
+      task_columns: The columns of numbers of tasks, beside `task_index`.
 
     Raises:
       SourceError: The metadata is not what LeRobot's source says.
@@ -114,7 +115,7 @@ class LeRobotRows:
                 check_is_below(name)
             schemas = said["schemas"]
             raw = {**said["info"], "features": kept.described(said["info"]["features"]), **sizes}
-            self._task_columns = self._columns_of_tasks(said, raw["features"])
+            self.task_columns = self._columns_of_tasks(said, raw["features"])
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
@@ -134,7 +135,7 @@ class LeRobotRows:
         self._bases = bases = [base for base in found if isinstance(base, LeRobotSource)]
         is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
         is_same &= all(base.texts == self._tasks for base in bases)
-        self._task_columns = [] if is_same else self._task_columns
+        self.task_columns = [] if is_same else self.task_columns
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
             raise ValueError(f"fps: {fps}, but readers of version 2.1 take whole numbers only")
@@ -187,7 +188,7 @@ class LeRobotRows:
         places[ROW] = "meta/episodes"
         places |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
         places |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._kept.texts}
-        names = [*layout.NUMBERS, *self._task_columns]
+        names = [*layout.NUMBERS, *self.task_columns]
         names += (_FRAME, _TIME, PERSISTENT) if self._is_edited else ()
         numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
@@ -233,7 +234,7 @@ class LeRobotRows:
         """The texts of the tasks that the steps of episodes have, as far as they can be read."""
         used: set[str] = set()
         source = with_random_access(episodes.source)
-        columns = [self.paths[name] for name in self._task_columns]
+        columns = [self.paths[name] for name in self.task_columns]
         for index in range(len(episodes)):
             with contextlib.suppress(SourceError):  # Reading it all raises this error.
                 wanted = [self._task_path, *columns]
@@ -248,15 +249,13 @@ class LeRobotRows:
         source = place.source
         if not isinstance(source, LeRobotSource):
             return False
-        known = {*source.task_columns} >= {*self._task_columns}
+        known = {*source.task_columns} >= {*self.task_columns}
         known &= source.subtasks.items() <= self._subtasks.items()
         return known and source.can_be_copied(self._schema, self._version, self.paths)
 
-    def copied(self, place: Place, *, with_frames: bool = True) -> NewEpisode:
+    def copied(self, place: Place) -> NewEpisode:
         """Returns an episode of a part."""
-        rows = copied(place, self._schema, with_frames=with_frames)
-        numbers = {name: rows.numbers[name] for name in self._task_columns}
-        return dataclasses.replace(rows, numbers=numbers)
+        return copied(place, self._schema, self.task_columns)
 
     def _copied(self, place: Place) -> NewEpisode:
         """An episode as it is stored."""
@@ -266,7 +265,7 @@ class LeRobotRows:
         if rows is None:
             episode = reading.read(source, place.split, place.index)
             return self._rows(episode, source.texts, is_stored=True)
-        numbers = {name: rows.numbers[name] for name in self._task_columns}
+        numbers = {name: rows.numbers[name] for name in self.task_columns}
         statistics = self._stored_statistics(rows.statistics)
         return dataclasses.replace(rows, statistics=statistics, numbers=numbers)
 
@@ -315,10 +314,10 @@ class LeRobotRows:
         for column in self._kept.added:
             if not column.field.is_text:
                 statistics[column.name] = of_column(steps[column.path])
-        for name in {SUBTASK_INDEX, *self._task_columns} & statistics.keys():
+        for name in {SUBTASK_INDEX, *self.task_columns} & statistics.keys():
             # The numbers may be others now.
             statistics[name] = of_column_like(steps[self.paths[name]], statistics[name])
-        numbers = {name: np.asarray(steps[self.paths[name]]) for name in self._task_columns}
+        numbers = {name: np.asarray(steps[self.paths[name]]) for name in self.task_columns}
         extras = leaves_at(episode.metadata.get(EXTRA_FILES, {}), None)
         return NewEpisode(
             arrays,

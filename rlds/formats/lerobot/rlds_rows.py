@@ -92,6 +92,7 @@ class RldsRows:
     Attributes:
       sidecar: What the columns have no place for.
       files: Opens the files of a dataset, see `DatasetFiles`.
+      task_columns: The columns of numbers of tasks.
 
     Raises:
       ValueError: An option does not fit.
@@ -139,6 +140,7 @@ class RldsRows:
             self._flags = []  # Where it has them, they are fields.
         tasks, without_table = _numbered_tasks(episodes, fields, taken)
         self._columns = columns_of(fields, {*taken, *without_table}, self._flags)
+        self.task_columns = [column.name for column in self._columns if column.field.table]
         places = {column.path: column.name for column in self._columns}
         if is_column and self._task not in to_sidecar:
             places[self._task] = TASK
@@ -238,9 +240,9 @@ class RldsRows:
         self._stored = rows
         return True
 
-    def copied(self, place: Place, *, with_frames: bool = True) -> NewEpisode:
+    def copied(self, place: Place) -> NewEpisode:
         """Returns an episode of a part."""
-        return copied(place, self._schema, with_frames=with_frames)
+        return copied(place, self._schema, self.task_columns)
 
     def _unlike(self, base: LeRobotSource) -> str:
         """A feature that has another shape in the episodes so far; empty if there is none."""

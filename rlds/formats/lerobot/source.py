@@ -27,7 +27,7 @@ import rlds
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.columns import contradiction, values_of
 from rlds.formats.lerobot.data_files import PATH, DataFiles
-from rlds.formats.lerobot.dataset_files import NewEpisode
+from rlds.formats.lerobot.dataset_files import NewEpisode, StoredEpisodes
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.feature_statistics import statistics_in
 from rlds.formats.lerobot.language import (
@@ -52,6 +52,7 @@ from rlds.formats.lerobot.small_files import (
     task_text,
     walk,
 )
+from rlds.formats.lerobot.tables import numbers_in
 from rlds.formats.lerobot.videos import Videos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.digests import content_of
@@ -88,6 +89,8 @@ ROW, EXTRA_FILES = "lerobot/row", "extras"
 
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
 _REWARD = "next.reward"
+# How many bytes of rows are copied at once.
+_BYTES_AT_ONCE = 4 << 20
 
 
 class _Stored(NamedTuple):
@@ -536,7 +539,6 @@ class LeRobotSource(Source):
         index: int,
         schema: Any,
         *,
-        with_frames: bool = True,
         is_checked: bool = True,
     ) -> NewEpisode | None:
         """Returns an episode as it is stored; None if it cannot be copied as it is.
@@ -546,7 +548,6 @@ class LeRobotSource(Source):
           index: The episode.
           schema: The types that rows have where it is copied to. Those of a file may be others
             than those of the first file.
-          with_frames: Whether to look for its frames.
           is_checked: Whether to look at all values, which may be damaged, or at numbers only.
 
         Raises:
@@ -554,7 +555,7 @@ class LeRobotSource(Source):
         """
         place, numbers = self._splits[split][index], self._number_columns
         values = self._columns if is_checked else numbers
-        found = self._read_stored(place, values, self._info.videos if with_frames else ())
+        found = self._read_stored(place, values, self._info.videos)
         said = self.stored_row(split, index)
         statistics = statistics_in(said)
         if not statistics or not found.table.schema.equals(schema):
@@ -570,6 +571,32 @@ class LeRobotSource(Source):
             {name: found.columns[name] for name in numbers},
             {name: data for name, data in found.extras.items() if data},
         )
+
+    def stored_episodes(self, split: str, indices: range) -> Iterator[StoredEpisodes]:
+        """Yields the episodes of a part as they are stored (3.0), several at once.
+
+        Args:
+          split: The split.
+          indices: The episodes.
+
+        Raises:
+          SourceError: They are damaged.
+        """
+        places = self._splits[split][indices.start : indices.stop]
+        for some, said in self._table.together(places):
+            lengths, sizes = (numbers_in(said[name]) for name in ("length", layout.DATA_BYTES))
+            batch = np.cumsum(sizes) // _BYTES_AT_ONCE
+            ends = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(some)]
+            for begin, end in zip([0, *ends], ends):
+                rows = [
+                    self._table.row(place) for place in (some[begin:end] if self._extras else ())
+                ]
+                yield StoredEpisodes(
+                    self._data.together(self._table.row(some[begin]), lengths[begin:end]),
+                    said.slice(begin, end - begin),
+                    self.texts,
+                    [{n: d for n, d in self._extra_files(row).items() if d} for row in rows],
+                )
 
     @property
     def _number_columns(self) -> list[str]:

@@ -8,7 +8,7 @@ version 3.0 know this one, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ __all__ = [
     "column_array",
     "data_schema",
     "image_array",
+    "is_of_numbers",
+    "list_of",
     "numbers_in",
     "size_of",
     "tasks_table",
+    "with_items",
 ]
 
 _MEGABYTE = 1 << 20
@@ -73,10 +76,33 @@ def column_array(column: np.ndarray, arrow_type: Any) -> Any:
 
 def numbers_in(column: Any) -> np.ndarray:
     """Returns all numbers of a column of a table, one after the other."""
-    arrow, array = import_extra("pyarrow"), column.combine_chunks()
+    arrow = import_extra("pyarrow")
+    array = column.combine_chunks() if isinstance(column, arrow.ChunkedArray) else column
     while arrow.types.is_nested(array.type):
         array = array.flatten()
     return as_numpy(array)
+
+
+def list_of(dtype: np.dtype) -> Any:
+    """Returns the type of a column of lists of numbers."""
+    arrow = import_extra("pyarrow")
+    return arrow.list_(arrow.from_numpy_dtype(dtype))
+
+
+def with_items(arrow_type: Any) -> Any:
+    """Returns a type whose lists call their elements as those of Python do: files do not."""
+    arrow = import_extra("pyarrow")
+    if not arrow.types.is_list(arrow_type):
+        return arrow_type
+    return arrow.list_(with_items(arrow_type.value_type))
+
+
+def is_of_numbers(arrow_type: Any) -> bool:
+    """Whether the values of a column are numbers, or lists of them."""
+    types = import_extra("pyarrow").types
+    while types.is_list(arrow_type) or types.is_fixed_size_list(arrow_type):
+        arrow_type = arrow_type.value_type
+    return bool(types.is_primitive(arrow_type))
 
 
 def image_array(files: Sequence[bytes], paths: Sequence[str | None]) -> Any:
@@ -180,11 +206,33 @@ class TableFiles:
 
     def add(self, table: Any) -> tuple[int, int]:
         """Writes a table; returns its chunk and its file."""
-        arrow, parquet, size = (
-            import_extra("pyarrow"),
-            import_extra("pyarrow.parquet"),
-            size_of(table),
-        )
+        return self.add_several(table, [table.num_rows], [size_of(table)])
+
+    def add_several(
+        self, table: Any, lengths: Iterable[int], sizes: Iterable[int]
+    ) -> tuple[int, int]:
+        """Writes several tables, which are in one and go to one file, as if one by one.
+
+        Args:
+          table: All of them.
+          lengths: How many rows each has.
+          sizes: How many bytes, see `size_of`.
+        """
+        begin = end = size = 0
+        for length, num_bytes in zip(lengths, sizes):
+            end, size = end + length, size + num_bytes
+            if self._is_group(end - begin, size):
+                place = self._add(table.slice(begin, end - begin), size)
+                begin, size = end, 0
+        return self._add(table.slice(begin), size) if begin < end else place
+
+    def _is_group(self, num_rows: int, num_bytes: int) -> bool:
+        """Whether so much more completes a group of rows."""
+        has_many = self._waiting_rows + num_rows >= _ROWS_OF_GROUP
+        return has_many or self._waiting_bytes + num_bytes >= _MEGABYTE
+
+    def _add(self, table: Any, size: int) -> tuple[int, int]:
+        arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
         chunk, file = self.place(size)
         if self._writer is None:
             name = self._template.format(chunk_index=chunk, file_index=file)
@@ -197,7 +245,7 @@ class TableFiles:
         self._size += size
         self._waiting_rows += table.num_rows
         self._waiting_bytes += size
-        if self._waiting_rows >= _ROWS_OF_GROUP or self._waiting_bytes >= _MEGABYTE:
+        if self._is_group(0, 0):
             self._write_group()
         return chunk, file
 
