@@ -190,6 +190,7 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
     for text in given["describe"]:
         name, value = _pair(text, "describe")
         found.append(editing.Describe(name, _value(value)))
+    found += [_meaning(*_pair(text, "set-meaning")) for text in given["set_meaning"]]
     found += [editing.Rename(*_pair(text, "rename")) for text in given["rename"]]
     found += [editing.Drop(path) for path in given["drop"]]
     found += [editing.Add(*_pair(text, "add")) for text in given["add"]]
@@ -208,6 +209,18 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not sign or not name:
         raise ValueError(f"--{option}: got {text!r}, expected NAME=VALUE")
     return name, value
+
+
+def _meaning(field: str, text: str) -> editing.SetMeaning:
+    """What a field means: `delta,unit=m,names=x/y/z`, or `unknown`; in any order."""
+    said: dict[str, Any] = {}
+    for word in text.split(","):
+        name, sign, value = word.partition("=")
+        name, value = (name, value) if sign else ("kind", "" if name == "unknown" else name)
+        if name not in ("kind", "unit", "names"):
+            raise ValueError(f"--set-meaning: got {word!r}, expected a kind, unit=… or names=A/B/…")
+        said[name] = [*filter(None, value.split("/"))] if name == "names" else value
+    return editing.SetMeaning(field, **said)
 
 
 def _value(text: str) -> Any:

@@ -7,7 +7,9 @@ one is named.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import glob
 import importlib.util
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,6 +59,8 @@ _STEPS = "steps"
 _FLAGS = ("is_first", "is_last", "is_terminal")
 # How many steps of an episode are shown: the first ones, and the last.
 _SHOWN_STEPS = 20
+# How much of the meaning of actions is shown; from how many episodes, read for how many seconds.
+_SHOWN_MEANINGS, _MEANING_EPISODES, _MEANING_SECONDS = 6, 20, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +121,8 @@ class Inspection(Result):
       robotics: What the fields mean, if the dataset is of a robot and known.
       tasks: How many episodes of a LeRobot dataset have each task; empty if that is not known.
       where: The condition of the episodes that are counted.
+      meanings: The meaning of the actions of the first split, in sentences, if it was asked for.
+      meanings_by: Whether an audit tells it, or how many episodes.
     """
 
     path: str
@@ -134,6 +140,8 @@ class Inspection(Result):
     robotics: DatasetMeaning | None = None
     tasks: Mapping[str, int] = dataclasses.field(default_factory=dict)
     where: str | None = None
+    meanings: tuple[str, ...] = ()
+    meanings_by: str = ""
 
     @override
     def blocks(self) -> Iterator[Block]:
@@ -154,6 +162,12 @@ class Inspection(Result):
             yield _table_of_fields("field of an episode", self.episode_fields)
         if self.robotics is not None:
             yield from _known_of(self.robotics)
+        if self.meanings_by:
+            shown = self.meanings[:_SHOWN_MEANINGS]
+            yield f"meaning of the actions, by {self.meanings_by}{'' if shown else ': unknown'}"
+            yield from (f"  {sentence}" for sentence in shown)
+            if len(shown) < len(self.meanings):
+                yield f"  {len(self.meanings) - len(shown)} more: rlds audit"
         steps = sum(split.steps or 0 for split in self.splits)
         yield from recording_facts(self.metadata, steps, self.tasks)
         if self.metadata:
@@ -348,6 +362,7 @@ def inspect(
     where: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
+    with_meanings: bool = False,
 ) -> Inspection | RecordFile:
     """Finds out what a path is, and what is in it. No episode is read.
 
@@ -358,6 +373,8 @@ def inspect(
         for it, unless there is a table of them already.
       format: The name of its format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
+      with_meanings: Whether to tell what actions mean: by the last audit, or by the numbers of 20
+        episodes, if these can be read in a second. Of datasets of TFDS, by an audit beside it only.
 
     Returns:
       What is there. A single file of records is a `RecordFile`.
@@ -381,7 +398,7 @@ def inspect(
     """
     found = _inspect(os.fspath(path), format, options or {})
     if split is None and where is None:
-        return found
+        return _meant(found, options or {}) if with_meanings else found
     splits = found.splits if isinstance(found, Inspection) else ()
     chosen = tuple(each for each in splits if split in (None, each.name))
     if not chosen or isinstance(found, RecordFile):
@@ -393,7 +410,46 @@ def inspect(
         how: dict[str, Any] = {"format": found.format, **(options or {})}
         opened = (sources.open(path, each.name, **how) for each in chosen)
         chosen = tuple(_chosen(episodes, where) for episodes in opened)
-    return dataclasses.replace(found, splits=chosen, tasks={}, where=where)
+    found = dataclasses.replace(found, splits=chosen, tasks={}, where=where)
+    return _meant(found, options or {}) if with_meanings and where is None else found
+
+
+def _meant(found: Inspection | RecordFile, options: Mapping[str, Any]) -> Inspection | RecordFile:
+    """Adds the meaning of the actions, as far as it is found."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` says what it is.
+        return _with_meanings(found, options)
+    return found
+
+
+def _with_meanings(
+    found: Inspection | RecordFile, options: Mapping[str, Any]
+) -> Inspection | RecordFile:
+    if isinstance(found, RecordFile) or not found.splits or "://" in found.path:
+        return found
+    actions = (it for it in found.step_fields if it.name.split("/")[0] == "action")
+    if not any(it.dtype.startswith("float") for it in actions):
+        return found
+    is_tfds = found.format == "tfds"
+    if is_tfds and not glob.glob("audit-*", root_dir=tfds_files.find_folder(found.path) / ".rlds"):
+        return found
+    from rlds.auditing import vector_meanings
+    from rlds.sources.audit_rows import meanings_in
+    from rlds.sources.episode_table import audit_of
+    from rlds_tools.survey import open_splits
+
+    [episodes] = open_splits(found.path, found.splits[0].name, found.format, options)
+    if not episodes.has_random_access:
+        return found
+    audit = audit_of(episodes.source, episodes.split)
+    if audit is not None and (kept := meanings_in(audit)):
+        return dataclasses.replace(found, meanings=tuple(kept), meanings_by="the last audit")
+    if is_tfds:
+        return found
+    vectors = vector_meanings(episodes, most=_MEANING_EPISODES, seconds=_MEANING_SECONDS)
+    number = count(max((it.num_episodes for it in vectors), default=0), "episode")
+    are_known = any(it.kind != "unknown" for vector in vectors for it in vector.elements)
+    said = (text for vector in vectors for text in vector.sentences()) if are_known else ()
+    return dataclasses.replace(found, meanings=tuple(said), meanings_by=f"a sample of {number}")
 
 
 def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
@@ -630,10 +686,14 @@ def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
             for split in summary.splits
         ),
         step_fields=_ordered(
-            _summarized(field, 1) for field in summary.fields if field.path[:1] == (_STEPS,)
+            _summarized(field, 1, summary.metadata)
+            for field in summary.fields
+            if field.path[:1] == (_STEPS,)
         ),
         episode_fields=tuple(
-            _summarized(field, 0) for field in summary.fields if field.path[:1] != (_STEPS,)
+            _summarized(field, 0, summary.metadata)
+            for field in summary.fields
+            if field.path[:1] != (_STEPS,)
         ),
         metadata=summary.metadata,
         robotics=_meaning(summary.name, summary.metadata),
@@ -648,10 +708,17 @@ def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _summarized(field: tfds_files.FieldSummary, skip: int) -> InspectedField:
+def _summarized(
+    field: tfds_files.FieldSummary, skip: int, metadata: Mapping[str, Any]
+) -> InspectedField:
+    fields = metadata.get("rlds_fields")
+    said = fields.get("/".join(field.path)) if isinstance(fields, Mapping) else None
+    said = said if isinstance(said, Mapping) else {}
     notes = [
         field.kind,
         "stored as bytes" if field.encoding == "bytes" else field.encoding,
+        f"in {said['unit']}" if said.get("unit") else "",
+        str(said.get("kind", "")),
         _first_sentence(field.doc, 60),
     ]
     name = "/".join(field.path[skip:])

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["Check", "Validation", "validate"]
 
 
+# How many episodes are read to learn what actions mean.
+_MEANING_EPISODES = 50
+
+
 @dataclasses.dataclass(frozen=True)
 class Check:
     """What was found in a split.
@@ -123,8 +127,8 @@ def validate(
     Errors are broken rules of RLDS (`rlds.validation.validate` lists them), and data that cannot be
     read. Warnings are what is probably a mistake: cameras that are black, of one color or frozen,
     elements of observations and actions that never change or are at a limit in 10 % of the steps,
-    NaN, episodes that are there twice or have two steps at most, empty instructions, and
-    `is_terminal` that is never true.
+    NaN, episodes that are there twice or have two steps at most, empty instructions,
+    `is_terminal` that is never true, and actions whose numbers are not what is declared of them.
 
     Args:
       *paths: Folders or files, here or in an object store.
@@ -206,6 +210,21 @@ def _left_of_dataset(path: str) -> tuple[Finding, ...]:
     return tuple(Finding("error", text, hint=hint) for text in [*found.faults, *found.lost])
 
 
+def _other_meanings(episodes: Episodes) -> Iterator[Finding]:
+    """Yields in what actions are not what is declared of them, by a sample of the numbers."""
+    from rlds.auditing.declared import contradictions
+    from rlds.auditing.step_numbers import StepNumbers
+    from rlds.auditing.vectors import usual_of
+
+    if not episodes.has_random_access:
+        return
+    numbers = StepNumbers(episodes, _MEANING_EPISODES)
+    if not (numbers.kinds or numbers.units):
+        return
+    for text in contradictions(usual_of(numbers).vectors, numbers.kinds, numbers.units):
+        yield Finding("warning", text, hint="`rlds audit` shows what the numbers of actions mean")
+
+
 def _check(
     path: str,
     episodes: Episodes,
@@ -227,7 +246,7 @@ def _check(
         indices, total = indices_of(episodes), known_length(episodes)
         survey.read(bars.track(indices, total=total, description=episodes.split), jobs)
     survey.look_at_totals()
-    findings = survey.findings()
+    findings = (*survey.findings(), *_other_meanings(episodes))
     if episodes.format == "lerobot" and any(found.severity == "error" for found in findings):
         findings = (*findings, *_left_of_dataset(path))
     seconds = time.monotonic() - begin

@@ -139,7 +139,8 @@ def _keep(episodes: Episodes, made: Audit) -> bool:
     ranks = {f"{name}_rank": values for name, values in made.ranks.items()}
     [(split, begin, end)] = episodes.ranges
     numbers = {**made.scores, **ranks}
-    return keep_audit(episodes.source, split, range(begin, end), findings, numbers)
+    said = [text for vector in made.vectors for text in vector.sentences()]
+    return keep_audit(episodes.source, split, range(begin, end), findings, numbers, said)
 
 
 class _Measured(NamedTuple):

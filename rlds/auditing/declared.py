@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rlds.auditing.meaning import ElementMeaning
-from rlds.auditing.vectors import VectorMeaning, element_range
+from rlds.auditing.vectors import VectorMeaning, element_range, vector_meanings
+from rlds.sources.episodes import Episodes
 
-__all__ = ["contradictions"]
+__all__ = ["contradictions", "unlike"]
 
 # How many of the first unit are one of the second.
 _UNITS = {("deg", "rad"): math.degrees(1), ("mm", "m"): 1000.0, ("cm", "m"): 100.0}
@@ -20,6 +22,10 @@ _ALIKE = {
 }
 # Between which parts of a declared scale one is that was reached, as nothing overshoots.
 _REACHED = {"absolute": (1 / 1.3, 1.3), "delta": (1 / 1.1, 1 / 0.3)}
+# By which factor the scales of two datasets differ, if that is not how far their arms get.
+_UNLIKE = {"absolute": 1.3, "delta": 4.0, "velocity": 4.0}
+# How many episodes of each are compared.
+_SAMPLE = 20
 # How near the scale is to that of two units, if nothing else is declared.
 _NEAR = 0.03
 
@@ -36,21 +42,50 @@ def contradictions(
       units: The declared unit of elements of actions and states, by their names.
     """
     for vector in vectors:
-        run: list[tuple[int, str]] = []
-        for place, name, found in zip(vector.places, vector.names, vector.elements):
+        texts = []
+        for name, found in zip(vector.names, vector.elements):
             state = vector.states[found.state] if found.state >= 0 else ""
             text = _of_kind(found, kinds.get(name, ""))
-            text = text or _of_unit(found, state, units.get(name, ""), units.get(state, ""))
-            if run and (run[-1][0] + 1 != place or run[-1][1] != text):
-                yield from _said(vector.field, run)
-                run = []
-            run.append((place, text))
-        yield from _said(vector.field, run)
+            texts.append(text or _of_unit(found, state, units.get(name, ""), units.get(state, "")))
+        yield from _in_runs(vector.field, zip(vector.places, texts))
 
 
-def _said(field: str, run: Sequence[tuple[int, str]]) -> Iterator[str]:
-    if run and run[0][1]:
-        yield f"{field}{element_range(run[0][0], run[-1][0])}: {run[0][1]}"
+def unlike(datasets: Mapping[str, Episodes]) -> Iterator[str]:
+    """Yields in which runs of elements the actions of datasets mean unlike things, by numbers.
+
+    Args:
+      datasets: Their episodes, by their names; some of each are read.
+    """
+    by_place: dict[str, dict[int, dict[str, ElementMeaning]]] = {}
+    for name, episodes in datasets.items():
+        for vector in vector_meanings(episodes, most=_SAMPLE):
+            places = by_place.setdefault(vector.field, {})
+            for place, found in zip(vector.places, vector.elements):
+                if found.kind in _ALIKE and found.scale > 0:
+                    places.setdefault(place, {})[name] = found
+    for field, places in by_place.items():
+        yield from _in_runs(field, ((place, _unlike(places[place])) for place in sorted(places)))
+
+
+def _unlike(found: Mapping[str, ElementMeaning]) -> str:
+    first, *others = found.values()
+    if any(other.kind not in _ALIKE[first.kind] for other in others):
+        said = ", ".join(f"{it.kind} in {name}" for name, it in found.items())
+        return f"the numbers are {said}"
+    most = math.log(_UNLIKE[first.kind])
+    if any(abs(math.log(other.scale / first.scale)) > most for other in others):
+        said = ", ".join(f"{it.scale:.3g} in {name}" for name, it in found.items())
+        return f"by the numbers, the scale is {said}"
+    return ""
+
+
+def _in_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """Yields what is said of elements, of consecutive ones once."""
+    numbered = enumerate(texts)
+    for (text, _), run in itertools.groupby(numbered, lambda it: (it[1][1], it[1][0] - it[0])):
+        places = [place for _, (place, _) in run]
+        if text:
+            yield f"{field}{element_range(places[0], places[-1])}: {text}"
 
 
 def _of_kind(found: ElementMeaning, declared: str) -> str:

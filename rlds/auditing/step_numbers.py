@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,10 +21,10 @@ from rlds.sources.texts import as_text, is_instruction
 from rlds_ecosystem.model.fields import Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at, root_of
 
-__all__ = ["EpisodeNumbers", "StepNumbers"]
+__all__ = ["MOST_EPISODES", "EpisodeNumbers", "StepNumbers"]
 
-# How much is looked at to learn what is usual.
-_MOST_EPISODES, _MOST_ROWS = 200, 20_000
+# How much is looked at to learn what is usual, unless less is asked for.
+MOST_EPISODES, _MOST_ROWS = 200, 20_000
 # How many elements of actions and of states are looked at.
 _MOST_ACTIONS, _MOST_STATES = 256, 512
 # By which part the increments of a clock differ at most.
@@ -55,6 +56,8 @@ class StepNumbers:
 
     Args:
       episodes: The episodes; some are read.
+      most: How many of them at most.
+      seconds: How long at most, if there is a limit.
 
     Attributes:
       actions: The paths of the fields of actions.
@@ -72,7 +75,9 @@ class StepNumbers:
       TypeError: The data can be read from the beginning to the end only.
     """
 
-    def __init__(self, episodes: Episodes) -> None:
+    def __init__(
+        self, episodes: Episodes, most: int = MOST_EPISODES, seconds: float | None = None
+    ) -> None:
         self._source: Source = with_random_access(episodes.source)
         steps = dict(leaves_at(as_fields(self._source.fields.steps), None))
         fields = {path: it for path, it in steps.items() if _is_vector(it)}
@@ -92,7 +97,7 @@ class StepNumbers:
         self._add_declared(episodes, names)
         self._instruction = _instruction_of(self._source)
         self._kept = np.arange(len(every))
-        self.sample = list(self._sampled(episodes))
+        self.sample = list(self._sampled(episodes, most, seconds))
         moving, clocks = _moving(self.sample, len(every))
         self.constants = [every[place] for place in np.flatnonzero(~moving)]
         kept = np.flatnonzero(moving & ~clocks)
@@ -162,10 +167,13 @@ class StepNumbers:
             value = value[0] if len(value) else ""
         return as_text(value)
 
-    def _sampled(self, episodes: Episodes) -> Iterator[EpisodeNumbers]:
-        chosen, rows = evenly(len(episodes), _MOST_EPISODES), 0
+    def _sampled(
+        self, episodes: Episodes, most: int, seconds: float | None
+    ) -> Iterator[EpisodeNumbers]:
+        chosen, rows, begin = evenly(len(episodes), most), 0, time.monotonic()
         for index in np.random.default_rng(0).permutation(chosen).tolist():
-            if rows >= _MOST_ROWS:
+            is_late = seconds is not None and time.monotonic() - begin > seconds
+            if rows >= _MOST_ROWS or is_late:
                 return
             try:
                 found = self.read(*episodes.place(index), slice(0, _MOST_ROWS - rows))

@@ -11,7 +11,7 @@ import numpy as np
 from rlds.auditing.checks import MeasuredEpisodes, find_faults
 from rlds.auditing.meaning import ElementMeaning, agreed_meanings
 from rlds.auditing.measures import Profile, measure, profile_of
-from rlds.auditing.step_numbers import StepNumbers
+from rlds.auditing.step_numbers import MOST_EPISODES, StepNumbers
 from rlds.sources.episodes import Episodes
 
 __all__ = ["Usual", "VectorMeaning", "element_range", "usual_of", "vector_meanings"]
@@ -87,11 +87,15 @@ class VectorMeaning:
         )
 
 
-def vector_meanings(episodes: Episodes) -> list[VectorMeaning]:
+def vector_meanings(
+    episodes: Episodes, *, most: int = MOST_EPISODES, seconds: float | None = None
+) -> list[VectorMeaning]:
     """Returns what the actions of a dataset mean, as far as numbers tell.
 
     Args:
-      episodes: The episodes; up to 200 of them are read, and 20,000 rows, without images.
+      episodes: The episodes; up to 20,000 rows are read, without images.
+      most: How many episodes are read at most.
+      seconds: For how long, if there is a limit.
 
     Raises:
       TypeError: The data can be read from the beginning to the end only.
@@ -110,7 +114,7 @@ def vector_meanings(episodes: Episodes) -> list[VectorMeaning]:
     ['action[0:2]: delta or velocity of observation[0] to observation[1] at t, scale 100,
       100 to 100 (R² 1.000)']
     """
-    return usual_of(StepNumbers(episodes)).vectors
+    return usual_of(StepNumbers(episodes, most, seconds)).vectors
 
 
 class Usual(NamedTuple):

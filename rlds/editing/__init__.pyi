@@ -13,6 +13,7 @@ from rlds.editing.operations import Merge as Merge
 from rlds.editing.operations import Operation as Operation
 from rlds.editing.operations import Rename as Rename
 from rlds.editing.operations import Set as Set
+from rlds.editing.operations import SetMeaning as SetMeaning
 from rlds.editing.operations import Split as Split
 from rlds.editing.operations import Trim as Trim
 from rlds.editing.operations import as_recipe as as_recipe

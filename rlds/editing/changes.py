@@ -31,7 +31,8 @@ from rlds.sources.view import Of, View, flat, nested, num_steps_of, with_values
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.columns import fits
-from rlds_ecosystem.model.fields import Field, as_fields
+from rlds_ecosystem.model.fields import KINDS, Field, as_fields
+from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import fields_there_are, is_in, root_of
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Change",
     "Dropped",
     "Filled",
+    "Meant",
     "Renamed",
     "as_field",
     "fields_of",
@@ -156,6 +158,39 @@ class Dropped(Change):
             for path, each in of.items()
             if not any(is_in(path, place) for place in self._places)
         }
+
+
+class Meant(Change):
+    """Episodes in which the meaning of a field is declared; all values stay.
+
+    Args:
+      base: The episodes before.
+      path: The field, of numbers.
+      meaning: The attributes of the field that are declared: `kind`, `unit`, `names`.
+      aliases: Other names of fields, see `About`.
+
+    Raises:
+      ValueError: There is no such field of numbers, or the meaning is none for it.
+    """
+
+    def __init__(
+        self,
+        base: Source,
+        path: str,
+        meaning: Mapping[str, Any],
+        aliases: Mapping[str, str] = _NONE,
+    ) -> None:
+        fields = fields_of(base)
+        path = path_in(fields, path, aliases)
+        field = fields.get(path)
+        if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "iuf":
+            raise ValueError(f"set_meaning: {path!r} is not a field of numbers")
+        kind, names = meaning.get("kind"), meaning.get("names")
+        if kind and kind not in KINDS:
+            raise ValueError(f"set_meaning: no kind {kind!r}; {what_there_is(kind, KINDS)}")
+        if names and (*field.shape, None)[-2:][0] != len(names):
+            raise ValueError(f"set_meaning: {path}: {len(names)} names, but it is {field}")
+        super().__init__(base, {**fields, path: dataclasses.replace(field, **meaning)})
 
 
 class Filled(Change):

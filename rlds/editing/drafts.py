@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlds.auditing.declared import unlike
 from rlds.editing.changes import Change, Filled, Renamed, fields_of, named
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
 from rlds.editing.trimmed import Flagged, Trimmed
@@ -276,6 +277,8 @@ class Draft:
                 ours = named(new, self.aliases)
                 source = Renamed(source, old, ours, episodes.source.about.aliases)
             before[name] = source
+        renamed = {n: Episodes(before[n], it.split) for n, it in datasets.items()}
+        self.notes += [f"warning: {what}" for what in unlike(renamed)]
         fills = {named(name, self.aliases): value for name, value in fills.items()}
         unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
         said = [episodes.metadata for episodes in datasets.values()]

@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.editing.changes import Added, Dropped, Filled, Renamed, named
+from rlds.editing.changes import Added, Dropped, Filled, Meant, Renamed, named
 from rlds.editing.drafts import Draft
 from rlds.editing.stated import Policy
 from rlds.sources import lineage
@@ -38,6 +38,7 @@ __all__ = [
     "Operation",
     "Rename",
     "Set",
+    "SetMeaning",
     "Split",
     "Trim",
     "as_recipe",
@@ -179,6 +180,41 @@ class Describe(Operation):
             draft.facts[self.name] = str(self.value)
         else:
             draft.metadata[self.name] = lineage.as_json(self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class SetMeaning(Operation):
+    """Declares what the numbers of a field mean; they stay as they are.
+
+    Audits, `rlds validate`, merges and `rlds convert --action-as` go by it.
+
+    Attributes:
+      field: The path of the field.
+      kind: Of an action, what it means to the controller, one of `KINDS` of a `Field`: "absolute",
+        "delta", "velocity", "scaled"; "" if that is not known. None leaves it.
+      unit: The unit; "" and None likewise.
+      names: The names of the elements; () and None likewise.
+    """
+
+    do = "set_meaning"
+    field: str
+    kind: str | None = None
+    unit: str | None = None
+    names: Sequence[str] | None = None
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        given = {"kind": self.kind, "unit": self.unit, "names": self.names}
+        meaning: dict[str, Any] = {name: it for name, it in given.items() if it is not None}
+        if not meaning or isinstance(self.names, str):
+            raise ValueError(
+                f"set_meaning: {self.field}: expected a kind, a unit or names (a list)"
+            )
+        if self.names is not None:
+            meaning["names"] = tuple(self.names) or None
+        if self.unit is not None:
+            meaning["unit"] = self.unit or None
+        draft.change(Meant, self.field, meaning, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -411,7 +447,10 @@ class Convert(Operation):
 
 _OPERATIONS: Mapping[str, type[Operation]] = {
     kind.do: kind
-    for kind in (Merge, Delete, Keep, Trim, Set, Describe, Rename, Drop, Add, Fix, Split, Convert)
+    for kind in (
+        *(Merge, Delete, Keep, Trim, Set, Describe, SetMeaning),
+        *(Rename, Drop, Add, Fix, Split, Convert),
+    )
 }
 
 

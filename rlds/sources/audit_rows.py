@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ import numpy as np
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.whole_files import write_at_once
 
-__all__ = ["COLUMN", "audited", "file_beside", "write"]
+__all__ = ["COLUMN", "audited", "file_beside", "meanings_in", "write"]
 
 COLUMN = "audit"
 """The name of the column."""
 
 # An audit that was made by another version is none.
 _KEY = b"rlds.audit.1"
+_MEANINGS = b"rlds.meanings"
 
 
 def file_beside(table: Path) -> Path:
@@ -29,7 +31,11 @@ def file_beside(table: Path) -> Path:
 
 
 def write(
-    file: Path, key: str, findings: Sequence[Sequence[str]], numbers: Mapping[str, np.ndarray]
+    file: Path,
+    key: str,
+    findings: Sequence[Sequence[str]],
+    numbers: Mapping[str, np.ndarray],
+    meanings: Sequence[str],
 ) -> None:
     """Writes what an audit says of the episodes of a split.
 
@@ -38,6 +44,7 @@ def write(
       key: What it is of, see `episode_table.key_of`.
       findings: The names of the findings of each episode.
       numbers: Numbers of each episode, by name; NaN where there is none.
+      meanings: The meaning of the actions, in sentences.
 
     Raises:
       OSError: It cannot be written.
@@ -52,7 +59,7 @@ def write(
     struct = arrow.StructArray.from_arrays(list(columns.values()), list(columns))
     table = arrow.table({"index": np.arange(len(findings)), COLUMN: struct})
     sink = arrow.BufferOutputStream()
-    table = table.replace_schema_metadata({_KEY: key})
+    table = table.replace_schema_metadata({_KEY: key, _MEANINGS: json.dumps([*meanings])})
     import_extra("pyarrow.parquet").write_table(table, sink, compression="zstd")
     write_at_once(file, sink.getvalue().to_pybytes(), durable=False)
 
@@ -75,3 +82,13 @@ def audited(file: Path, key: str) -> Any:
             )
     except (OSError, arrow.ArrowInvalid):
         return None
+
+
+def meanings_in(audit: Any) -> list[str]:
+    """Returns the meaning of the actions, in sentences.
+
+    Args:
+      audit: What `audited` returns.
+    """
+    found: list[str] = json.loads(audit.schema.metadata.get(_MEANINGS, b"[]"))
+    return found

@@ -189,6 +189,7 @@ def keep_audit(
     rows: range | np.ndarray,
     findings: Sequence[Sequence[str]],
     numbers: Mapping[str, np.ndarray],
+    meanings: Sequence[str],
 ) -> bool:
     """Keeps what an audit says of episodes as the column `audit` of their table.
 
@@ -198,6 +199,7 @@ def keep_audit(
       rows: The numbers of the episodes.
       findings: The names of the findings of each of them.
       numbers: Numbers of each of them, by name; NaN where there is none.
+      meanings: The meaning of the actions, in sentences.
 
     Returns:
       Whether it is kept: not if these are some episodes of a table, or in another order, or it can
@@ -211,7 +213,8 @@ def keep_audit(
     for place in _places(source, split):
         try:
             place.parent.mkdir(parents=place.parent.name != FOLDER, exist_ok=True)
-            audit_rows.write(audit_rows.file_beside(place), key_of(source), findings, numbers)
+            file = audit_rows.file_beside(place)
+            audit_rows.write(file, key_of(source), findings, numbers, meanings)
         except OSError:  # The folder cannot be written.
             continue
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from typing_extensions import override
 import rlds
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
-from rlds.sources.sidecar import LostSidecarError, StoredSidecar
+from rlds.sources.sidecar import FIELDS, LostSidecarError, StoredSidecar, field_from_json
 from rlds.sources.source import (
     ALL_ROWS,
     FACTS,
@@ -27,8 +28,9 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.sources.texts import is_instruction
-from rlds.sources.view import View
+from rlds.sources.view import View, flat, nested
 from rlds.video.fields import camera_path
+from rlds_ecosystem.model.fields import as_fields
 from rlds_ecosystem.model.nests import at, nest
 
 __all__ = ["DescribedSource", "RestoredSource", "UnrestoredSource", "stored_in", "with_sidecar"]
@@ -90,6 +92,20 @@ class DescribedSource(View):
         about = super().about
         metadata = {**about.metadata, **self._facts["metadata"]}
         return about.replace(**{**self._facts, "metadata": metadata})
+
+    @functools.cached_property
+    @override
+    def fields(self) -> Fields:
+        """Those of the source, with the meaning that the format has no place for."""
+        fields, said = super().fields, self._kept.sidecar.metadata.get(FIELDS, {})
+        if not said:
+            return fields
+        known = flat(as_fields(fields.steps), as_fields(fields.episode))
+        with source_errors(self._kept.place):
+            for path, field in ((path, field_from_json(it)) for path, it in said.items()):
+                if getattr(known.get(path), "shape", None) == field.shape:
+                    known[path] = dataclasses.replace(known[path], **field.meaning)
+        return Fields(*nested(known), fields.flags)
 
     @override
     def inputs(self) -> Sequence[Any]:

@@ -69,6 +69,7 @@ from tfds_files.columns import RaggedColumn
 from tfds_files.features import Image
 
 __all__ = [
+    "FIELDS",
     "SAID",
     "SIDECAR_BYTES",
     "SIDECAR_ENDS",
@@ -98,6 +99,9 @@ SIDECAR_FILES = f"{FOLDER}/{_TEXT_FILE}", f"{FOLDER}/{_COLUMNS}"
 """The file and the folder of a sidecar, below the folder of a dataset."""
 
 _OLDER_TEXT, _OLDER_EPISODES = "rlds.json", "rlds.tfrecord"
+
+FIELDS = "fields"
+"""What the metadata of a sidecar of a dataset as a whole calls the meaning of fields."""
 
 _VERSION, _SIZES = 2, "sizes"
 # Of how many episodes the outlines are read anew each time.
@@ -175,7 +179,7 @@ class Sidecar:
                 raise ValueError(f"{path}: {field} cannot be exported")
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
-        about = cls.of_dataset(episodes).metadata
+        about = {k: v for k, v in cls.of_dataset(episodes).metadata.items() if k != FIELDS}
         return cls(steps, episode, dict(places), tuple(whole), about, **layout)
 
     @classmethod
@@ -191,6 +195,9 @@ class Sidecar:
             "metadata": {name: it for name, it in episodes.metadata.items() if name != but},
             **{name: getattr(source.about, name) for name in FACTS},
         }
+        leaves = leaves_at(episodes.spec, None)
+        fields = {path: it for path, it in leaves if isinstance(it, Field) and it.meaning}
+        said |= {FIELDS: {p: field_json(it) for p, it in fields.items()}} if fields else {}
         return cls({}, {}, {}, (), said, is_about=True)
 
     def to_json(self, columns: ColumnsWriter | None = None) -> str:

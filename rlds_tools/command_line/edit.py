@@ -52,6 +52,11 @@ _OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify",
 @option(
     "--describe NAME=VALUE...", "Set the description, the license or other metadata of the dataset."
 )
+@option(
+    "--set-meaning FIELD=MEANING...",
+    "Declare the meaning of a field, such as action=delta,unit=m,names=x/y/z; the numbers stay. "
+    "Kinds: absolute, delta, velocity, scaled, unknown.",
+)
 @option("--rename OLD=NEW...", "Rename a field.")
 @option("--drop FIELD...", "Remove a field.")
 @option(

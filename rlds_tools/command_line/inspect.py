@@ -33,7 +33,8 @@ def command(
     """Show the structure of a dataset, an episode or a step.
 
     The structure is the format, the splits, the fields of steps and episodes, and the metadata.
-    Showing it reads no episode.
+    Of actions that are floats it tells the meaning, by the last audit or a sample of 20 episodes.
+    Nothing else reads an episode.
 
     Examples:
       rlds inspect data/walker2d
@@ -61,7 +62,7 @@ def _inspected(path: str, options: Mapping[str, Any]) -> Result:
     from rlds_tools import inspection
 
     try:
-        return inspection.inspect(path, **options)
+        return inspection.inspect(path, with_meanings=True, **options)
     except ValueError as error:
         from rlds.sources import UnknownFormatError  # Takes long to load.
 

@@ -62,3 +62,41 @@ def test_data_that_can_be_read_in_order_only_is_to_be_converted_first(tmp_path, 
     raw_atari_dqn_replay.write_run(tmp_path / "Pong/1/replay_logs", rows, capacity=20)
     assert run(["audit", str(tmp_path / "Pong"), "--format", "atari_dqn_replay"]) == 1
     assert "convert it first (rlds convert), and audit the result" in capsys.readouterr().err
+
+
+def test_inspect_tells_the_meaning_by_a_sample_and_then_by_the_audit(arm, capsys):
+    found = rlds_tools.inspect(arm, with_meanings=True)
+    assert found.meanings_by == "a sample of 12 episodes"
+    assert found.meanings[0].startswith("action[0:6]: absolute, observation/state[0] to ")
+    said = [*rlds_tools.audit(arm).audits[0].vectors[0].sentences()]
+    assert run(["inspect", str(arm)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index("meaning of the actions, by the last audit")
+    assert lines[place + 1 : place + 3] == [f"  {sentence}" for sentence in said]
+    audited_data.write(arm, audited_data.made("arm", 32, 3))
+    assert rlds_tools.inspect(arm, with_meanings=True).meanings_by == "a sample of 12 episodes"
+    assert not rlds_tools.inspect(arm).meanings_by
+
+
+def test_inspect_of_tfds_tells_what_an_audit_has_found_and_reads_no_episode(arm, capsys):
+    assert run(["convert", str(arm), f"{arm}2", "--name", "arm"]) == 0
+    command = ["edit", f"{arm}2", "--set-meaning", "action=absolute,unit=rad", "--to", f"{arm}3"]
+    assert run(command) == 0
+    capsys.readouterr()
+    assert run(["inspect", f"{arm}3"]) == 0
+    said = capsys.readouterr().out
+    assert "meaning of the actions" not in said
+    assert "stored as bytes; in rad; absolute" in said
+    rlds_tools.audit(f"{arm}3")
+    found = rlds_tools.inspect(f"{arm}3", with_meanings=True)
+    assert (found.meanings_by, len(found.meanings)) == ("the last audit", 2)
+
+
+def test_unlike_actions_are_named_before_a_merge(arm, tmp_path, capsys):
+    others = audited_data.made("arm", 33, 8)
+    others = [each.changed(action=each.action - each.state) for each in others]
+    audited_data.write(tmp_path / "other", others)
+    command = ["edit", str(arm), "--merge", str(tmp_path / "other"), "--plan", "--as", "tfds"]
+    assert run([*command, "--to", f"{arm}2"]) == 0
+    said = f"warning: action[0:6]: the numbers are absolute in {arm}, delta in {tmp_path}/other"
+    assert said in capsys.readouterr().out.splitlines()

@@ -5,13 +5,16 @@ import re
 import shutil
 from pathlib import Path
 
+import audited_data
 import numpy as np
 import pytest
 import raw_droid
 import raw_lerobot
 from tiny_datasets import episode, write_dataset
 
+import rlds
 import rlds_tools
+from rlds import editing
 from rlds_tools.command_line.commands import run
 from tfds_files import png
 
@@ -206,3 +209,19 @@ def test_what_cannot_be_opened_does_not_hide_the_others(tmp_path, dataset):
     damaged, sound = rlds_tools.validate(tmp_path, dataset).checks
     assert damaged.findings[0].severity == "error"
     assert (damaged.episodes, sound.episodes) == (0, 3)
+
+
+def test_actions_that_are_not_what_is_declared_of_them(tmp_path):
+    audited_data.write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    meaning = editing.SetMeaning("action", "delta"), editing.SetMeaning("action", unit="rad")
+    made = str(tmp_path / "made")
+    rlds.edit(tmp_path / "arm", *meaning, to=made, to_format="webdataset")
+    wrong = "action[0:6]: declared as delta, but the numbers are absolute"
+    assert ("warning", wrong, ()) in found(made)
+    right = editing.SetMeaning("action", "absolute", names=[*"abcdef", "gripper"])
+    rlds.edit(made, right, editing.SetMeaning("observation/state", unit="rad"))
+    field = rlds.sources.open(made).spec["steps"]["action"]
+    assert (field.kind, field.unit, field.names) == ("absolute", "rad", (*"abcdef", "gripper"))
+    assert not any("declared" in text for _, text, _ in found(made))
+    rlds.edit(made, editing.SetMeaning("observation/state", unit="deg"))
+    assert any("declared in rad, and what follows in deg" in text for _, text, _ in found(made))

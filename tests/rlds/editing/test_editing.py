@@ -15,7 +15,20 @@ from export_options import options_for
 
 import rlds
 from rlds import editing
-from rlds.editing import Add, Delete, Describe, Drop, Fix, Keep, Merge, Rename, Set, Split, Trim
+from rlds.editing import (
+    Add,
+    Delete,
+    Describe,
+    Drop,
+    Fix,
+    Keep,
+    Merge,
+    Rename,
+    Set,
+    SetMeaning,
+    Split,
+    Trim,
+)
 from rlds.sources import About, Fields, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.lineage import file_of, traced
@@ -187,6 +200,10 @@ def test_what_operations_do(robot, tmp_path):
         (Set("observation", 1), "is a group of fields; set one of"),
         (Set("steps/reward", [1, 2]), r"reward: got \[1, 2\], expected float32"),
         (Set("steps/reward", 1e300), r"reward: got 1e\+300, expected float32 .*cannot hold it"),
+        (SetMeaning("action", "deltas"), "no kind 'deltas'; did you mean 'delta'"),
+        (SetMeaning("action", names=["x", "y"]), "2 names, but it is float32 of shape"),
+        (SetMeaning("observation/note", unit="m"), "not a field of numbers"),
+        (SetMeaning("action"), "expected a kind, a unit or names"),
         (Rename("reward", "action"), "already has a field 'steps/action'"),
         (Add("steps/speed", lambda episode: np.zeros(2)), r"of shape \(2,\), expected \(4,\)"),
         (
@@ -728,11 +745,14 @@ def test_every_format_that_is_written(name, tmp_path, monkeypatch):
         Add("steps/speed", speed),
         Describe("license", "CC0-1.0"),
         Describe("robot", {"arm": ["left"]}),
+        SetMeaning("steps/speed", "velocity", "m/s"),
         keep_old=True,
         options=options,
         target_options=options_for(before.format, before),
     )
     assert (labels / "mine").read_text() == "good"
+    declared = rlds.sources.open(path, "all").spec["steps"]["speed"]
+    assert (declared.kind, declared.unit) == ("velocity", "m/s")
     assert not any(b".draft" in data for data in content(tmp_path).values())
     after = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
     for episode, found in zip(kept, after, strict=True):
