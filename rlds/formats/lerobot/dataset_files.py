@@ -42,9 +42,9 @@ __all__ = [
     "PATHS",
     "Before",
     "DatasetFiles",
+    "EpisodesOfPart",
     "Frames",
     "NewEpisode",
-    "StoredEpisodes",
     "Version",
     "check_is_below",
     "write_below",
@@ -131,7 +131,7 @@ class NewEpisode:
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredEpisodes:
+class EpisodesOfPart:
     """Episodes of a part, one after the other, to be written as they are stored (3.0).
 
     Attributes:
@@ -337,7 +337,7 @@ class DatasetFiles(abc.ABC):
         frames, and one for rows, at "".
         """
 
-    def add_stored(self, stored: StoredEpisodes, task_columns: Sequence[str]) -> None:
+    def add_stored(self, stored: EpisodesOfPart, task_columns: Sequence[str]) -> None:
         """Writes episodes of a part (3.0).
 
         Args:
@@ -458,7 +458,7 @@ class _Files30(DatasetFiles):
         return {"": self._data, **self._videos}
 
     @override
-    def add_stored(self, stored: StoredEpisodes, task_columns: Sequence[str]) -> None:
+    def add_stored(self, stored: EpisodesOfPart, task_columns: Sequence[str]) -> None:
         arrow, said = import_extra("pyarrow"), stored.said
         columns = dict(zip(stored.table.column_names, stored.table.columns))
         numbers = [field.name for field in self._schema if is_of_numbers(field.type)]

@@ -27,7 +27,7 @@ import rlds
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.columns import contradiction, values_of
 from rlds.formats.lerobot.data_files import PATH, DataFiles
-from rlds.formats.lerobot.dataset_files import NewEpisode, StoredEpisodes
+from rlds.formats.lerobot.dataset_files import EpisodesOfPart, NewEpisode
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.feature_statistics import statistics_in
 from rlds.formats.lerobot.language import (
@@ -572,7 +572,7 @@ class LeRobotSource(Source):
             {name: data for name, data in found.extras.items() if data},
         )
 
-    def stored_episodes(self, split: str, indices: range) -> Iterator[StoredEpisodes]:
+    def stored_episodes(self, split: str, indices: range) -> Iterator[EpisodesOfPart]:
         """Yields the episodes of a part as they are stored (3.0), several at once.
 
         Args:
@@ -591,7 +591,7 @@ class LeRobotSource(Source):
                 rows = [
                     self._table.row(place) for place in (some[begin:end] if self._extras else ())
                 ]
-                yield StoredEpisodes(
+                yield EpisodesOfPart(
                     self._data.together(self._table.row(some[begin]), lengths[begin:end]),
                     said.slice(begin, end - begin),
                     self.texts,
