@@ -432,12 +432,12 @@ def _with_meanings(
     is_tfds = found.format == "tfds"
     if is_tfds and not glob.glob("audit-*", root_dir=tfds_files.find_folder(found.path) / ".rlds"):
         return found
+    from rlds import sources
     from rlds.auditing import vector_meanings
     from rlds.sources.audit_rows import meanings_in
     from rlds.sources.episode_table import audit_of
-    from rlds_tools.survey import open_splits
 
-    [episodes] = open_splits(found.path, found.splits[0].name, found.format, options)
+    episodes = sources.open(found.path, found.splits[0].name, format=found.format, **options)
     if not episodes.has_random_access:
         return found
     audit = audit_of(episodes.source, episodes.split)
