@@ -11,7 +11,7 @@ from clip_source import TOP, ClipSource
 
 import rlds
 import rlds.feeds
-from rlds.editing.changes import Added, Change, Dropped, Filled, Renamed, fields_of
+from rlds.editing.changes import Added, Change, Dropped, Filled, Meant, Renamed, fields_of
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified
 from rlds.feeds.materialising import Materialised
@@ -181,6 +181,7 @@ VIEWS = {
     Change: lambda source: Change(source, fields_of(source)),
     Renamed: lambda source: Renamed(source, "steps/action", "steps/grip"),
     Dropped: lambda source: Dropped(source, "steps/action"),
+    Meant: lambda source: Meant(source, "steps/action", {"kind": "delta"}),
     Filled: lambda source: Filled(source, "steps/action", 1, _ALL),
     Added: lambda source: Added(source, "length", len, source.read("train", 0)),
     Unified: lambda source: Unified(source, fields_of(source), {}),
