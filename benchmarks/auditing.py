@@ -4,7 +4,8 @@
     python benchmarks/auditing.py --peers VENVS   # with lerobot-lint and others, each in its own
 
 Faults are planted in generated datasets (tests/support/audited_data.py), one episode each, and in
-simulations of MuJoCo (tests/support/simulated_data.py). Conventions of actions are known
+simulations of MuJoCo (tests/support/simulated_data.py); faults of pictures in others
+(tests/support/camera_data.py). Conventions of actions are known
 (tests/support/action_conventions.py), and so is the skill of demonstrations
 (tests/support/skilled_data.py). Seeds below 41 were used while the checks were made, and for tests.
 """
@@ -19,56 +20,73 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 import action_conventions
 import audited_data
+import camera_data
 import skilled_data
 
 import rlds.sources
-from rlds.auditing import SCORES, audit, meanings
+from rlds.auditing import CHECKS, SCORES, audit, meanings
 
+OF_PICTURES = {check.name for check in CHECKS if check.is_of_pictures}
 NOISES = {"usual": "0.3 %, 5 %", "bad": "2 %, 30 %", "awful": "5 %, 100 %"}
 
 
-def named_in(episodes: Sequence[audited_data.Episode]) -> dict[int, set[str]]:
-    """The checks that name each episode."""
-    found = collections.defaultdict(set)
-    with tempfile.TemporaryDirectory() as folder:
-        audited_data.write(Path(folder), episodes)
-        for finding in audit(rlds.sources.open(folder), jobs=1, progress=False).findings:
-            found[finding.episode].add(finding.check)
-    return found
+class FaultyDataset(NamedTuple):
+    """A dataset that faults are planted in.
 
-
-Clean = Callable[[int, int], list[audited_data.Episode]]
-
-
-def faults(seeds: Iterable[int], datasets: Mapping[str, tuple[Clean, Sequence[str]]]) -> None:
-    """Prints how many planted faults are found, and how many clean episodes are named.
-
-    Args:
-      seeds: The seeds.
-      datasets: By name, what makes clean episodes of a seed and a number, and the faults.
+    Attributes:
+      planted: Makes it with faults, of a seed.
+      clean: Makes another one without.
+      faults: The faults, by name.
+      codec: With one, it is written as LeRobot's video.
     """
+
+    planted: Callable[[int], Any]
+    clean: Callable[[int], Sequence[Any]]
+    faults: Mapping[str, audited_data.Fault] = audited_data.FAULTS
+    codec: Literal["h264"] | None = None
+
+    def named_in(self, episodes: Sequence[Any]) -> dict[int, set[str]]:
+        """The checks that name each episode; with cameras, those of pictures."""
+        found = collections.defaultdict(set)
+        has_cameras = self.faults is camera_data.FAULTS
+        with tempfile.TemporaryDirectory() as folder:
+            raw, made = Path(folder, "raw"), Path(folder, "made")
+            (camera_data if has_cameras else audited_data).write(raw, episodes)
+            given = rlds.sources.open(raw)
+            if self.codec is not None:
+                rlds.sources.export(given, "lerobot", made, fps=10, codec=self.codec)
+                given = rlds.sources.open(made)
+            for finding in audit(given, jobs=1, progress=False).findings:
+                if not has_cameras or finding.check in OF_PICTURES:
+                    found[finding.episode].add(finding.check)
+        return found
+
+
+def faults(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset]) -> None:
+    """Prints how many planted faults are found, and how many clean episodes are named."""
     by_dataset: dict[str, np.ndarray] = {}
     by_fault: dict[str, np.ndarray] = {}
-    for name, (clean_of, kinds) in datasets.items():
+    for name, case in datasets.items():
         counts = by_dataset[name] = np.zeros(6, int)
         for seed in seeds:
-            given = audited_data.plant(clean_of(seed, 80), [*kinds], seed)
-            named = named_in(given.episodes)
+            given = case.planted(seed)
+            named = case.named_in(given.episodes)
             for number, kind in given.faults.items():
-                is_found = bool(named[number] & {*audited_data.FAULTS[kind].found})
-                more = len(named[number] - {*audited_data.FAULTS[kind].found}) > 0
+                causes = {*case.faults[kind].found}
+                is_found, more = bool(named[number] & causes), bool(named[number] - causes)
                 counts[:2] += is_found, 1
                 by_fault.setdefault(kind, np.zeros(3, int))[:] += is_found, 1, more
             clean = [n for n in range(len(given.episodes)) if n not in given.faults]
             counts[2:4] += sum(bool(named[number]) for number in clean), len(clean)
-            alone = clean_of(seed + 1000, 60)
-            counts[4:] += sum(map(bool, named_in(alone).values())), len(alone)
+            alone = case.clean(seed + 1000)
+            counts[4:] += sum(map(bool, case.named_in(alone).values())), len(alone)
     print("| dataset | faults found | clean episodes named | in a dataset without faults |")
     print("|---|--:|--:|--:|")
     for name, (found, number, named_clean, clean, named_alone, in_alone) in by_dataset.items():
@@ -83,18 +101,32 @@ def faults(seeds: Iterable[int], datasets: Mapping[str, tuple[Clean, Sequence[st
     print()
 
 
-def generated() -> dict[str, tuple[Clean, Sequence[str]]]:
+def generated() -> dict[str, FaultyDataset]:
     """The datasets of `audited_data`."""
     return {
-        name: (
-            functools.partial(audited_data.made, name),
-            [kind for kind, fault in audited_data.FAULTS.items() if name not in fault.but],
+        name: FaultyDataset(
+            functools.partial(audited_data.planted, name),
+            functools.partial(audited_data.made, name, episodes=60),
         )
         for name in audited_data.DATASETS
     }
 
 
-def simulated() -> dict[str, tuple[Clean, Sequence[str]]]:
+def filmed() -> dict[str, FaultyDataset]:
+    """The datasets of `camera_data`, as they are, and as video."""
+    return {
+        f"{name}{how}": FaultyDataset(
+            functools.partial(camera_data.planted, name),
+            functools.partial(camera_data.made, name),
+            camera_data.FAULTS,
+            codec,
+        )
+        for name in camera_data.DATASETS
+        for how, codec in (("", None), (", H.264", "h264"))
+    }
+
+
+def simulated() -> dict[str, FaultyDataset]:
     """Those of MuJoCo: without a gripper, and nothing says what a torque leads to."""
     import simulated_data
 
@@ -104,7 +136,12 @@ def simulated() -> dict[str, tuple[Clean, Sequence[str]]]:
         but = {"inert gripper"} | ({"rows dropped"} if name == "HalfCheetah" else set())
         but |= {kind for kind, it in audited_data.FAULTS.items() if no_torque in it.but.values()}
         kinds = [kind for kind in audited_data.FAULTS if kind not in but]
-        found[name] = (functools.partial(simulated_data.made, name), kinds)
+        found[name] = FaultyDataset(
+            lambda seed, name=name, kinds=kinds: audited_data.plant(
+                simulated_data.made(name, seed), kinds, seed
+            ),
+            functools.partial(simulated_data.made, name, episodes=60),
+        )
     return found
 
 
@@ -246,6 +283,7 @@ def main() -> None:
         return
     faults(range(begin, end), generated())
     faults(range(begin, begin + 2), simulated())
+    faults(range(begin, begin + 5), filmed())
     conventions(range(begin + 1000, end + 1000))
     skills(range(begin, end))
 

@@ -126,8 +126,8 @@ def audit(
 ) -> AuditedDataset:
     """Tells what the actions of a dataset mean, and which of its episodes are unlike the others.
 
-    Episodes are compared with those of the same dataset, by their numbers; nothing is said of
-    images. `rlds.auditing.CHECKS` has all checks, with their thresholds.
+    Episodes are compared with those of the same dataset, by their numbers, and up to 200 of them by
+    some of their pictures. `rlds.auditing.CHECKS` has all checks, with their thresholds.
 
     Args:
       path: A folder or a file, here or in an object store.

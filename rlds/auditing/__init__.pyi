@@ -2,7 +2,7 @@ from rlds.auditing.audits import Audit as Audit
 from rlds.auditing.audits import audit as audit
 from rlds.auditing.checks import CHECKS as CHECKS
 from rlds.auditing.checks import EpisodeCheck as EpisodeCheck
-from rlds.auditing.checks import EpisodeFinding as EpisodeFinding
+from rlds.auditing.findings import EpisodeFinding as EpisodeFinding
 from rlds.auditing.meaning import ElementMeaning as ElementMeaning
 from rlds.auditing.meaning import meanings as meanings
 from rlds.auditing.scores import SCORES as SCORES

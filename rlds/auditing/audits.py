@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,19 +11,21 @@ import numpy as np
 from rlds.auditing.checks import (
     CHECKS,
     LEAST_EPISODES,
-    EpisodeFinding,
     MeasuredEpisodes,
     find_faults,
 )
 from rlds.auditing.declared import contradictions
-from rlds.auditing.measures import Measures, Profile, measure
+from rlds.auditing.findings import EpisodeFinding
+from rlds.auditing.measures import Measures, Profile, measure, moving
+from rlds.auditing.pictures import MOST_FILMED, PAIRS, SampledCameras
 from rlds.auditing.scores import SCORES, together, within_task
 from rlds.auditing.step_numbers import StepNumbers
 from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
+from rlds.sources.cameras import evenly
 from rlds.sources.episode_table import Progress, keep_audit
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rates_in
-from rlds.sources.source import SourceError
+from rlds.sources.source import SourceError, with_random_access
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.progress import show_progress
@@ -79,9 +81,10 @@ def audit(
     jobs: int | None = None,
     keep: bool = True,
 ) -> Audit:
-    """Audits a dataset: its numbers, without images.
+    """Audits a dataset: its numbers, and some of its pictures.
 
-    What is usual is learnt from up to 200 episodes; all of them are measured against it.
+    What is usual is learnt from up to 200 episodes; all of them are measured against it. Of up to
+    200 episodes, 16 pairs of frames of each camera are looked at.
 
     Args:
       episodes: The episodes.
@@ -111,7 +114,8 @@ def audit(
     rate = rates.pop() if len(rates) == 1 else None
     num_picked = min(max(_MOST_PICKED // max(number, 1), _LEAST_PICKED), usual.profile.num_picked)
     profile = dataclasses.replace(usual.profile, rate=rate, num_picked=num_picked)
-    work = _Measuring(episodes, numbers, profile)
+    cameras = SampledCameras(with_random_access(episodes.source))
+    work = _Measuring(episodes, numbers, profile, cameras, frozenset(evenly(number, MOST_FILMED)))
     parts = [range(at, min(at + _AT_ONCE, number)) for at in range(0, number, _AT_ONCE)]
     found: list[_Measured | None] = []
     with show_progress(False if callable(progress) else progress) as bars:
@@ -121,7 +125,7 @@ def audit(
             bars.update(bar, completed=part.stop)
             if callable(progress):
                 progress(part.stop, number)
-    made = _judged(episodes.split, numbers, usual._replace(profile=profile), found)
+    made = _judged(episodes.split, numbers, cameras, usual._replace(profile=profile), found)
     return dataclasses.replace(made, is_kept=keep and _keep(episodes, made))
 
 
@@ -158,22 +162,33 @@ class _Measuring:
     episodes: Episodes
     numbers: StepNumbers
     profile: Profile
+    cameras: SampledCameras
+    filmed: Collection[int]
 
     def __call__(self, part: range) -> list[_Measured | None]:
         """Returns what is measured of episodes; None of those that cannot be read."""
         return [self._measured(index) for index in part]
 
     def _measured(self, index: int) -> _Measured | None:
+        place = self.episodes.place(index)
         try:
-            found = self.numbers.read(*self.episodes.place(index))
+            found = self.numbers.read(*place)
         except SourceError:
             return None
         measures = measure(found.actions, found.states, self.profile)
+        if index in self.filmed:
+            moves = moving(found.actions, found.states, self.profile)
+            pictures = self.cameras.measure(*place, moves)
+            measures = dataclasses.replace(measures, pictures=pictures)
         return _Measured(measures, found.task, found.digest)
 
 
 def _judged(
-    split: str, numbers: StepNumbers, usual: Usual, measured: Sequence[_Measured | None]
+    split: str,
+    numbers: StepNumbers,
+    cameras: SampledCameras,
+    usual: Usual,
+    measured: Sequence[_Measured | None],
 ) -> Audit:
     places = [place for place, one in enumerate(measured) if one is not None]
     known = [one for one in measured if one is not None]
@@ -185,6 +200,7 @@ def _judged(
         usual.profile,
         tasks,
         [one.digest for one in known],
+        cameras.names,
     )
     faults = find_faults(given)
     scores = _scores(given)
@@ -200,7 +216,7 @@ def _judged(
             for finding in faults.findings
         ],
         facts,
-        [*_unassessed(numbers, given)],
+        [*_unassessed(numbers, given), *_unseen(cameras, given)],
         {name: _placed(values, places, len(measured)) for name, values in scores.items()},
         {
             name: _placed(within_task(values, tasks), places, len(measured))
@@ -227,13 +243,13 @@ def _placed(values: np.ndarray, places: Sequence[int], number: int) -> np.ndarra
 
 def _facts(
     numbers: StepNumbers,
-    usual: Mapping[str, int],
+    usual: Mapping[str, tuple[int, int]],
     given: MeasuredEpisodes,
     vectors: Sequence[VectorMeaning],
 ) -> Iterator[str]:
     for check in CHECKS:
         if check.name in usual:
-            part = f"{usual[check.name]} of {len(given)} episodes"
+            part = "{} of {} episodes".format(*usual[check.name])
             yield f"{check.name}: {check.what}, in {part}: it is usual here"
     yield from contradictions(vectors, numbers.kinds, numbers.units)
     if numbers.constants:
@@ -256,3 +272,14 @@ def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
     if numbers.has_more:
         looked_at = len(numbers.state_names) + len(numbers.action_names)
         yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"
+
+
+def _unseen(cameras: SampledCameras, given: MeasuredEpisodes) -> Iterator[str]:
+    yield from cameras.why_not
+    if not cameras.names:
+        return
+    if len(given.filmed) < len(given):
+        number = f"{len(given.filmed):,} of {len(given):,} episodes"
+        yield f"all pictures: of {number}, {PAIRS} pairs of frames were looked at"
+    if len(given.filmed) and np.isnan(given.of_pictures("changes")).all():
+        yield "frozen cameras: no number says when something moves"

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlds.auditing.meaning import ElementMeaning
+from rlds.auditing.pictures import Pictures
 from rlds.auditing.relations import turns_of, unwrapped
 from rlds.auditing.scores import alone
 from rlds.sources.cameras import evenly
 
-__all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "profile_of"]
+__all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "moving", "profile_of"]
 
 LAGS = (-3, -2, -1, 0, 1, 2, 3)
 """By how many rows more than usual the state of an episode may follow its actions."""
@@ -89,6 +90,7 @@ class Measures:
       sketch: The state and the action at some moments.
       scores: What `scores.alone` says.
       picked: Rows of the state and the action at even distances; float32.
+      pictures: Those of its pictures; None if they were not looked at.
     """
 
     rows: int
@@ -113,6 +115,7 @@ class Measures:
     sketch: np.ndarray
     scores: tuple[float, ...]
     picked: np.ndarray
+    pictures: Pictures | None = None
 
 
 def profile_of(
@@ -155,6 +158,23 @@ def _motion(moved: np.ndarray, paces: np.ndarray) -> np.ndarray:
     parts = np.sort(np.abs(moved[:, known]) / paces[known], axis=1)
     motion: np.ndarray = parts[:, math.ceil(0.7 * parts.shape[1]) - 1]
     return motion
+
+
+def moving(actions: np.ndarray, states: np.ndarray, profile: Profile) -> np.ndarray:
+    """Returns whether something moves from each row to the fourth one after it.
+
+    Without a state, a change of the action counts as motion.
+
+    Args:
+      actions: float64 of shape `[rows, elements]`.
+      states: Likewise.
+      profile: What is usual.
+    """
+    if states.shape[1]:
+        smooth = unwrapped(states, profile.turns)
+        return _motion(_displacements(smooth), profile.paces) > profile.still
+    changes: np.ndarray = (_displacements(actions) != 0).any(1)
+    return changes
 
 
 def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measures:

@@ -40,8 +40,9 @@ def command(path: str, **options: Any) -> Result:
 
     Finds what each element of the action does to the state (absolute, delta, velocity, gripper;
     scale and lag), and episodes that are unlike the others: frozen, dead, saturated, jumping,
-    rough, late, in other units, idle, short, doubled. Thresholds are those of the dataset itself.
-    The exit code is 1 if there are such episodes.
+    rough, late, in other units, idle, short, doubled; with cameras that are black, blurred, frozen,
+    swapped, turned. Thresholds are those of the dataset itself. The exit code is 1 if there are
+    such episodes.
 
     Scores of episodes (smoothness, steadiness, efficiency, activity, information, agreement,
     novelty) become the column audit of the table of episodes: --where "audit.efficiency > 0.5".

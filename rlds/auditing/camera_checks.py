@@ -1,0 +1,145 @@
+"""Checks of cameras: the pictures of an episode against those of the same camera in others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from rlds.auditing.findings import (
+    EpisodeFinding,
+    MeasuredEpisodes,
+    deviations,
+    mean,
+    median,
+    quantile,
+)
+
+__all__ = ["black", "blurred", "colours", "frozen", "swapped", "turned"]
+
+# The part of the usual contrast, and the grey levels, under which a picture shows nothing.
+_DARK, _LEAST_CONTRAST = 0.1, 2.0
+# How much better thumbnails fit in another way, as a logarithm; what they usually lose by it.
+_BETTER, _LOST = -0.5, 0.3
+# No element of a thumbnail is off by more deviations; the least deviation.
+_MOST_OFF, _LEAST_OFF = 5.0, 0.1
+
+_TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mirrored": lambda thumbnails: thumbnails[:, :, ::-1],
+    "upside down": lambda thumbnails: thumbnails[:, ::-1, ::-1],
+    "upside down and mirrored": lambda thumbnails: thumbnails[:, ::-1],
+}
+
+
+def black(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    """Yields episodes in which a camera shows nothing."""
+    contrast = given.of_pictures("contrast")
+    usual = np.median(contrast, axis=(0, 2))[:, None]
+    flags = contrast < np.maximum(_DARK * usual, _LEAST_CONTRAST)
+    yield from _shares(given, "camera black", flags.astype(float), 0.2, "is black or of one colour")
+
+
+def frozen(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    """Yields episodes in which the pictures of a camera stay while something moves."""
+    changes = given.of_pictures("changes")
+    # What changes least in most episodes: noise, if a camera does not see all that moves.
+    floor = np.nan_to_num(median(quantile(np.moveaxis(changes, 2, 0), 0.0)))
+    flags = np.where(np.isnan(changes), np.nan, changes <= 0.5 * floor[:, None])
+    yield from _shares(given, "camera frozen", flags, 0.25, "stays as it is")
+
+
+def _shares(
+    given: MeasuredEpisodes, name: str, flags: np.ndarray, least: float, text: str
+) -> Iterator[EpisodeFinding]:
+    """Yields episodes in which a camera has a flag in more of its pictures than usual.
+
+    Args:
+      given: The episodes.
+      name: The name of the check.
+      flags: 0, 1 or NaN, of shape `[episodes, cameras, pairs]`.
+      least: The least part of the pictures that counts.
+      text: What a flag says.
+    """
+    shares = np.nan_to_num(mean(flags))
+    sizes = shares / np.clip(2 * np.quantile(shares, 0.8, axis=0) + 0.1, least, 0.9)
+    rows = given.of_pictures("rows")
+    for place, camera in np.argwhere(sizes > 1).tolist():
+        said = f"{given.cameras[camera]} {text} in {shares[place, camera]:.0%} of the pictures"
+        row = int(rows[place][flags[place, camera] == 1].min())
+        number = int(given.filmed[place])
+        yield EpisodeFinding(number, name, said, row, float(sizes[place, camera]))
+
+
+def blurred(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    """Yields episodes in which a camera is less sharp than usual."""
+    far = deviations(-given.of_pictures("sharpness"), 0.05) / 4.5
+    for place, camera in np.argwhere(far > 1).tolist():
+        number, said = int(given.filmed[place]), f"{given.cameras[camera]} is blurred"
+        yield EpisodeFinding(number, "camera blurred", said, size=far[place, camera])
+
+
+class _Thumbnails:
+    """The mean pictures of all episodes, of any brightness, and how far they are from usual."""
+
+    def __init__(self, given: MeasuredEpisodes) -> None:
+        raw = given.of_pictures("thumbnails")
+        raw = raw - raw.mean((2, 3, 4), keepdims=True)
+        self.all = raw / np.maximum(raw.std((2, 3, 4), keepdims=True), _LEAST_CONTRAST)
+        self._usual = np.median(self.all, axis=0)
+        self._spread = 1.4826 * np.median(np.abs(self.all - self._usual), axis=0) + _LEAST_OFF
+
+    def off(self, thumbnails: np.ndarray, camera: int) -> np.ndarray:
+        """The logarithm of how far thumbnails are from those of a camera."""
+        off = np.abs(thumbnails - self._usual[camera]) / self._spread[camera]
+        return np.log((np.minimum(off, _MOST_OFF) ** 2).mean((1, 2, 3)) + 1e-3)
+
+    def own(self, camera: int) -> np.ndarray:
+        """How far the thumbnails of a camera are from usual."""
+        return self.off(self.all[:, camera], camera)
+
+
+def _better(
+    given: MeasuredEpisodes, name: str, lost: np.ndarray, text: str
+) -> Iterator[EpisodeFinding]:
+    """Yields episodes whose pictures are more usual in another way, in which others are not.
+
+    Args:
+      given: The episodes.
+      name: The name of the check.
+      lost: By how much the pictures of each episode are less usual in that way, as a logarithm.
+      text: Which way.
+    """
+    if not len(lost) or np.quantile(lost, 0.25) < _LOST:
+        return  # Most pictures do not tell.
+    far = np.minimum(deviations(-lost, 0.2) / 3, lost / _BETTER)
+    for place in np.flatnonzero(far > 1).tolist():
+        yield EpisodeFinding(int(given.filmed[place]), name, text, size=far[place])
+
+
+def swapped(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    """Yields episodes in which two cameras show what the other one usually shows."""
+    thumbnails = _Thumbnails(given)
+    for one, other in itertools.combinations(range(len(given.cameras)), 2):
+        lost = thumbnails.off(thumbnails.all[:, one], other) - thumbnails.own(one)
+        lost += thumbnails.off(thumbnails.all[:, other], one) - thumbnails.own(other)
+        text = f"{given.cameras[one]} shows what {given.cameras[other]} usually does, and it that"
+        yield from _better(given, "cameras swapped", lost, text)
+
+
+def turned(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    """Yields episodes in which a camera is turned round or mirrored."""
+    thumbnails = _Thumbnails(given)
+    for camera, path in enumerate(given.cameras):
+        for how, turn in _TURNS.items():
+            lost = thumbnails.off(turn(thumbnails.all[:, camera]), camera) - thumbnails.own(camera)
+            yield from _better(given, "camera turned", lost, f"{path} is {how}")
+
+
+def colours(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    """Yields episodes in which a camera has red and blue exchanged."""
+    thumbnails = _Thumbnails(given)
+    for camera, path in enumerate(given.cameras):
+        lost = thumbnails.off(thumbnails.all[:, camera, ..., ::-1], camera) - thumbnails.own(camera)
+        text = f"{path} has red and blue exchanged"
+        yield from _better(given, "camera colours", lost, text)

@@ -1,0 +1,152 @@
+"""Measured episodes, what is found in them, and medians over them."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlds.auditing.measures import SKETCH_ROWS, Measures, Profile
+
+__all__ = ["EpisodeFinding", "MeasuredEpisodes", "deviations", "log", "mean", "median", "quantile"]
+
+
+# Episodes of a task are compared with each other if there are so many.
+_LEAST_OF_TASK = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeFinding:
+    """Why an episode is one to look at.
+
+    Attributes:
+      episode: Its number.
+      check: The name of the check.
+      text: What was found, in a sentence.
+      row: The row in which it is; -1 if it is in no single one.
+      size: How far it is beyond the threshold: 1 is on it.
+    """
+
+    episode: int
+    check: str
+    text: str
+    row: int = -1
+    size: float = 1.0
+
+
+class MeasuredEpisodes:
+    """The measures of all episodes of a dataset, as arrays.
+
+    Args:
+      measures: Those of each episode.
+      names: The names of the elements: of the state, then of the action.
+      num_states: How many elements the state has.
+      profile: What is usual.
+      tasks: The instruction of each episode; "" if it is empty, None if there is none.
+      digests: Equal for equal episodes.
+      cameras: The paths of the cameras.
+
+    Attributes:
+      filmed: The numbers of the episodes whose pictures were looked at.
+    """
+
+    def __init__(
+        self,
+        measures: Sequence[Measures],
+        names: Sequence[str],
+        num_states: int,
+        profile: Profile,
+        tasks: Sequence[str | None] = (),
+        digests: Sequence[bytes] = (),
+        cameras: Sequence[str] = (),
+    ) -> None:
+        self.measures, self.names, self.num_states = measures, names, num_states
+        self.profile, self.digests, self.cameras = profile, digests, cameras
+        self.filmed = np.flatnonzero([each.pictures is not None for each in measures])
+        self.tasks = tasks or [None] * len(measures)
+        self.rows = self.of("rows")
+        self.range = self.of("high") - self.of("low")
+
+    def __len__(self) -> int:
+        return len(self.measures)
+
+    def of(self, name: str) -> np.ndarray:
+        """A measure of all episodes; they are the first axis."""
+        return np.array([getattr(each, name) for each in self.measures], np.float64)
+
+    def of_pictures(self, name: str) -> np.ndarray:
+        """A measure of the pictures of all episodes that are filmed."""
+        found = [getattr(self.measures[n].pictures, name) for n in self.filmed.tolist()]
+        return np.array(found, np.float64)
+
+    @property
+    def groups(self) -> list[np.ndarray]:
+        """The numbers of the episodes of each task; those of rare tasks are one group."""
+        known: dict[str | None, list[int]] = {}
+        for number, task in enumerate(self.tasks):
+            known.setdefault(task, []).append(number)
+        large = [np.array(one) for one in known.values() if len(one) >= _LEAST_OF_TASK]
+        rest = [n for one in known.values() if len(one) < _LEAST_OF_TASK for n in one]
+        return [*large, np.array(rest)] if rest else large
+
+    @property
+    def sketches(self) -> np.ndarray:
+        """What each episode is at some moments, in deviations of each element over all moments."""
+        sketches = np.nan_to_num(self.of("sketch"))
+        if not sketches.size:
+            return sketches
+        scale = sketches.reshape(len(sketches), SKETCH_ROWS, -1).std((0, 1))
+        scaled: np.ndarray = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
+        return scaled
+
+    @property
+    def has_levels(self) -> np.ndarray:
+        """Whether each element is measured: it is no flag, no number of a button or a place."""
+        values = np.median(self.of("values"), axis=0)
+        return (values > 8) & ((self.of("is_whole").mean(0) < 0.9) | (values > 64))
+
+
+def median(values: np.ndarray) -> np.ndarray:
+    """The median along the first axis, of what is no NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # Where there is nothing else.
+        found: np.ndarray = np.nanmedian(values, axis=0)
+    return found
+
+
+def deviations(values: np.ndarray, least: float) -> np.ndarray:
+    """How many median deviations values are above the median, along the first axis.
+
+    Args:
+      values: The values; NaN where there is none.
+      least: The least deviation that counts.
+    """
+    middle = median(values)
+    spread = 1.4826 * median(np.abs(values - middle))
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num((values - middle) / np.maximum(spread, least), nan=0.0)
+
+
+def quantile(values: np.ndarray, part: float) -> np.ndarray:
+    """A quantile along the first axis, of what is no NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found: np.ndarray = np.nanquantile(values, part, axis=0)
+    return found
+
+
+def log(values: np.ndarray) -> np.ndarray:
+    """The logarithm, NaN where there is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log(values)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def mean(values: np.ndarray) -> np.ndarray:
+    """The mean along the last axis, of what is no NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found: np.ndarray = np.nanmean(values, axis=-1)
+    return found
