@@ -131,6 +131,7 @@ def export(
     split: str | None = None,
     where: str | None = None,
     labels: Sequence[str] | None = None,
+    action_as: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -151,6 +152,7 @@ def export(
       split: The split, if there are several, or a part such as `train[:10%]`.
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
+      action_as: The kind that the actions get, "delta" or "absolute"; see `rlds.editing.ActionAs`.
       format: The format of the source, if it cannot be recognized.
       options: Options of the source.
       target_options: Options of the new format.
@@ -169,7 +171,7 @@ def export(
     """
     from rlds.conversion import exporting
 
-    opened = _chosen(source, split, where, labels, format, options or {})
+    opened = _chosen(source, split, where, labels, action_as, format, options or {})
     if opened is not source:
         split = None
     chosen: dict[str, Any] = {
@@ -204,17 +206,20 @@ def _chosen(
     split: str | None,
     where: str | None,
     labels: Sequence[str] | None,
+    action_as: str | None,
     format: str | None,
     options: Mapping[str, Any],
 ) -> Any:
-    """Some of the episodes of a source, or all with their labels; the source if it is all of it."""
-    if where is None and labels is None:
+    """Some of the episodes of a source, or all with other fields; the source if it is all of it."""
+    if where is None and labels is None and action_as is None:
         return source
+    from rlds.editing.action_kinds import ActionsAs
     from rlds.labels import labelled
     from rlds.sources import open
 
     opened = open(source, split, format=format, where=where, **options)
-    return opened if labels is None else labelled(opened, labels or None)
+    opened = opened if labels is None else labelled(opened, labels or None)
+    return opened if action_as is None else opened.through(ActionsAs, action_as)
 
 
 def convert(
@@ -227,6 +232,7 @@ def convert(
     version: str | None = None,
     where: str | None = None,
     labels: Sequence[str] | None = None,
+    action_as: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     quiet_process: bool = False,
@@ -250,6 +256,7 @@ def convert(
       version: Its version; by default that of the source if it is a dataset of TFDS, or "1.0.0".
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
+      action_as: The kind that the actions get, "delta" or "absolute"; see `rlds.editing.ActionAs`.
       format: The format of the source, if it cannot be recognized.
       options: Options of the source; `rlds.sources.formats()[format].options` has them.
       quiet_process: Whether the libraries that are loaded may be silenced, for the whole process.
@@ -312,7 +319,7 @@ def convert(
         given = {"float64": "float32", **given}  # Some logs cannot be read without it.
     opened = known.source(raw, **given)
     known_name, known_version = _known_as(opened, raw)
-    chosen = _chosen(raw, "all", where, labels, format, given)
+    chosen = _chosen(raw, "all", where, labels, action_as, format, given)
     opened = opened if chosen is raw else chosen.source
     root = directory or os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
     name, version = name or known_name, version or known_version

@@ -53,14 +53,15 @@ __all__ = [
     "number_of",
     "propose_layout",
     "shape_in_words",
+    "with_meanings",
 ]
 
 _STEPS = "steps"
 _FLAGS = ("is_first", "is_last", "is_terminal")
 # How many steps of an episode are shown: the first ones, and the last.
 _SHOWN_STEPS = 20
-# How much of the meaning of actions is shown; from how many episodes, read for how many seconds.
-_SHOWN_MEANINGS, _MEANING_EPISODES, _MEANING_SECONDS = 6, 20, 1.0
+# How many sentences about the meaning of actions are shown.
+_SHOWN_MEANINGS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -362,7 +363,6 @@ def inspect(
     where: str | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
-    with_meanings: bool = False,
 ) -> Inspection | RecordFile:
     """Finds out what a path is, and what is in it. No episode is read.
 
@@ -373,8 +373,6 @@ def inspect(
         for it, unless there is a table of them already.
       format: The name of its format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
-      with_meanings: Whether to tell what actions mean: by the last audit, or by the numbers of 20
-        episodes, if these can be read in a second. Of datasets of TFDS, by an audit beside it only.
 
     Returns:
       What is there. A single file of records is a `RecordFile`.
@@ -398,7 +396,7 @@ def inspect(
     """
     found = _inspect(os.fspath(path), format, options or {})
     if split is None and where is None:
-        return _meant(found, options or {}) if with_meanings else found
+        return found
     splits = found.splits if isinstance(found, Inspection) else ()
     chosen = tuple(each for each in splits if split in (None, each.name))
     if not chosen or isinstance(found, RecordFile):
@@ -410,46 +408,42 @@ def inspect(
         how: dict[str, Any] = {"format": found.format, **(options or {})}
         opened = (sources.open(path, each.name, **how) for each in chosen)
         chosen = tuple(_chosen(episodes, where) for episodes in opened)
-    found = dataclasses.replace(found, splits=chosen, tasks={}, where=where)
-    return _meant(found, options or {}) if with_meanings and where is None else found
+    return dataclasses.replace(found, splits=chosen, tasks={}, where=where)
 
 
-def _meant(found: Inspection | RecordFile, options: Mapping[str, Any]) -> Inspection | RecordFile:
-    """Adds the meaning of the actions, as far as it is found."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` says what it is.
-        return _with_meanings(found, options)
-    return found
+def with_meanings(found: Result, options: Mapping[str, Any]) -> Result:
+    """Adds to an `Inspection` what actions mean; the same if that is unknown, or takes long.
 
+    It is known by the last audit, or by the numbers of 20 episodes that are read in a second. Of
+    datasets of TFDS only an audit beside them is asked: `rlds` is not loaded for others.
 
-def _with_meanings(
-    found: Inspection | RecordFile, options: Mapping[str, Any]
-) -> Inspection | RecordFile:
-    if isinstance(found, RecordFile) or not found.splits or "://" in found.path:
+    Args:
+      found: What was inspected.
+      options: Options of the format.
+    """
+    if not isinstance(found, Inspection) or not found.splits or "://" in found.path or found.where:
         return found
     actions = (it for it in found.step_fields if it.name.split("/")[0] == "action")
-    if not any(it.dtype.startswith("float") for it in actions):
+    is_tfds, has_floats = found.format == "tfds", any("float" in it.dtype for it in actions)
+    beside = (f"{below}.rlds/audit-*" for below in ("", "*/", "*/*/"))
+    if not has_floats or (is_tfds and not any(glob.glob(it, root_dir=found.path) for it in beside)):
         return found
-    is_tfds = found.format == "tfds"
-    if is_tfds and not glob.glob("audit-*", root_dir=tfds_files.find_folder(found.path) / ".rlds"):
-        return found
-    from rlds import sources
-    from rlds.auditing import vector_meanings
+    from rlds import auditing, sources
     from rlds.sources.audit_rows import meanings_in
     from rlds.sources.episode_table import audit_of
 
-    episodes = sources.open(found.path, found.splits[0].name, format=found.format, **options)
-    if not episodes.has_random_access:
-        return found
-    audit = audit_of(episodes.source, episodes.split)
-    if audit is not None and (kept := meanings_in(audit)):
-        return dataclasses.replace(found, meanings=tuple(kept), meanings_by="the last audit")
-    if is_tfds:
-        return found
-    vectors = vector_meanings(episodes, most=_MEANING_EPISODES, seconds=_MEANING_SECONDS)
-    number = count(max((it.num_episodes for it in vectors), default=0), "episode")
-    are_known = any(it.kind != "unknown" for vector in vectors for it in vector.elements)
-    said = (text for vector in vectors for text in vector.sentences()) if are_known else ()
-    return dataclasses.replace(found, meanings=tuple(said), meanings_by=f"a sample of {number}")
+    with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` says what it is.
+        episodes = sources.open(found.path, found.splits[0].name, format=found.format, **options)
+        audit = audit_of(episodes.source, episodes.split)
+        if audit is not None and (kept := meanings_in(audit)):
+            return dataclasses.replace(found, meanings=tuple(kept), meanings_by="the last audit")
+        if episodes.has_random_access and not is_tfds:
+            vectors = auditing.vector_meanings(episodes, most=20, seconds=1.0)
+            by = f"a sample of {count(vectors[0].num_episodes, 'episode')}"
+            are_known = any(it.kind != "unknown" for each in vectors for it in each.elements)
+            said = (text for each in vectors for text in each.sentences() if are_known)
+            return dataclasses.replace(found, meanings=tuple(said), meanings_by=by)
+    return found
 
 
 def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
@@ -708,17 +702,15 @@ def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _summarized(
-    field: tfds_files.FieldSummary, skip: int, metadata: Mapping[str, Any]
-) -> InspectedField:
-    fields = metadata.get("rlds_fields")
-    said = fields.get("/".join(field.path)) if isinstance(fields, Mapping) else None
+def _summarized(field: tfds_files.FieldSummary, skip: int, said: Any) -> InspectedField:
+    for key in ("rlds_fields", "/".join(field.path)):
+        said = said.get(key) if isinstance(said, Mapping) else None
     said = said if isinstance(said, Mapping) else {}
     notes = [
         field.kind,
         "stored as bytes" if field.encoding == "bytes" else field.encoding,
-        f"in {said['unit']}" if said.get("unit") else "",
-        str(said.get("kind", "")),
+        f"in {said['unit']}" if "unit" in said else "",
+        str(said["kind"]) if "kind" in said else "",
         _first_sentence(field.doc, 60),
     ]
     name = "/".join(field.path[skip:])

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Check", "Validation", "validate"]
 
 
-# How many episodes are read to learn what actions mean.
-_MEANING_EPISODES = 50
-
-
 @dataclasses.dataclass(frozen=True)
 class Check:
     """What was found in a split.
@@ -212,16 +208,9 @@ def _left_of_dataset(path: str) -> tuple[Finding, ...]:
 
 def _other_meanings(episodes: Episodes) -> Iterator[Finding]:
     """Yields in what actions are not what is declared of them, by a sample of the numbers."""
-    from rlds.auditing.declared import contradictions
-    from rlds.auditing.step_numbers import StepNumbers
-    from rlds.auditing.vectors import usual_of
+    from rlds.auditing.declared import contradictions_in
 
-    if not episodes.has_random_access:
-        return
-    numbers = StepNumbers(episodes, _MEANING_EPISODES)
-    if not (numbers.kinds or numbers.units):
-        return
-    for text in contradictions(usual_of(numbers).vectors, numbers.kinds, numbers.units):
+    for text in contradictions_in(episodes) if episodes.has_random_access else ():
         yield Finding("warning", text, hint="`rlds audit` shows what the numbers of actions mean")
 
 

@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rlds.auditing.meaning import ElementMeaning
-from rlds.auditing.vectors import VectorMeaning, element_range, vector_meanings
+from rlds.auditing.step_numbers import StepNumbers
+from rlds.auditing.vectors import VectorMeaning, element_range, usual_of, vector_meanings
 from rlds.sources.episodes import Episodes
 
-__all__ = ["contradictions", "unlike"]
+__all__ = ["contradictions", "contradictions_in", "unlike"]
 
 # How many of the first unit are one of the second.
 _UNITS = {("deg", "rad"): math.degrees(1), ("mm", "m"): 1000.0, ("cm", "m"): 100.0}
@@ -24,7 +25,7 @@ _ALIKE = {
 _REACHED = {"absolute": (1 / 1.3, 1.3), "delta": (1 / 1.1, 1 / 0.3)}
 # By which factor the scales of two datasets differ, if that is not how far their arms get.
 _UNLIKE = {"absolute": 1.3, "delta": 4.0, "velocity": 4.0}
-# How many episodes of each are compared.
+# How many episodes of a dataset are read.
 _SAMPLE = 20
 # How near the scale is to that of two units, if nothing else is declared.
 _NEAR = 0.03
@@ -48,6 +49,14 @@ def contradictions(
             text = _of_kind(found, kinds.get(name, ""))
             texts.append(text or _of_unit(found, state, units.get(name, ""), units.get(state, "")))
         yield from _in_runs(vector.field, zip(vector.places, texts))
+
+
+def contradictions_in(episodes: Episodes) -> list[str]:
+    """Returns `contradictions` of a dataset that declares what its actions are, by a sample."""
+    numbers = StepNumbers(episodes, _SAMPLE)
+    if not (numbers.kinds or numbers.units):
+        return []
+    return [*contradictions(usual_of(numbers).vectors, numbers.kinds, numbers.units)]
 
 
 def unlike(datasets: Mapping[str, Episodes]) -> Iterator[str]:

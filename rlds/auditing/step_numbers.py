@@ -207,7 +207,8 @@ def _is_vector(field: object) -> bool:
 
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
-    others = (rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
+    # What `rlds.editing.ActionAs` adds is rounding.
+    others = (rlds.REWARD, rlds.DISCOUNT, "action_rest", *rlds.STEP_FLAGS)
     return root_of(path) != rlds.ACTION and name not in others
 
 

@@ -2,6 +2,7 @@ from rlds.editing.editing import Edit as Edit
 from rlds.editing.editing import Edited as Edited
 from rlds.editing.editing import edit as edit
 from rlds.editing.editing import prepare_edit as prepare_edit
+from rlds.editing.operations import ActionAs as ActionAs
 from rlds.editing.operations import Add as Add
 from rlds.editing.operations import Convert as Convert
 from rlds.editing.operations import Delete as Delete

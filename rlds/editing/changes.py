@@ -166,7 +166,8 @@ class Meant(Change):
     Args:
       base: The episodes before.
       path: The field, of numbers.
-      meaning: The attributes of the field that are declared: `kind`, `unit`, `names`.
+      meaning: The attributes of the field that are declared: `kind`, `unit`, `names`. Empty ones
+        are unknown.
       aliases: Other names of fields, see `About`.
 
     Raises:
@@ -185,12 +186,15 @@ class Meant(Change):
         field = fields.get(path)
         if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "iuf":
             raise ValueError(f"set_meaning: {path!r} is not a field of numbers")
-        kind, names = meaning.get("kind"), meaning.get("names")
+        kind, names = meaning.get("kind"), (*meaning.get("names", ()),)
         if kind and kind not in KINDS:
             raise ValueError(f"set_meaning: no kind {kind!r}; {what_there_is(kind, KINDS)}")
         if names and (*field.shape, None)[-2:][0] != len(names):
             raise ValueError(f"set_meaning: {path}: {len(names)} names, but it is {field}")
-        super().__init__(base, {**fields, path: dataclasses.replace(field, **meaning)})
+        unknown = Field(field.dtype)
+        made = {name: it or getattr(unknown, name) for name, it in meaning.items()}
+        made |= {"names": names} if names else {}
+        super().__init__(base, {**fields, path: dataclasses.replace(field, **made)})
 
 
 class Filled(Change):

@@ -18,6 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
+from rlds.editing.action_kinds import ActionsAs
 from rlds.editing.changes import Added, Dropped, Filled, Meant, Renamed, named
 from rlds.editing.drafts import Draft
 from rlds.editing.stated import Policy
@@ -27,6 +28,7 @@ from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.names import what_there_is
 
 __all__ = [
+    "ActionAs",
     "Add",
     "Convert",
     "Delete",
@@ -205,16 +207,26 @@ class SetMeaning(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         given = {"kind": self.kind, "unit": self.unit, "names": self.names}
-        meaning: dict[str, Any] = {name: it for name, it in given.items() if it is not None}
+        meaning = {name: it for name, it in given.items() if it is not None}
         if not meaning or isinstance(self.names, str):
-            raise ValueError(
-                f"set_meaning: {self.field}: expected a kind, a unit or names (a list)"
-            )
-        if self.names is not None:
-            meaning["names"] = tuple(self.names) or None
-        if self.unit is not None:
-            meaning["unit"] = self.unit or None
+            raise ValueError("set_meaning: expected a kind, a unit or names (a list)")
         draft.change(Meant, self.field, meaning, draft.aliases)
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionAs(Operation):
+    """Makes actions changes of the state, or its targets, as far as their meaning is declared.
+
+    Attributes:
+      kind: "delta" or "absolute".
+    """
+
+    do = "action_as"
+    kind: str
+
+    @override
+    def apply(self, draft: Draft) -> None:
+        draft.change(ActionsAs, self.kind)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -449,7 +461,7 @@ _OPERATIONS: Mapping[str, type[Operation]] = {
     kind.do: kind
     for kind in (
         *(Merge, Delete, Keep, Trim, Set, Describe, SetMeaning),
-        *(Rename, Drop, Add, Fix, Split, Convert),
+        *(ActionAs, Rename, Drop, Add, Fix, Split, Convert),
     )
 }
 

@@ -172,6 +172,8 @@ def _format_of(source: AnySource) -> str:
 
 def _choices(source: AnySource) -> list[dict[str, Any]]:
     """The conditions by which episodes were chosen, the first one first."""
+    if isinstance(source, View) and (kind := source.options.get("action_as")):
+        return [*_choices(source.bases[0]), {"do": "action_as", "kind": kind}]
     if not isinstance(source, SelectedSource):
         return []
     rows, number = np.zeros(0, np.int64), 0

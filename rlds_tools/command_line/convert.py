@@ -37,6 +37,11 @@ _SETTINGS = {"ignore_unknown_options": True}
 @option("--format TEXT", "Format of SRC, if it is not recognized.")
 @where_option
 @option("--labels LAYERS", "Layers of labels to store as fields, separated by commas; or all.")
+@option(
+    "--action-as",
+    "Kind of the new actions: changes of the state, or its targets. Exact both ways.",
+    type=click.Choice(["delta", "absolute"]),
+)
 @option("--split TEXT", "Split to write, or part of one, such as train[:10%]. Not for TFDS.")
 @option("--to-option -T to_options NAME=VALUE...", "Option of the new format. Not for TFDS.")
 @option("--allow-loss", "Write the dataset even if the new format loses fields. Not for TFDS.")
@@ -92,6 +97,7 @@ def command(
     split: str | None,
     where: str | None,
     labels: str | None,
+    action_as: str | None,
     to_options: Sequence[str],
     allow_loss: bool,
     plan: bool,
@@ -137,7 +143,7 @@ def command(
         known_options = sources.formats()[format].options if format in sources.formats() else {}
     layers = None if labels is None else [] if labels == "all" else labels.split(",")
     common: dict[str, Any] = {
-        **{"to": to, "format": format, "where": where, "labels": layers},
+        **{"to": to, "format": format, "where": where, "labels": layers, "action_as": action_as},
         **{name: options[name] for name in ("skip_damaged", "verify", "jobs")},
         "options": parsed_options(known_options, options["given"], owner),
         "progress": wants_progress(),
@@ -164,8 +170,8 @@ def command(
             **{"--plan": plan, "--part": part, "--draft": draft},
         },
     )
-    if (where is not None or labels is not None) and dataset is not None:
-        raise click.UsageError("--where and --labels do not work with --dataset.")
+    if (where, labels, action_as) != (None, None, None) and dataset is not None:
+        raise click.UsageError("--where, --labels and --action-as do not work with --dataset.")
     if options["name"] is not None:
         _check_name(options["name"])
     called = invocation()

@@ -62,7 +62,8 @@ def _inspected(path: str, options: Mapping[str, Any]) -> Result:
     from rlds_tools import inspection
 
     try:
-        return inspection.inspect(path, with_meanings=True, **options)
+        found = inspection.inspect(path, **options)
+        return inspection.with_meanings(found, options["options"] or {})
     except ValueError as error:
         from rlds.sources import UnknownFormatError  # Takes long to load.
 

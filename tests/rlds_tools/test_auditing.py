@@ -7,6 +7,7 @@ import pytest
 import raw_atari_dqn_replay
 
 import rlds_tools
+from rlds_tools import inspection
 from rlds_tools.command_line.commands import run
 
 
@@ -64,8 +65,12 @@ def test_data_that_can_be_read_in_order_only_is_to_be_converted_first(tmp_path, 
     assert "convert it first (rlds convert), and audit the result" in capsys.readouterr().err
 
 
+def inspected(path):
+    return inspection.with_meanings(inspection.inspect(path), {})
+
+
 def test_inspect_tells_the_meaning_by_a_sample_and_then_by_the_audit(arm, capsys):
-    found = rlds_tools.inspect(arm, with_meanings=True)
+    found = inspected(arm)
     assert found.meanings_by == "a sample of 12 episodes"
     assert found.meanings[0].startswith("action[0:6]: absolute, observation/state[0] to ")
     said = [*rlds_tools.audit(arm).audits[0].vectors[0].sentences()]
@@ -74,8 +79,7 @@ def test_inspect_tells_the_meaning_by_a_sample_and_then_by_the_audit(arm, capsys
     place = lines.index("meaning of the actions, by the last audit")
     assert lines[place + 1 : place + 3] == [f"  {sentence}" for sentence in said]
     audited_data.write(arm, audited_data.made("arm", 32, 3))
-    assert rlds_tools.inspect(arm, with_meanings=True).meanings_by == "a sample of 12 episodes"
-    assert not rlds_tools.inspect(arm).meanings_by
+    assert inspected(arm).meanings_by == "a sample of 12 episodes"
 
 
 def test_inspect_of_tfds_tells_what_an_audit_has_found_and_reads_no_episode(arm, capsys):
@@ -88,7 +92,7 @@ def test_inspect_of_tfds_tells_what_an_audit_has_found_and_reads_no_episode(arm,
     assert "meaning of the actions" not in said
     assert "stored as bytes; in rad; absolute" in said
     rlds_tools.audit(f"{arm}3")
-    found = rlds_tools.inspect(f"{arm}3", with_meanings=True)
+    found = inspected(f"{arm}3")
     assert (found.meanings_by, len(found.meanings)) == ("the last audit", 2)
 
 

@@ -11,6 +11,7 @@ from clip_source import TOP, ClipSource
 
 import rlds
 import rlds.feeds
+from rlds.editing.action_kinds import ActionsAs
 from rlds.editing.changes import Added, Change, Dropped, Filled, Meant, Renamed, fields_of
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified
@@ -143,6 +144,15 @@ def _restored(source):
     return RestoredSource(source, PackedSidecar(sidecar, "beside", rows.__getitem__, 3))
 
 
+def _changes_of(source):
+    source = Dropped(source, "steps/action")
+    joints = lambda episode: episode.steps["observation"]["joints"]  # noqa: E731
+    source = Added(source, "steps/action", joints, source.read("train", 0))
+    for path, kind in (("observation/joints", ""), ("action", "absolute")):
+        source = Meant(source, path, {"kind": kind, "unit": "rad", "names": ("x", "y")})
+    return ActionsAs(source, "delta")
+
+
 def _described(source):
     about = Sidecar.of_dataset(Episodes(source, "train"))
     return DescribedSource(source, StoredSidecar(about, "beside", None))
@@ -182,6 +192,7 @@ VIEWS = {
     Renamed: lambda source: Renamed(source, "steps/action", "steps/grip"),
     Dropped: lambda source: Dropped(source, "steps/action"),
     Meant: lambda source: Meant(source, "steps/action", {"kind": "delta"}),
+    ActionsAs: _changes_of,
     Filled: lambda source: Filled(source, "steps/action", 1, _ALL),
     Added: lambda source: Added(source, "length", len, source.read("train", 0)),
     Unified: lambda source: Unified(source, fields_of(source), {}),
@@ -219,6 +230,7 @@ ANSWERS = {
         "images_as_png": "it is of the format, not of what was exported to it",
     },
     LabelledSource: {"options": "which labels there are"},
+    ActionsAs: {"options": "the kind of actions", "finite": "the action of before is dropped"},
     StandardizedSource: {
         **dict.fromkeys(("metadata", "options"), "how the standard is made"),
     },

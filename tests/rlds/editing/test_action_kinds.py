@@ -1,0 +1,159 @@
+"""Actions become changes of the state or its targets, and each the other one again, bit by bit."""
+
+import audited_data
+import hostile_sources
+import numpy as np
+import pytest
+
+import rlds
+from rlds.editing import ActionAs, SetMeaning, lineage_of
+from rlds.editing.action_kinds import ActionsAs
+from rlds.sources import Fields, Origin, Source, SourceEpisode, SourceError
+from rlds.sources.testing import differences
+from rlds_ecosystem.model.fields import Field
+from rlds_tools.command_line.commands import run
+
+NAMES = ("x", "y", "z", "Gripper")
+
+
+class Arm(Source):
+    """Episodes of numbers of all sizes; of the first one the last row has no action."""
+
+    def __init__(self, dtype, kind="absolute", names=NAMES, unit="m"):
+        state = Field(dtype, (5,), unit="m", names=("time", *reversed(NAMES)))
+        action = Field(dtype, (4,), kind=kind, unit=unit, names=names)
+        self._fields = Fields({"observation": {"state": state}, "action": action}, {})
+        rng, most = np.random.default_rng(3), 4 if dtype == np.float16 else 12
+        both = rng.normal(size=(3, 2, 40, 5)) * 10.0 ** rng.integers(-most, most, (3, 2, 40, 5))
+        both[:, :, :9] = np.array([0.0, -0.0, 1.0])[rng.integers(0, 3, (3, 2, 9, 5))]
+        self.states, self.actions = both.clip(-6e4, 6e4).astype(dtype).swapaxes(0, 1)
+        self.actions = self.actions[..., :4].copy()
+        self.actions[:, 11, :2] = np.nan, -np.inf
+        self.actions[:, 12] = np.finfo(dtype).smallest_subnormal
+
+    @property
+    def fields(self):
+        return self._fields
+
+    def inputs(self):
+        return []
+
+    def num_episodes(self, split):
+        return 3
+
+    def key(self, split, index):
+        return str(index)
+
+    def read(self, split, index, fields=None, rows=slice(None)):
+        is_last = np.arange(40) == 39
+        flags = {"is_first": is_last[::-1], "is_last": is_last, "is_terminal": np.zeros(40, bool)}
+        steps = {"observation": {"state": self.states[index]}, "action": self.actions[index]}
+        facts = {"truncated": True, "final_observation_known": index == 0}
+        return SourceEpisode(str(index), {**steps, **flags}, Origin("", 0, 1), **facts)
+
+
+def bits(column):
+    return column.view(f"u{column.dtype.itemsize}").tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("kind", "other", "sign"), [("absolute", "delta", -1), ("delta", "absolute", 1)]
+)
+def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
+    arm = Arm(dtype, kind)
+    there = ActionsAs(arm, other)
+    back = ActionsAs(there, kind)
+    assert back.fields == arm.fields
+    for index in range(3):
+        action = there.read("train", index).steps["action"]
+        with np.errstate(invalid="ignore"):
+            expected = arm.actions[index].copy()
+            rows = slice(39 if index == 0 else 40)
+            expected[rows, :3] += sign * arm.states[index, rows][:, [4, 3, 2]]
+        np.testing.assert_array_equal(action, expected)
+        found = back.read("train", index)
+        assert found.steps.keys() == arm.read("train", index).steps.keys()
+        assert bits(found.steps["action"]) == bits(arm.actions[index])
+        [part] = [back.read("train", index, ["steps/action"], slice(7, 13)).steps["action"]]
+        assert bits(part) == bits(arm.actions[index, 7:13])
+
+
+@pytest.mark.parametrize(
+    ("arm", "kind", "why"),
+    [
+        (Arm(np.float32), "velocity", "got 'velocity', expected one of delta, absolute"),
+        (
+            Arm(np.float32, "delta"),
+            "delta",
+            "declared as absolute, with .*, got in m",
+        ),
+        (Arm(np.float32, ""), "delta", r"rlds edit PATH --set-meaning action=absolute,unit="),
+        (Arm(np.float32, unit=None), "delta", "expected an action that is declared"),
+        (
+            Arm(np.float32, unit="mm"),
+            "delta",
+            "one 'x' in mm in .*, got .*/state in m",
+        ),
+        (Arm(np.float32, names=("x", "y", "w", "z")), "delta", "one 'w' in m in .*, got none"),
+        (
+            Arm(np.float32, names=("x", "left_roll", "y", "z")),
+            "delta",
+            "'left_roll' is of a rotation",
+        ),
+        (Arm(np.float32, names=["gripper"] * 4), "delta", "has grippers only"),
+    ],
+)
+def test_what_is_not_known_is_refused(arm, kind, why):
+    with pytest.raises(ValueError, match=why):
+        ActionsAs(arm, kind)
+
+
+def test_a_state_that_is_not_finite_is_refused():
+    arm = Arm(np.float32)
+    arm.states[1, 5, 4] = np.nan
+    there = ActionsAs(arm, "delta")
+    with pytest.raises(SourceError, match="the state of a step with an action is not finite"):
+        there.read("train", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "late", "why"),
+    [
+        ("delta", 0, r"\[0:6\]: declared as delta, but the numbers are absolute"),
+        ("absolute", 1, "the state of a step is what its action has led to"),
+        ("absolute", 0, None),
+    ],
+)
+def test_numbers_that_contradict_what_is_declared_are_refused(tmp_path, kind, late, why):
+    arm = audited_data.made("arm", 31, 12)
+    arm = [it.changed(state=it.state[late:], action=it.action[: len(it) - late]) for it in arm]
+    audited_data.write(tmp_path / "arm", arm)
+    names = [*"abcdef", "gripper"]
+    meaning = SetMeaning("action", kind, "rad", names)
+    meaning = meaning, SetMeaning("observation/state", unit="rad", names=names)
+    rlds.edit(tmp_path / "arm", *meaning, to=tmp_path / "made", to_format="tfds")
+    edit = ActionAs("absolute" if kind == "delta" else "delta")
+    if why is None:
+        rlds.edit(tmp_path / "made", edit)
+        assert rlds.sources.open(tmp_path / "made").spec["steps"]["action"].kind == "delta"
+        return
+    with pytest.raises(ValueError, match=why):
+        rlds.edit(tmp_path / "made", edit)
+
+
+def test_a_conversion_there_and_back(tmp_path, capsys):
+    path = hostile_sources.written("lerobot", tmp_path)
+    unit = [SetMeaning("action", "absolute", "rad"), SetMeaning("observation.state", unit="rad")]
+    rlds.edit(path, *unit)
+    there, back = str(tmp_path / "there"), str(tmp_path / "back")
+    assert run(["convert", str(path), there, "--to", "lerobot", "--action-as", "delta"]) == 0
+    assert run(["convert", there, back, "--to", "webdataset", "--action-as", "absolute"]) == 0
+    before, made, after = (rlds.sources.open(it, "all") for it in (path, there, back))
+    assert made.spec["steps"]["action"].kind == "delta"
+    assert not np.array_equal(made[0].steps["action"], before[0].steps["action"])
+    operations = lineage_of(back)["operations"]
+    assert operations[0] == {"do": "action_as", "kind": "absolute"}
+    assert before.spec["steps"] == after.spec["steps"]
+    for one, two in zip(before, after, strict=True):
+        assert [*differences(one, two, {"key", "lerobot/row"})] == []
