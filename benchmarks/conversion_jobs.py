@@ -74,9 +74,9 @@ def make(source: Any, to: str, folder: Path, jobs: int, **options: Any) -> None:
     export = prepare(source, to, **{**OPTIONS.get(to, {}), **options})
     place, all_is_small = (
         folder / NAMES.get(to, "made"),
-        {"_SMALL": 1 << 60, "_SMALL_FILES": 1 << 60},
+        mock.patch.object(staging, "_SMALL", 1 << 60),
     )
-    with mock.patch.multiple(staging, **all_is_small) if jobs == 1 else contextlib.nullcontext():
+    with all_is_small if jobs == 1 else contextlib.nullcontext():
         write_export(export, place, jobs=None if jobs == 1 else abs(jobs))
 
 

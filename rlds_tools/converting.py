@@ -162,7 +162,7 @@ def export(
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
       part: Which of how many shares of the work to do, see there.
-      **sharing: `jobs`, `draft`, `beam_runner` and `beam_options`, see there.
+      **sharing: `jobs`, `at_once`, `draft`, `beam_runner` and `beam_options`, see there.
 
     Raises:
       FileExistsError: There is something at the target; it is left as it is.

@@ -108,6 +108,7 @@ def export(
     progress: bool | None = False,
     jobs: int | None = None,
     part: tuple[int, int] | None = None,
+    at_once: bool = False,
     draft: str | os.PathLike[str] | None = None,
     beam_runner: Any = None,
     beam_options: Any = None,
@@ -137,6 +138,9 @@ def export(
       part: Which of how many shares of the work to do, such as `(3, 64)`: for the jobs of a cluster
         that do the shares at the same time. Nothing is at the path until the same is called
         without it, when all are done.
+      at_once: Whether this process writes all, without parts. On few processors, a large file of
+        HDF5 without compression takes less time so; what is written before a kill is lost. Not for
+        TFDS.
       draft: The folder that has `.<name>.parts`, if that is not to be beside the path. All machines
         need to see it. It also has what goes to an object store, until it is there; the cache
         (`RLDS_CACHE_DIR`) by default.
@@ -149,7 +153,7 @@ def export(
       SourceError: An episode is damaged; says where. Nothing is left at the path.
       TypeError: The format has no such option.
       ValueError: The format cannot hold the episodes as they are; says which fields. Or there is no
-        such format.
+        such format, or two arguments contradict each other.
       OSError: It cannot be written.
     """
     writer = prepare(
@@ -169,6 +173,7 @@ def export(
         progress=progress,
         jobs=jobs,
         part=part,
+        at_once=at_once,
         drafts=draft,
         pipeline=None if beam_runner is beam_options is None else (beam_runner, beam_options),
     )
@@ -199,6 +204,7 @@ def draft_export(
     progress: bool | None = False,
     jobs: int | None = None,
     part: tuple[int, int] | None = None,
+    at_once: bool = False,
     drafts: str | os.PathLike[str] | None = None,
     pipeline: tuple[Any, Any] | None = None,
     at: str | os.PathLike[str] | None = None,
@@ -216,6 +222,7 @@ def draft_export(
       progress: See there.
       jobs: See there.
       part: See there.
+      at_once: See there.
       drafts: See `draft` there.
       pipeline: `beam_runner` and `beam_options`, see there.
       at: Where it gets to be when it is written, if that is another place than `path`.
@@ -236,12 +243,18 @@ def draft_export(
     # What is damaged has no digest, and is not copied.
     digests = Digests(writer, inexact) if is_checked or skip_damaged else None
     is_asked = not (jobs is None and part is None and pipeline is None)
+    if at_once and (is_asked or writer.from_parts):
+        what = (
+            f"{format} is always written in parts" if writer.from_parts else "it takes one process"
+        )
+        raise ValueError(f"at_once: {what}; leave it out, or jobs, part and Beam")
     staging = Staging(
         writer,
         at or path,
         digests,
         skip_damaged=skip_damaged,
-        in_parts=writer.from_parts or writer.copies_parts or (is_asked and not losses),
+        in_parts=not at_once
+        and (writer.from_parts or writer.copies_parts or (is_asked and not losses)),
         even_small=is_asked,
         draft=drafts,
     )

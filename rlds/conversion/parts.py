@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ __all__ = [
     "WrittenPart",
     "cut",
     "cut_stream",
+    "decoded_size",
     "files_read_by",
     "identity_of",
     "read_part",
@@ -44,8 +46,10 @@ __all__ = [
 
 # The arguments of an error.
 _ERROR = ("what", "file", "episode", "row", "field")
-# What a part has at most; a kill costs no more. Where lengths are unknown, episodes may be long.
-_EPISODES, _EPISODES_OF_UNKNOWN_LENGTH, _BYTES = 256, 32, 256 << 20
+# What a part has at most; a kill costs no more. Where sizes are unknown, episodes may be large.
+_EPISODES, _EPISODES_OF_UNKNOWN_SIZE, _BYTES = 256, 32, 256 << 20
+# How many times as large values may be as their files, which hold images or are compressed.
+_DECODED = 8
 
 
 class StreamPart(NamedTuple):
@@ -126,12 +130,23 @@ def read_part(path: Path) -> WrittenPart | None:
 
 
 def sizes_of(episodes: Episodes) -> np.ndarray | None:
-    """Returns about how many bytes the episodes have, decoded; None if their lengths are unknown.
+    """Returns about how many bytes the episodes have, decoded; None if that is unknown.
 
-    It is what their lengths and the shapes of their fields say: int64 of shape `[episodes]`.
+    It is what their lengths and the shapes of their fields say, or the sizes of their files: int64
+    of shape `[episodes]`.
     """
-    lengths = episodes.lengths()
-    return None if lengths is None else lengths.num_steps * _bytes_of_step(episodes)
+    if (lengths := episodes.lengths()) is not None:
+        return lengths.num_steps * _bytes_of_step(episodes)
+    number, size = len(episodes), decoded_size(episodes.source)
+    return np.full(number, size // max(number, 1)) if size else None
+
+
+def decoded_size(source: AnySource) -> int:
+    """Returns about how many bytes the values in files have; 0 if that is unknown."""
+    try:
+        return sum(map(os.path.getsize, source.inputs())) * _DECODED
+    except OSError:  # They are not on this machine.
+        return 0
 
 
 def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
@@ -141,7 +156,7 @@ def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
       indices: The episodes, in the order in which they are written.
       of: What `sizes_of` returns.
     """
-    most = _EPISODES_OF_UNKNOWN_LENGTH if of is None else _EPISODES
+    most = _EPISODES_OF_UNKNOWN_SIZE if of is None else _EPISODES
     weights = np.full(len(indices), 1 / most)
     if of is not None:
         weights = np.maximum(weights, of[np.asarray(indices, np.int64)] / _BYTES)

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rlds.conversion.beam import run_in_pipeline, tried
 from rlds.conversion.parts import (
     NotComparable,
@@ -27,6 +25,7 @@ from rlds.conversion.parts import (
     WrittenPart,
     cut,
     cut_stream,
+    decoded_size,
     identity_of,
     read_part,
     sizes_of,
@@ -54,9 +53,8 @@ __all__ = ["StagedParts", "Staging", "remove_finished"]
 
 # What the parts are of; a file that is there when the dataset is complete; one that is locked.
 _JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
-# What one process writes in the time that another takes to start, in bytes of decoded values, and
-# of files whose values are not known before they are read.
-_SMALL, _SMALL_FILES = 64 << 20, 8 << 20
+# What one process writes in the time that another takes to start, in bytes of decoded values.
+_SMALL = 64 << 20
 # How many parts are open at a time, of which episodes are read.
 _OPEN = 2
 
@@ -105,14 +103,17 @@ class Staging:
         self._is_in_new_folder = not place.parent.exists()
         self._files: Sequence[FileState] = ()
         if in_parts and export.in_parts:
-            sizes = None
             if export.episodes.has_random_access:
                 sizes = sizes_of(export.episodes)
                 self.parts = cut([i for i in self._every if not export.is_in_format(i)], sizes)
+                size = 0 if sizes is None else int(sizes.sum())
             else:
-                self.parts = cut_stream(export.episodes)
+                self.parts, size = (
+                    cut_stream(export.episodes),
+                    decoded_size(export.episodes.source),
+                )
             is_one = len(self.parts) <= 1
-            self.is_small = is_one or _is_small(sizes, export.episodes.source)
+            self.is_small = is_one or 0 < size < _SMALL
             if (is_one or (self.is_small and not even_small)) and not export.from_parts:
                 self.parts = []
 
@@ -390,16 +391,6 @@ def _check_own(folder: Path) -> None:
                 f"{path!r} is a link, a special file or somebody else's, which no conversion "
                 "writes; check its origin, and remove it"
             )
-
-
-def _is_small(sizes: np.ndarray | None, source: AnySource) -> bool:
-    """Whether episodes have few bytes, or their files if their lengths are unknown."""
-    if sizes is not None:
-        return int(sizes.sum()) < _SMALL
-    try:
-        return 0 < sum(map(os.path.getsize, source.inputs())) < _SMALL_FILES
-    except OSError:  # They are not on this machine.
-        return False
 
 
 def _in_pipeline(

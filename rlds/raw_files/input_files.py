@@ -167,10 +167,12 @@ class FileState(NamedTuple):
 
 def state_of(path: str | os.PathLike[str]) -> FileState:
     """Returns what a file is like now."""
-    version = stores.version_of(path)
-    size = int(stores.as_path(path).stat().length)
-    samples = _samples(path, size) if stores.is_local(path) else ""
-    return FileState(os.fspath(path), size, version, samples)
+    name = os.fspath(path)
+    version = stores.version_of(name)
+    if not stores.is_local(name):
+        return FileState(name, int(stores.as_path(name).stat().length), version, "")
+    size = os.path.getsize(name)
+    return FileState(name, size, version, _samples(name, size))
 
 
 def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> None:

@@ -87,6 +87,11 @@ _SETTINGS = {"ignore_unknown_options": True}
     "Do the Nth of M equal shares of the work: one for each job of a cluster. Repeat the command "
     "without it when all are done. Not for TFDS.",
 )
+@option(
+    "--at-once",
+    "Write without parts, by one process: less time for a large HDF5 file on few processors, but a "
+    "kill loses all. Not for TFDS.",
+)
 @option("--draft DIR", "Folder for unfinished parts. Default: that of DST. Not for TFDS.")
 @option("--runner TEXT", "Convert with Apache Beam on this runner, such as DirectRunner.")
 @prints_result
@@ -102,6 +107,7 @@ def command(
     allow_loss: bool,
     plan: bool,
     part: str | None,
+    at_once: bool,
     draft: str | None,
     dataset: str | None,
     version: str | None,
@@ -158,6 +164,7 @@ def command(
             allow_loss=allow_loss,
             plan=plan,
             part=_share(part),
+            at_once=at_once,
             draft=draft,
             beam_runner=options["runner"],
             beam_options=beam_options or None,
@@ -167,7 +174,7 @@ def command(
         to,
         {
             **{"--split": split, "--to-option": to_options, "--allow-loss": allow_loss},
-            **{"--plan": plan, "--part": part, "--draft": draft},
+            **{"--plan": plan, "--part": part, "--at-once": at_once, "--draft": draft},
         },
     )
     if (where, labels, action_as) != (None, None, None) and dataset is not None:

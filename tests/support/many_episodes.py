@@ -9,10 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
+from rlds.conversion import parts
 from rlds.formats.npz.source import NpzSource
 from rlds.sources.source import ALL_ROWS, Can, SourceEpisode
 
 NUMBER = 70
+# So that few episodes are several parts, in each process that imports this.
+parts._EPISODES = 32
 
 
 def write(folder: Path, number: int = NUMBER) -> Path:
@@ -38,10 +41,10 @@ class Interrupted(BaseException):
 
 
 class ManyEpisodes(NpzSource):
-    """Files whose lengths are known when they are read only: up to 32 of them are a part.
+    """Files whose lengths are known when they are read only, if they are said to be.
 
     Attributes:
-      knows_lengths: Whether they are known before: all are one part then, as they are small.
+      knows_lengths: Whether they are known before.
       reads: The episodes that this process has read whole.
       stop: That at which it is interrupted.
       deadly: That of which the process dies that reads it.

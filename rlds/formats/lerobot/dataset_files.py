@@ -417,7 +417,8 @@ class _Files30(DatasetFiles):
 
     def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
         self._total.add(rows.statistics, rows.values)
-        said["data/chunk_index"], said["data/file_index"] = self._data.add(table)
+        size = size_of(table)
+        said["data/chunk_index"], said["data/file_index"] = self._data.add(table, size)
         said["dataset_from_index"] = self._num_rows
         said["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items() if rows.clips else ():
@@ -428,7 +429,7 @@ class _Files30(DatasetFiles):
             if self._is_part:
                 said[layout.video_bytes(name)] = files.last_size
         if self._is_part:
-            said[layout.DATA_BYTES] = size_of(table)
+            said[layout.DATA_BYTES] = size
 
     def _write_episodes(self) -> None:
         if self._rows:
@@ -452,7 +453,7 @@ class _Files30(DatasetFiles):
             table = table.append_column(
                 f"meta/episodes/{name}_index", [np.full(len(table), number)]
             )
-        self._episodes.add(table)
+        self._episodes.add(table, size_of(table))
 
     def planners(self) -> Mapping[str, Any]:
         return {"": self._data, **self._videos}

@@ -7,6 +7,7 @@ version 3.0 know this one, too.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -148,15 +149,27 @@ def size_of(table: Any) -> int:
 def _size_of(array: Any) -> int:
     arrow, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
     types, kind = arrow.types, array.type
+    if (width := _width(kind)) is not None:
+        return len(array) * width
     if types.is_struct(kind):
         return sum(map(_size_of, array.flatten()))
     if types.is_nested(kind):
         return _OFFSET * len(array) + _size_of(array.flatten())
-    if types.is_boolean(kind) or types.is_null(kind):
-        return len(array)
-    if types.is_primitive(kind):
-        return len(array) * int(kind.byte_width)
     return _OFFSET * len(array) + (compute.sum(compute.binary_length(array)).as_py() or 0)
+
+
+@functools.lru_cache
+def _width(kind: Any) -> int | None:
+    """How many bytes each value of a type has; None if some have more than others."""
+    types = import_extra("pyarrow").types
+    if types.is_boolean(kind) or types.is_null(kind):
+        return 1
+    if types.is_primitive(kind):
+        return int(kind.byte_width)
+    if not types.is_fixed_size_list(kind):
+        return None
+    width = _width(kind.value_type)
+    return None if width is None else _OFFSET + int(kind.list_size) * width
 
 
 class TableFiles:
@@ -204,9 +217,9 @@ class TableFiles:
         self._size = size + (0 if starts else self._size)
         return starts
 
-    def add(self, table: Any) -> tuple[int, int]:
-        """Writes a table; returns its chunk and its file."""
-        return self.add_several(table, [table.num_rows], [size_of(table)])
+    def add(self, table: Any, size: int) -> tuple[int, int]:
+        """Writes a table of so many bytes, see `size_of`; returns its chunk and its file."""
+        return self.add_several(table, [table.num_rows], [size])
 
     def add_several(
         self, table: Any, lengths: Iterable[int], sizes: Iterable[int]

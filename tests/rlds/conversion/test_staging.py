@@ -94,7 +94,7 @@ def test_parts_give_the_same_as_one_go(format, raw, tmp_path, monkeypatch):
     parts = written(ManyEpisodes(raw), format, tmp_path / "parts", jobs=1)
     assert not [name for name in os.listdir(parts.parent) if name.endswith(".parts")]
     monkeypatch.setattr(ManyEpisodes, "knows_lengths", True)
-    once = written(ManyEpisodes(raw), format, tmp_path / "once")
+    once = written(ManyEpisodes(raw), format, tmp_path / "once", at_once=format != "tfds")
     one, two = values(once), values(parts)
     assert one.keys() == two.keys()
     changed = [name for name in one if one[name] != two[name]]
@@ -297,6 +297,20 @@ def test_a_few_episodes_have_no_shares(tmp_path):
     few = many_episodes.write(tmp_path / "few", 3)
     with pytest.raises(ValueError, match="too few for several parts"):
         export(ManyEpisodes(few), "robomimic", tmp_path / "made.h5", part=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "error"),
+    [
+        ("tfds", {}, "tfds is always written in parts"),
+        ("robomimic", {"jobs": 2}, "it takes one process"),
+        ("robomimic", {"part": (1, 2)}, "it takes one process"),
+    ],
+)
+def test_what_is_written_at_once_has_no_parts(format, options, error, raw, tmp_path):
+    with pytest.raises(ValueError, match=f"at_once: {error}"):
+        written(ManyEpisodes(raw), format, tmp_path, at_once=True, **options)
+    assert not [*tmp_path.iterdir()]
 
 
 class Meddled(ManyEpisodes):

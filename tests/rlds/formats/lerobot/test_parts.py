@@ -25,7 +25,7 @@ def assert_same_at_once(make, tmp_path, monkeypatch, episodes_of_part):
     made = {}
     for way, most in (("once", 1000), ("parts", episodes_of_part)):
         monkeypatch.setattr(parts, "_EPISODES", most)
-        monkeypatch.setattr(parts, "_EPISODES_OF_UNKNOWN_LENGTH", most)
+        monkeypatch.setattr(parts, "_EPISODES_OF_UNKNOWN_SIZE", most)
         make(tmp_path / way)
         check_layout(tmp_path / way)
         made[way] = contents(tmp_path / way)
