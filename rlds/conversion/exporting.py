@@ -44,6 +44,9 @@ __all__ = [
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # How many episodes are compared by one call at most, and into how many calls all are divided.
 _COMPARED, _CALLS = 64, 16
+# For how many seconds this process compares alone: a comparison with a large source takes as long
+# to get to others.
+_QUICK = 0.2
 # Which placements keep no values.
 _INEXACT = ("changed", "lost", "renumbered")
 
@@ -276,7 +279,8 @@ def draft_export(
         bars = used.enter_context(show_progress(progress))
         if workers is None or staging.is_small:
             number = jobs or (1 if staging.is_small else default_jobs())
-            workers = used.enter_context(Workers(number if len(staging.parts) > 1 else 1))
+            # To read a part back takes less time than one more process takes to start.
+            workers = used.enter_context(Workers(min(number, max(len(staging.parts), 1))))
         if staging.parts:
             shown = _bar(bars, "episodes to parts", staging.num_episodes)
             staging.run(workers, shown, pipeline=pipeline)
@@ -348,7 +352,7 @@ def _compared(
     found, number = comparison.found, len(comparison.written)
     size = min(number // _CALLS + 1, _COMPARED)
     ranges = [range(n, min(n + size, number)) for n in range(0, number, size)]
-    done = workers.do(comparison, ranges, on_advance=on_advance)
+    done = workers.do(comparison, ranges, after=_QUICK, on_advance=on_advance)
     num_steps = sum(steps for _, steps in done)
     if found.has(number):
         raise ValueError(f"{found.format}: the files hold more than the {number} written episodes")

@@ -130,7 +130,8 @@ class Workers:
         Args:
           work: What makes a result of a task. It is pickled once for each process. This process
             does what others cannot have, as it is of a class that a script defines.
-          tasks: The tasks. A few more are taken than processes can begin.
+          tasks: The tasks. A few more are taken than processes can begin. This process does a
+            single one.
           after: For how many seconds this process does tasks before others help; None for not at
             all.
           on_advance: Called with what a task says by `advance`, in any thread.
@@ -139,13 +140,18 @@ class Workers:
           WorkerDied: A worker died of a task twice.
         """
         remaining, begin = iter(tasks), time.monotonic()
-        packed = _packed(work) if self._jobs > 1 else None
-        if packed is None or after is not None:
+        ahead = [*itertools.islice(remaining, 2 if self._jobs > 1 else 0)]
+        remaining, is_shared = itertools.chain(ahead, remaining), len(ahead) > 1
+        if not is_shared or after is not None:
             for task in remaining:
                 yield task, _done_here(work, task, on_advance)
-                if packed is not None and after is not None and time.monotonic() - begin > after:
+                if is_shared and after is not None and time.monotonic() - begin > after:
                     break
-        if packed is None:
+            else:
+                return
+        if (packed := _packed(work)) is None:
+            for task in remaining:
+                yield task, _done_here(work, task, on_advance)
             return
         crew = self._crew = self._crew or _Crew(self._jobs)
         crew.work, crew.on_advance = packed, on_advance

@@ -21,6 +21,18 @@ def test_results_come_in_the_order_of_tasks(jobs):
     assert [*in_processes(math.sqrt, iter(tasks), jobs)] == [(n, math.sqrt(n)) for n in tasks]
 
 
+def test_others_help_where_there_is_more_than_this_process_soon_does():
+    done = [process for _, process in in_processes(process_of, [1], 2)]
+    assert done == [os.getpid()]
+    first, *others = [process for _, process in in_processes(process_of, [1, 2, 3], 2, after=0)]
+    assert first == os.getpid()
+    assert first not in others
+
+
+def process_of(task):
+    return os.getpid()
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_error_of_the_first_task_comes_out(jobs):
     done = in_processes(functools.partial(operator.truediv, 1), [2, 0, "x"], jobs)
