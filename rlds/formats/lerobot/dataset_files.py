@@ -19,7 +19,7 @@ from rlds.formats.lerobot.feature_statistics import (
     Selection,
     Statistics,
     Total,
-    of_column,
+    of_columns,
     with_numbers,
 )
 from rlds.formats.lerobot.parquet_rows import ParquetRows
@@ -230,7 +230,7 @@ class DatasetFiles(abc.ABC):
                 column = column_array(column, field.type)
             arrays.append(column)
         table = arrow.table(arrays, schema=schema)
-        statistics = {**rows.statistics, **{name: of_column(made[name]) for name in made}}
+        statistics = {**rows.statistics, **of_columns(made)}
         said = {
             "episode_index": self._num_episodes,
             "tasks": list(dict.fromkeys(rows.tasks)),

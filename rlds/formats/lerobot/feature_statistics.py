@@ -24,6 +24,7 @@ __all__ = [
     "Total",
     "of_column",
     "of_column_like",
+    "of_columns",
     "of_images",
     "sampled_frames",
     "shaped_like",
@@ -47,6 +48,8 @@ _LARGE, _SMALL = 300, 150
 _MOST_QUANTILES = 4096
 # How many episodes, and bytes of rows, are added together.
 _EPISODES_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
+# How many numbers a column has at most whose statistics are computed with those of others.
+_SMALL_COLUMN = 1 << 14
 # How often the range is halved in which a quantile of images is looked for.
 _HALVINGS = 40
 
@@ -69,6 +72,25 @@ def of_column(column: np.ndarray) -> Statistics:
     if np.isnan(ordered[-1]).any():
         found["min"] = np.where(np.isnan(ordered[-1]), np.nan, ordered[0])
     return found | {name: ordered[_rank(share, len(rows))] for name, share in QUANTILES.items()}
+
+
+def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
+    """Returns the statistics of features of numbers in an episode, those of small ones together."""
+    rows = {
+        name: it.reshape(-1, it.shape[-1] if it.ndim > 1 else 1) for name, it in columns.items()
+    }
+    small = [name for name, it in rows.items() if it.size <= _SMALL_COLUMN]
+    found = {name: of_column(it) for name, it in columns.items() if name not in small}
+    for number in {len(rows[name]) for name in small}:
+        names = [name for name in small if len(rows[name]) == number]
+        together = of_column(
+            np.concatenate([rows[name] for name in names], axis=1, dtype=np.float64)
+        )
+        ends = np.cumsum([rows[name].shape[1] for name in names]).tolist()
+        for name, begin, end in zip(names, [0, *ends], ends):
+            found[name] = {kind: it[begin:end] for kind, it in together.items()}
+            found[name]["count"] = np.array([len(columns[name])])
+    return {name: found[name] for name in columns}
 
 
 def of_column_like(column: np.ndarray, like: Statistics | None) -> Statistics:

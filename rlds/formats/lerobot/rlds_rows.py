@@ -28,7 +28,7 @@ from rlds.formats.lerobot.feature_plan import (
 from rlds.formats.lerobot.feature_statistics import (
     KINDS,
     Statistics,
-    of_column,
+    of_columns,
     of_images,
     sampled_frames,
     statistics_in,
@@ -339,25 +339,22 @@ class RldsRows:
         if self._version == "v2.1":
             self._check_times(num_rows, where)
         rows = self.sidecar.rows(episode)
-        arrays: dict[str, Any] = {}
-        statistics: dict[str, Statistics] = {}
-        for column in self._columns:
-            values = rows[column.path]
-            if column.is_image:
-                arrays[column.name] = _images(values)
-                found = self._image_statistics(column, values, where, known.get(column.name))
-            else:
-                arrays[column.name] = values
-                found = {} if column.field.is_text else known.get(column.name) or of_column(values)
-            if found and (found := self._readable(column.name, found)):
-                statistics[column.name] = found
         flags = _flags(episode, num_rows)
-        for name in self._flags:
-            arrays[name], statistics[name] = flags[name], of_column(flags[name])
+        arrays: dict[str, Any] = {name: flags[name] for name in self._flags}
+        arrays = {column.name: rows[column.path] for column in self._columns} | arrays
+        texts = {column.name for column in self._columns if column.field.is_text}
+        images = {column.name: column for column in self._columns if column.is_image}
+        numbers = [name for name in arrays if name not in {*texts, *images, *known}]
+        found = {**known, **of_columns({name: arrays[name] for name in numbers})}
+        for name, column in images.items():
+            found[name] = self._image_statistics(column, arrays[name], where, known.get(name))
+            arrays[name] = _images(arrays[name])
+        statistics = {name: self._readable(name, found[name]) for name in arrays if name in found}
+        statistics = {name: of for name, of in statistics.items() if of}
         if self._texts:
-            texts = {style: rows[path] for style, path in self._texts.items()}
+            said = {style: rows[path] for style, path in self._texts.items()}
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
-            arrays[PERSISTENT] = objects([with_texts("null", texts, times)] * num_rows)
+            arrays[PERSISTENT] = objects([with_texts("null", said, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
         unknown = {name: clip for name, clip in clips.items() if name not in known}
         statistics |= {name: known[name] for name in clips if name in known}
