@@ -31,7 +31,7 @@ import camera_data
 import skilled_data
 
 import rlds.sources
-from rlds.auditing import CHECKS, SCORES, audit, meanings
+from rlds.auditing import CHECKS, SCORES, audit, audit_splits, meanings
 
 OF_PICTURES = {check.name for check in CHECKS if check.is_of_pictures}
 NOISES = {"usual": "0.3 %, 5 %", "bad": "2 %, 30 %", "awful": "5 %, 100 %"}
@@ -110,6 +110,50 @@ def generated() -> dict[str, FaultyDataset]:
         )
         for name in audited_data.DATASETS
     }
+
+
+def timed() -> dict[str, FaultyDataset]:
+    """Some with the times of rows."""
+
+    def clean(name: str, seed: int) -> list[audited_data.Episode]:
+        return audited_data.timed(audited_data.made(name, seed, 80), seed)
+
+    kinds = audited_data.TIME_FAULTS
+    return {
+        f"{name}, with times": FaultyDataset(
+            lambda seed, name=name: audited_data.plant(clean(name, seed), [*kinds], seed, kinds),
+            functools.partial(clean, name),
+            kinds,
+        )
+        for name in ("arm", "teleoperation", "base", "insertion")
+    }
+
+
+def leaks(seeds: Iterable[int]) -> None:
+    """Prints how many episodes are found that are in an earlier split, too: one in ten."""
+    print("| dataset | equal | nearly equal | others named |\n|---|--:|--:|--:|")
+    for name in audited_data.DATASETS:
+        counts = np.zeros((3, 2), int)
+        for seed in seeds:
+            train, test = audited_data.made(name, seed), audited_data.made(name, seed + 1000, 40)
+            rng, near = np.random.default_rng(seed), audited_data.FAULTS["near duplicate"]
+            same, alike = (rng.choice(40, 4, replace=False).reshape(2, 2)).tolist()
+            for place in same:
+                test[place] = train[place]
+            for place in alike if name not in near.but else ():
+                test[place] = near.plant(None, train[place:], rng)
+            with tempfile.TemporaryDirectory() as place:
+                for split, episodes in (("train", train), ("test", test)):
+                    audited_data.write(Path(place, split), episodes)
+                splits = [rlds.sources.open(Path(place, split)) for split in ("train", "test")]
+                _, found = audit_splits(splits, jobs=1, progress=False)
+            named = {it.episode for it in found.findings if it.check == "leak"}
+            alike = alike if name not in near.but else []
+            others = {*range(40)} - {*same, *alike}
+            for count, group in zip(counts, (same, alike, others)):
+                count += len(named & {*group}), len(group)
+        cells = (_share(*count) if count[1] else "" for count in counts)
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 def filmed() -> dict[str, FaultyDataset]:
@@ -283,6 +327,8 @@ def main() -> None:
         return
     faults(range(begin, end), generated())
     faults(range(begin, begin + 2), simulated())
+    faults(range(begin, end), timed())
+    leaks(range(begin, end))
     faults(range(begin, begin + 5), filmed())
     conventions(range(begin + 1000, end + 1000))
     skills(range(begin, end))

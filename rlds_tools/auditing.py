@@ -49,7 +49,9 @@ class AuditedDataset(Result):
             read = f"{count(found.num_episodes, 'episode')}, {count(found.num_rows, 'row')}"
             yield f"{self.path} {found.split}: {read}"
             if found.unreadable:
-                yield f"cannot be read: {count(len(found.unreadable), 'episode')}"
+                total = found.num_episodes + len(found.unreadable)
+                first = f"the first is episode {found.unreadable[0]}"
+                yield f"cannot be read: {len(found.unreadable)} of {total:,} episodes, {first}"
             for vector in found.vectors:
                 yield from vector.sentences()
             yield from self._findings(found)
@@ -179,5 +181,6 @@ def audit(
             f"{path}: the episodes of this format can be read from the first to the last only; "
             "convert it first (rlds convert), and audit the result"
         )
-    audits = [auditing.audit(one, progress=progress, jobs=jobs) for one in splits if len(one)]
+    filled = [one for one in splits if len(one)]
+    audits = auditing.audit_splits(filled, progress=progress, jobs=jobs)
     return AuditedDataset(path, tuple(audits), most, by, best)

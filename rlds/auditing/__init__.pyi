@@ -1,5 +1,6 @@
 from rlds.auditing.audits import Audit as Audit
 from rlds.auditing.audits import audit as audit
+from rlds.auditing.audits import audit_splits as audit_splits
 from rlds.auditing.checks import CHECKS as CHECKS
 from rlds.auditing.checks import EpisodeCheck as EpisodeCheck
 from rlds.auditing.findings import EpisodeFinding as EpisodeFinding

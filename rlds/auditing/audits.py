@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from rlds.auditing.checks import (
     find_faults,
 )
 from rlds.auditing.declared import contradictions
-from rlds.auditing.findings import EpisodeFinding
+from rlds.auditing.findings import EpisodeFinding, KnownSplit, median
 from rlds.auditing.measures import Measures, Profile, measure, moving
 from rlds.auditing.pictures import MOST_FILMED, PAIRS, SampledCameras
 from rlds.auditing.scores import SCORES, together, within_task
 from rlds.auditing.step_numbers import StepNumbers
+from rlds.auditing.times import times_of
 from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
 from rlds.sources.cameras import evenly
 from rlds.sources.episode_table import Progress, keep_audit
@@ -30,12 +31,15 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.progress import show_progress
 
-__all__ = ["Audit", "audit"]
+__all__ = ["Audit", "audit", "audit_splits"]
 
 # So many episodes are measured by one call, and others help if it all takes so many seconds.
 _AT_ONCE, _LONG = 32, 5.0
 # How many rows of all episodes are compared with each other, and how many of each at least.
 _MOST_PICKED, _LEAST_PICKED = 200_000, 4
+_MOST_FAULTS = 3
+# How far a declared rate may be from that of the times; in which units these are.
+_SAME_RATE, _UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +84,7 @@ def audit(
     progress: Progress = None,
     jobs: int | None = None,
     keep: bool = True,
+    earlier: list[KnownSplit] | None = None,
 ) -> Audit:
     """Audits a dataset: its numbers, and some of its pictures.
 
@@ -91,6 +96,7 @@ def audit(
       progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
       jobs: How many processes read episodes; as many as there are processors if None.
       keep: Whether the table of episodes gets the column `audit`, if these are all of a split.
+      earlier: Splits whose episodes must not be here; this one is added.
 
     Raises:
       TypeError: The data can be read from the beginning to the end only.
@@ -125,8 +131,21 @@ def audit(
             bars.update(bar, completed=part.stop)
             if callable(progress):
                 progress(part.stop, number)
-    made = _judged(episodes.split, numbers, cameras, usual._replace(profile=profile), found)
+    earlier = [] if earlier is None else earlier
+    usual = usual._replace(profile=profile)
+    made = _judged(episodes, numbers, cameras, usual, found, earlier)
     return dataclasses.replace(made, is_kept=keep and _keep(episodes, made))
+
+
+def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
+    """Audits the splits of a dataset: each by itself, and for episodes of those before it.
+
+    Args:
+      splits: The splits.
+      **options: Those of `audit`.
+    """
+    earlier: list[KnownSplit] = []
+    return [audit(episodes, earlier=earlier, **options) for episodes in splits]
 
 
 def _keep(episodes: Episodes, made: Audit) -> bool:
@@ -176,6 +195,7 @@ class _Measuring:
         except SourceError:
             return None
         measures = measure(found.actions, found.states, self.profile)
+        measures = dataclasses.replace(measures, times=times_of(found.times))
         if index in self.filmed:
             moves = moving(found.actions, found.states, self.profile)
             pictures = self.cameras.measure(*place, moves)
@@ -184,11 +204,12 @@ class _Measuring:
 
 
 def _judged(
-    split: str,
+    episodes: Episodes,
     numbers: StepNumbers,
     cameras: SampledCameras,
     usual: Usual,
     measured: Sequence[_Measured | None],
+    earlier: list[KnownSplit],
 ) -> Audit:
     places = [place for place, one in enumerate(measured) if one is not None]
     known = [one for one in measured if one is not None]
@@ -201,12 +222,14 @@ def _judged(
         tasks,
         [one.digest for one in known],
         cameras.names,
+        [*earlier],
     )
+    earlier.append(given.known(episodes.split))
     faults = find_faults(given)
     scores = _scores(given)
-    facts = [*_facts(numbers, faults.usual, given, usual.vectors)]
+    facts = [*_faults_of_files(episodes), *_facts(numbers, faults.usual, given, usual.vectors)]
     return Audit(
-        split,
+        episodes.split,
         len(known),
         int(given.rows.sum()),
         [place for place, one in enumerate(measured) if one is None],
@@ -223,6 +246,21 @@ def _judged(
             for name, values in scores.items()
         },
     )
+
+
+def _faults_of_files(episodes: Episodes) -> Iterator[str]:
+    """Yields where files are not what they declare: episodes that are missing, say."""
+    faults = episodes.source.can.faults
+    if faults is None:
+        return
+    try:
+        for split in {split for split, *_ in episodes.ranges}:
+            found = [*faults(split)]
+            yield from (f"its files: {error}" for error in found[:_MOST_FAULTS])
+            if len(found) > _MOST_FAULTS:
+                yield f"its files: {len(found) - _MOST_FAULTS} more findings of rlds validate"
+    except SourceError as error:
+        yield f"its files: {error}"
 
 
 def _scores(given: MeasuredEpisodes) -> dict[str, np.ndarray]:
@@ -252,6 +290,11 @@ def _facts(
             part = "{} of {} episodes".format(*usual[check.name])
             yield f"{check.name}: {check.what}, in {part}: it is usual here"
     yield from contradictions(vectors, numbers.kinds, numbers.units)
+    interval, rate = float(median(given.of_times("interval"))), given.profile.rate
+    # Rows that are counted are no times.
+    ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
+    if np.abs(np.log(ratio) - _UNITS).min() > _SAME_RATE:
+        yield f"times: a row every {interval:.4g}, but {rate:g} rows a second are declared"
     if numbers.constants:
         named = ", ".join(numbers.constants[:5])
         more = f" and {len(numbers.constants) - 5} more" if len(numbers.constants) > 5 else ""

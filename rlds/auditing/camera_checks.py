@@ -20,6 +20,8 @@ __all__ = ["black", "blurred", "colours", "frozen", "swapped", "turned"]
 
 # The part of the usual contrast, and the grey levels, under which a picture shows nothing.
 _DARK, _LEAST_CONTRAST = 0.1, 2.0
+# By how many grey levels equal frames of video differ at most: less than by the noise of a sensor.
+_EQUAL = 1.0
 # How much better thumbnails fit in another way, as a logarithm; what they usually lose by it.
 _BETTER, _LOST = -0.5, 0.3
 # No element of a thumbnail is off by more deviations; the least deviation.
@@ -45,7 +47,7 @@ def frozen(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     changes = given.of_pictures("changes")
     # What changes least in most episodes: noise, if a camera does not see all that moves.
     floor = np.nan_to_num(median(quantile(np.moveaxis(changes, 2, 0), 0.0)))
-    flags = np.where(np.isnan(changes), np.nan, changes <= 0.5 * floor[:, None])
+    flags = np.where(np.isnan(changes), np.nan, changes <= np.minimum(0.5 * floor, _EQUAL)[:, None])
     yield from _shares(given, "camera frozen", flags, 0.25, "stays as it is")
 
 

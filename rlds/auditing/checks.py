@@ -15,8 +15,10 @@ import numpy as np
 from rlds.auditing import camera_checks
 from rlds.auditing.findings import (
     EpisodeFinding,
+    KnownSplit,
     MeasuredEpisodes,
     deviations,
+    in_deviations,
     log,
     mean,
     median,
@@ -368,21 +370,63 @@ def _relations(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
             yield EpisodeFinding(number, "relation", text, size=far[number])
 
 
+def _time_order(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    stops, rows = given.of_times("stops"), given.of_times("stops_row")
+    for number in np.flatnonzero(stops > 0).tolist():
+        text = f"the time does not grow in {_rows(int(stops[number]))}"
+        yield EpisodeFinding(number, "time order", text, int(rows[number]))
+
+
+def _time_gap(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    gaps, rows = given.of_times("gap"), given.of_times("gap_row")
+    limit = np.fmax(1.8, 1.5 * quantile(gaps, 0.8))
+    for number in np.flatnonzero(gaps > limit).tolist():
+        text = f"{gaps[number]:.1f} times the usual interval of time between two rows"
+        yield EpisodeFinding(number, "time gap", text, int(rows[number]), gaps[number] / limit)
+
+
+def _rates(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    intervals = given.of_times("interval")
+    usual, moved = median(intervals), np.abs(log(intervals) - median(log(intervals)))
+    far = np.nan_to_num(moved / np.fmax(6 * 1.4826 * median(moved), 0.05))
+    for number in np.flatnonzero(far > 1).tolist():
+        text = f"a row every {intervals[number]:.4g}, usually {usual:.4g}"
+        yield EpisodeFinding(number, "rate", text, size=far[number])
+
+
 def _duplicates(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    yield from _twins("duplicate", [given.known("")])
+
+
+def _leaks(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for other in given.earlier:
+        yield from _twins("leak", [other, given.known("")])
+
+
+def _twins(check: str, splits: Sequence[KnownSplit]) -> Iterator[EpisodeFinding]:
+    """Yields episodes of the last split that are in the first one, which may be the same."""
+    one, other = splits[0], splits[-1]
+    skipped, where = (len(one.rows), f" of {one.split}") if len(splits) > 1 else (0, "")
     first: dict[bytes, int] = {}
-    for number, digest in enumerate(given.digests):
-        if digest in first:
-            yield EpisodeFinding(number, "duplicate", f"the same as episode {first[digest]}")
-        first.setdefault(digest, number)
-    kept = np.array(sorted(first.values()) if given.digests else [*range(len(given))], int)
-    sketches = given.sketches[kept]
-    if not sketches.size:
+    same = set()
+    for number, digest in enumerate(digest for it in splits for digest in it.digests):
+        if digest in first and number >= skipped and first[digest] < (skipped or number):
+            text = f"the same as episode {first[digest]}{where}"
+            yield EpisodeFinding(number - skipped, check, text)
+            same.add(number)
+        elif digest:
+            first.setdefault(digest, number)
+    if not (len(one.rows) and len(other.rows)) or [*one.names] != [*other.names]:
         return
-    for rows in np.unique(given.rows[kept]):
-        alike = np.flatnonzero(given.rows[kept] == rows)
-        for one, other in _near_pairs(sketches[alike]):
-            text = f"nearly the same as episode {kept[alike[one]]}"
-            yield EpisodeFinding(int(kept[alike[other]]), "duplicate", text)
+    rows = np.concatenate([it.rows for it in splits])
+    sketches = in_deviations(np.concatenate([it.sketches for it in splits]))
+    kept = np.array([number for number in range(len(rows)) if number not in same], int)
+    for length in np.unique(rows[kept]) if sketches.size else ():
+        alike = kept[rows[kept] == length]
+        for near, number in _near_pairs(sketches[alike]):
+            if not skipped or alike[near] < skipped <= alike[number]:
+                text = f"nearly the same as episode {alike[near]}{where}"
+                yield EpisodeFinding(int(alike[number]) - skipped, check, text)
 
 
 def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -444,6 +488,29 @@ CHECKS: Sequence[EpisodeCheck] = (
         "logarithms of lengths: above the 90 % quantile, by twice what that is above the median",
         _long,
         ("gap",),
+    ),
+    EpisodeCheck(
+        "time order",
+        "times that do not grow from row to row",
+        "all: rows are in another order, or written twice",
+        "any",
+        _time_order,
+        ("time gap", "rate"),
+    ),
+    EpisodeCheck(
+        "time gap",
+        "an interval of time that is far longer than the others",
+        "world models and chunks of actions: rows were dropped",
+        "1.8 times the median interval, and 1.5 times the 80 % quantile of the other episodes",
+        _time_gap,
+        ("gap",),
+    ),
+    EpisodeCheck(
+        "rate",
+        "more or less time from row to row than in other episodes",
+        "training: speeds and changes are of another size",
+        "medians of intervals: 5 %, and 6 median deviations of their logarithms",
+        _rates,
     ),
     EpisodeCheck(
         "scale",
@@ -588,8 +655,8 @@ CHECKS: Sequence[EpisodeCheck] = (
         "camera frozen",
         "pictures that stay while something moves",
         "policies that see: what was seen is old; a driver hung",
-        "half of the least change that is usual, in a quarter of the pictures and twice as many as"
-        " usual",
+        "half of the least change that is usual, one grey level, in a quarter of the pictures and"
+        " twice as many as usual",
         camera_checks.frozen,
         is_of_pictures=True,
     ),
@@ -611,9 +678,17 @@ CHECKS: Sequence[EpisodeCheck] = (
         is_of_pictures=True,
     ),
     EpisodeCheck(
+        "leak",
+        "the same as an episode of an earlier split, or nearly",
+        "evaluation: it was trained on",
+        "as `duplicate`",
+        _leaks,
+        ("duplicate",),
+    ),
+    EpisodeCheck(
         "duplicate",
         "the same as another episode, or nearly",
-        "evaluation: it may be in two splits",
+        "evaluation: it may be trained on, and tested",
         "equal bytes; or equal lengths, and 5 % of the usual distance at 16 moments",
         _duplicates,
     ),
@@ -628,4 +703,4 @@ CHECKS: Sequence[EpisodeCheck] = (
 """All checks: one hides those after it that find what follows from what it has found."""
 
 # Those that need no others to compare with.
-_ALONE = ("not finite", "duplicate", "task")
+_ALONE = ("not finite", "time order", "leak", "duplicate", "task")

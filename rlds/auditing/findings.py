@@ -5,12 +5,23 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from rlds.auditing.measures import SKETCH_ROWS, Measures, Profile
 
-__all__ = ["EpisodeFinding", "MeasuredEpisodes", "deviations", "log", "mean", "median", "quantile"]
+__all__ = [
+    "EpisodeFinding",
+    "KnownSplit",
+    "MeasuredEpisodes",
+    "deviations",
+    "in_deviations",
+    "log",
+    "mean",
+    "median",
+    "quantile",
+]
 
 
 # Episodes of a task are compared with each other if there are so many.
@@ -36,6 +47,24 @@ class EpisodeFinding:
     size: float = 1.0
 
 
+class KnownSplit(NamedTuple):
+    """What tells the episodes of a split apart.
+
+    Attributes:
+      split: Its name.
+      names: The names of the elements of sketches.
+      rows: How many rows each episode has.
+      digests: Equal for equal episodes.
+      sketches: See `Measures`.
+    """
+
+    split: str
+    names: Sequence[str]
+    rows: np.ndarray
+    digests: Sequence[bytes]
+    sketches: np.ndarray
+
+
 class MeasuredEpisodes:
     """The measures of all episodes of a dataset, as arrays.
 
@@ -47,6 +76,7 @@ class MeasuredEpisodes:
       tasks: The instruction of each episode; "" if it is empty, None if there is none.
       digests: Equal for equal episodes.
       cameras: The paths of the cameras.
+      earlier: Other splits, whose episodes must not be here.
 
     Attributes:
       filmed: The numbers of the episodes whose pictures were looked at.
@@ -61,9 +91,11 @@ class MeasuredEpisodes:
         tasks: Sequence[str | None] = (),
         digests: Sequence[bytes] = (),
         cameras: Sequence[str] = (),
+        earlier: Sequence[KnownSplit] = (),
     ) -> None:
         self.measures, self.names, self.num_states = measures, names, num_states
         self.profile, self.digests, self.cameras = profile, digests, cameras
+        self.earlier = earlier
         self.filmed = np.flatnonzero([each.pictures is not None for each in measures])
         self.tasks = tasks or [None] * len(measures)
         self.rows = self.of("rows")
@@ -81,6 +113,15 @@ class MeasuredEpisodes:
         found = [getattr(self.measures[n].pictures, name) for n in self.filmed.tolist()]
         return np.array(found, np.float64)
 
+    def of_times(self, name: str) -> np.ndarray:
+        """A measure of the times of all episodes; NaN where there is none."""
+        found = (each.times for each in self.measures)
+        return np.array([np.nan if it is None else getattr(it, name) for it in found], np.float64)
+
+    def known(self, split: str) -> KnownSplit:
+        """What tells the episodes apart, by the name of their split."""
+        return KnownSplit(split, self.names, self.rows, self.digests, self.of("sketch"))
+
     @property
     def groups(self) -> list[np.ndarray]:
         """The numbers of the episodes of each task; those of rare tasks are one group."""
@@ -94,18 +135,23 @@ class MeasuredEpisodes:
     @property
     def sketches(self) -> np.ndarray:
         """What each episode is at some moments, in deviations of each element over all moments."""
-        sketches = np.nan_to_num(self.of("sketch"))
-        if not sketches.size:
-            return sketches
-        scale = sketches.reshape(len(sketches), SKETCH_ROWS, -1).std((0, 1))
-        scaled: np.ndarray = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
-        return scaled
+        return in_deviations(self.of("sketch"))
 
     @property
     def has_levels(self) -> np.ndarray:
         """Whether each element is measured: it is no flag, no number of a button or a place."""
         values = np.median(self.of("values"), axis=0)
         return (values > 8) & ((self.of("is_whole").mean(0) < 0.9) | (values > 64))
+
+
+def in_deviations(sketches: np.ndarray) -> np.ndarray:
+    """Sketches of episodes, in deviations of each element over all moments."""
+    sketches = np.nan_to_num(sketches)
+    if not sketches.size:
+        return sketches
+    scale = sketches.reshape(len(sketches), SKETCH_ROWS, -1).std((0, 1))
+    scaled: np.ndarray = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
+    return scaled
 
 
 def median(values: np.ndarray) -> np.ndarray:

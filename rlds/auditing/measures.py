@@ -16,6 +16,7 @@ from rlds.auditing.meaning import ElementMeaning
 from rlds.auditing.pictures import Pictures
 from rlds.auditing.relations import turns_of, unwrapped
 from rlds.auditing.scores import alone
+from rlds.auditing.times import Times
 from rlds.sources.cameras import evenly
 
 __all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "moving", "profile_of"]
@@ -91,6 +92,7 @@ class Measures:
       scores: What `scores.alone` says.
       picked: Rows of the state and the action at even distances; float32.
       pictures: Those of its pictures; None if they were not looked at.
+      times: Those of the times of its rows; None if it has none.
     """
 
     rows: int
@@ -116,6 +118,7 @@ class Measures:
     scores: tuple[float, ...]
     picked: np.ndarray
     pictures: Pictures | None = None
+    times: Times | None = None
 
 
 def profile_of(

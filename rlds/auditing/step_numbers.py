@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,11 @@ MOST_EPISODES, _MOST_ROWS = 200, 20_000
 _MOST_ACTIONS, _MOST_STATES = 256, 512
 # By which part the increments of a clock differ at most.
 _EVEN = 0.5
+# Names of fields with the time of a row, in any unit.
+_TIME = re.compile(
+    r"(.*/)?(([^/]*_)?(time_?stamp|stamp)|((sim|wall|ros|elapsed)_)?time)s?"
+    r"(_?(s|ms|us|ns|secs?|seconds|nanos))?(\[0\])?"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +45,15 @@ class EpisodeNumbers:
       actions: float64 of shape `[rows, elements]`.
       states: float64 of shape `[rows, elements]`.
       task: The instruction; None if the data has none.
-      digest: Equal for equal numbers.
+      digest: Equal for equal numbers; empty if there are none.
+      times: The time of each row, as the first field with such a name has it; empty if none has.
     """
 
     actions: np.ndarray
     states: np.ndarray
     task: str | None
     digest: bytes
+    times: np.ndarray
 
 
 class StepNumbers:
@@ -97,8 +105,11 @@ class StepNumbers:
         self._add_declared(episodes, names)
         self._instruction = _instruction_of(self._source)
         self._kept = np.arange(len(every))
+        stamps = (place for place, name in enumerate(every) if _TIME.fullmatch(name))
+        self._times = next(stamps, -1)
         self.sample = list(self._sampled(episodes, most, seconds))
         moving, clocks = _moving(self.sample, len(every))
+        clocks[self._times :][:1] |= self._times >= 0
         self.constants = [every[place] for place in np.flatnonzero(~moving)]
         kept = np.flatnonzero(moving & ~clocks)
         self.has_more = len(kept) > _MOST_STATES or any(
@@ -139,9 +150,11 @@ class StepNumbers:
             np.concatenate([np.empty((number, 0)), *(each[:number] for each in columns)], axis=1)
             for columns in (actions, states)
         ]
-        digest = hashlib.blake2b(both[0].tobytes() + both[1].tobytes(), digest_size=16).digest()
+        content = both[0].tobytes() + both[1].tobytes()
+        digest = hashlib.blake2b(content, digest_size=16).digest() if content else b""
+        times = both[1][:, self._times] if self._times >= 0 else np.empty(0)
         task = self._task({**dict(leaves_at(episode.metadata, None)), **_under_steps(steps)})
-        return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest)
+        return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest, times)
 
     def _add_declared(self, episodes: Episodes, names: Mapping[str, Sequence[str]]) -> None:
         """Adds what the registry of robots says, or the metadata in its form."""

@@ -20,11 +20,13 @@ class Episode:
       state: float64 of shape `[rows, elements]`.
       action: Likewise; row by row, the action that follows the state.
       task: The instruction.
+      time: The time of each row, in seconds; None if it is not recorded.
     """
 
     state: np.ndarray
     action: np.ndarray
     task: str = "do it"
+    time: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.state)
@@ -43,6 +45,7 @@ def write(folder: Path, episodes: Sequence[Episode]) -> None:
     folder.mkdir(exist_ok=True)
     for number, each in enumerate(episodes):
         arrays = {"observation/state": each.state, "action": each.action}
+        arrays |= {} if each.time is None else {"timestamp": each.time}
         task = np.array(each.task)
         np.savez(folder / f"{number:04}.npz", **arrays, language_instruction=task)
 
@@ -449,18 +452,46 @@ class Planted:
     faults: Mapping[int, str]
 
 
+def timed(episodes: list[Episode], seed: int) -> list[Episode]:
+    """Episodes with the times of their rows, 20 a second, which vary a little."""
+    rng = np.random.default_rng([seed, 3])
+    steps = (0.05 + 0.002 * rng.normal(size=len(it)) for it in episodes)
+    return [it.changed(time=1.7e9 + each.cumsum()) for it, each in zip(episodes, steps)]
+
+
+def _time(it: Episode, at: float, more: float) -> Episode:
+    """The episode with more time from a row on."""
+    return it.changed(time=it.time + more * (np.arange(len(it)) >= at * len(it)))
+
+
+TIME_FAULTS: Mapping[str, Fault] = {
+    "clock set back": Fault(lambda it, others, rng: _time(it, 0.6, -0.5), ("time order",)),
+    "times twice": Fault(
+        lambda it, others, rng: it.changed(time=it.time[np.arange(len(it)) // 2 * 2]),
+        ("time order",),
+    ),
+    "0.15 s without rows": Fault(lambda it, others, rng: _time(it, 0.4, 0.15), ("time gap",)),
+    "10 % slower": Fault(
+        lambda it, others, rng: it.changed(time=it.time[0] + 1.1 * (it.time - it.time[0])),
+        ("rate",),
+    ),
+}
+
+
 def planted(name: str, seed: int, episodes: int = 80) -> Planted:
     """Returns a dataset in which each fault that there can be is once, in a third of it at most."""
     kinds = [kind for kind, fault in FAULTS.items() if name not in fault.but]
     return plant(made(name, seed, episodes), kinds, seed)
 
 
-def plant(clean: list[Episode], kinds: list[str], seed: int) -> Planted:
+def plant(
+    clean: list[Episode], kinds: list[str], seed: int, faults: Mapping[str, Fault] = FAULTS
+) -> Planted:
     """Returns clean episodes, of which some have one of the faults each."""
     rng = np.random.default_rng([seed, 1])
     places = rng.choice(np.arange(1, len(clean)), len(kinds), replace=False)
     others = [each for number, each in enumerate(clean) if number not in places]
     found = list(clean)
     for place, kind in zip(places.tolist(), kinds):
-        found[place] = FAULTS[kind].plant(clean[place], others, rng)
+        found[place] = faults[kind].plant(clean[place], others, rng)
     return Planted(found, dict(zip(places.tolist(), kinds)))

@@ -115,10 +115,13 @@ def _short(it: audited_data.Episode) -> audited_data.Episode:
 
 
 def _crop(world: np.ndarray, at: Sequence[float]) -> np.ndarray:
-    """A part of a larger picture, with parts of pixels."""
-    y, x = (float(np.clip(a, 0, n - s - 2)) for a, n, s in zip(at, world.shape, (_HEIGHT, _WIDTH)))
-    row, column, down, right = int(y), int(x), y % 1, x % 1
-    part = world[row : row + _HEIGHT + 1, column : column + _WIDTH + 1]
+    """A part of a larger picture that has no edges, with parts of pixels."""
+    (row, down), (column, right) = ((int(np.floor(place)), place % 1) for place in at)
+    rows, columns = (
+        (first + np.arange(size + 1)) % of
+        for first, size, of in zip((row, column), (_HEIGHT, _WIDTH), world.shape)
+    )
+    part = world[np.ix_(rows, columns)]
     part = part[:-1] * (1 - down) + part[1:] * down
     return part[:, :-1] * (1 - right) + part[:, 1:] * right
 

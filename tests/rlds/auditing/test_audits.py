@@ -1,6 +1,7 @@
 """An audit names the episodes in which faults were planted, and their causes; others it leaves."""
 
 import collections
+import shutil
 from pathlib import Path
 
 import audited_data
@@ -9,7 +10,7 @@ import pytest
 from audited_data import DATASETS, FAULTS
 
 import rlds.sources
-from rlds.auditing import CHECKS, SCORES, ElementMeaning, VectorMeaning, audit
+from rlds.auditing import CHECKS, SCORES, ElementMeaning, VectorMeaning, audit, audit_splits
 from rlds.auditing.declared import contradictions
 
 
@@ -247,3 +248,64 @@ def test_what_is_usual_hides_no_other_finding(tmp_path):
     found = audit(write(tmp_path / "arm", given.episodes), jobs=1)
     assert "not finite" not in {it.check for it in found.findings}
     assert (late, "lag") in {(it.episode, it.check) for it in found.findings}
+
+
+def test_faults_of_times(tmp_path):
+    clean = audited_data.timed(audited_data.made("teleoperation", 31, 30), 31)
+    kinds = [*audited_data.TIME_FAULTS]
+    given = audited_data.plant(clean, kinds, 31, audited_data.TIME_FAULTS)
+    found = audit(write(tmp_path / "timed", given.episodes), jobs=1)
+    causes = {(it.episode, it.check) for it in found.findings}
+    wanted = {
+        (number, audited_data.TIME_FAULTS[kind].found[0]) for number, kind in given.faults.items()
+    }
+    assert causes == wanted
+
+
+def test_times_that_are_not_those_of_the_declared_rate(tmp_path):
+    for fps, number in ((20, 0), (30, 1)):
+        clean = audited_data.timed(audited_data.made("arm", 31, 8), 31)
+        nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
+        source = write(tmp_path / str(fps), nanoseconds).source
+        facts = audit(rlds.sources.Episodes(source, said={"fps": fps}), jobs=1).facts
+        assert sum(fact.startswith("times: a row every ") for fact in facts) == number
+
+
+def test_episodes_that_are_in_two_splits(tmp_path):
+    train = write(tmp_path / "train", audited_data.made("arm", 31, 20))
+    held_out = audited_data.made("arm", 32, 10)
+    held_out[3] = audited_data.made("arm", 31, 20)[7]
+    near = audited_data.made("arm", 31, 20)[9]
+    held_out[5] = near.changed(state=near.state + 1e-4)
+    splits = [train, write(tmp_path / "test", held_out)]
+    first, second = audit_splits(splits, jobs=1)
+    assert not first.findings
+    assert [(it.episode, it.check, it.text) for it in second.findings] == [
+        (3, "leak", "the same as episode 7 of train"),
+        (5, "leak", "nearly the same as episode 9 of train"),
+    ]
+
+
+def test_episodes_without_numbers_are_no_duplicates(tmp_path):
+    for number in range(10):
+        image = np.full((8, 8, 8, 3), number, np.uint8)
+        np.savez(tmp_path / f"{number}.npz", observation=image, action=np.array(["left"] * 8))
+    found = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert not any("duplicate" in fact for fact in found.facts)
+
+
+def test_episodes_that_are_missing_are_counted(tmp_path):
+    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    made = tmp_path / "made"
+    rlds.sources.export(episodes, "lerobot", made, fps=10, version="v2.1")
+    table = made / "meta/episodes.jsonl"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:9]))
+    found = audit(rlds.sources.open(made), jobs=1)
+    assert (found.num_episodes, [*found.unreadable]) == (9, [9, 10, 11])
+    (made / "meta/rlds.json").unlink()
+    shutil.rmtree(made / ".rlds")
+    for number in found.unreadable:
+        (made / f"data/chunk-000/episode_{number:06}.parquet").unlink()
+    found = audit(rlds.sources.open(made), jobs=1)
+    assert (found.num_episodes, [*found.unreadable]) == (9, [])
+    assert any("total_episodes': 12, but there are 9" in fact for fact in found.facts)

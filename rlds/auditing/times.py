@@ -1,0 +1,41 @@
+"""Measures of the times of rows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+__all__ = ["Times", "times_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """Measures of the times of the rows of an episode.
+
+    Attributes:
+      interval: The median interval from row to row, in the unit of the data.
+      stops: In how many rows the time does not grow.
+      stops_row: The first of them.
+      gap: How many times the median interval the largest one is.
+      gap_row: The row after it.
+    """
+
+    interval: float
+    stops: int
+    stops_row: int
+    gap: float
+    gap_row: int
+
+
+def times_of(times: np.ndarray) -> Times | None:
+    """Measures the times of rows; None if they are fewer than three, or not finite."""
+    steps = np.diff(times)
+    if len(steps) < 2 or not np.isfinite(steps).all():
+        return None
+    stops = np.flatnonzero(steps <= 0)
+    grows = steps[steps > 0]
+    interval = float(np.median(grows)) if len(grows) else float("nan")
+    largest = int(steps.argmax())
+    first = int(stops[0]) + 1 if len(stops) else -1
+    return Times(interval, len(stops), first, steps[largest] / interval, largest + 1)
