@@ -327,9 +327,10 @@ def main() -> None:
         return
     faults(range(begin, end), generated())
     faults(range(begin, begin + 2), simulated())
-    faults(range(begin, end), timed())
-    leaks(range(begin, end))
-    faults(range(begin, begin + 5), filmed())
+    faults(range(begin, begin + 3), timed())
+    leaks(range(begin, begin + 3))
+    # Thresholds and generators were changed after the seeds from 41 to 43.
+    faults(range(begin + 3, begin + 6), filmed())
     conventions(range(begin + 1000, end + 1000))
     skills(range(begin, end))
 
