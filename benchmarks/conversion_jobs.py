@@ -28,6 +28,8 @@ FPS = 30
 FEW = """import sys; sys.path.append(sys.argv[1])
 from pathlib import Path
 import conversion_jobs, generated
+from rlds.conversion import parts
+parts._EPISODES = 32
 source = generated.GeneratedSource(int(sys.argv[3]), knows_lengths=False)
 conversion_jobs.make(source, sys.argv[2], Path(sys.argv[4]), int(sys.argv[5]))"""
 

@@ -529,7 +529,7 @@ CONVERSIONS = [
     _converted(
         "Log to TFDS",
         "step",
-        300_000,
+        1_500_000,  # Fewer are no work for several processes.
         "tfds",
         recording_jobs.write_logs,
         {TFDS: by(dataset_jobs.convert_logs_by_tfds, recording_jobs.write_logs)},

@@ -1,4 +1,4 @@
-"""Demonstrations of three skills in three tasks, on which the scores of audits are measured.
+"""Demonstrations of three skills in four tasks, on which the scores of audits are measured.
 
 All of them succeed. Less skilled people tremble more, pause, correct themselves, and take detours.
 """
@@ -65,6 +65,28 @@ def _two_joints(rng: np.random.Generator, clumsy: float) -> Episode:
     return Episode(np.array(states), np.array(actions))
 
 
+def _mass(rng: np.random.Generator, clumsy: float) -> Episode:
+    """A mass in the plane that is brought to rest at a point; actions are forces."""
+    at, velocity, side = rng.uniform(-1, 1, 2), np.zeros(2), rng.uniform(0, 2 * np.pi)
+    goal = at + rng.uniform(0.4, 1.4) * np.array([np.cos(side), np.sin(side)])
+    damping = 5 * (1 - 0.6 * clumsy * rng.random())  # With less it goes too far, and returns.
+    pause, states, actions = 0, [], []
+    while len(states) < _MOST_ROWS:
+        if np.linalg.norm(goal - at) < 0.08 and np.linalg.norm(velocity) < 0.15:
+            break
+        if rng.random() < 0.05 * clumsy:
+            pause = int(rng.integers(1, 12))
+        wanted = 6 * (goal - at) - damping * velocity
+        force = wanted * min(1, 4 / np.linalg.norm(wanted)) * (pause <= 0)
+        force = force + 4 * _tremble(rng, clumsy, 2)
+        pause -= 1
+        states.append(np.concatenate([at, velocity, goal]))
+        actions.append(force)
+        velocity = velocity + force / RATE
+        at = at + velocity / RATE
+    return Episode(np.array(states), np.array(actions))
+
+
 def _carry(rng: np.random.Generator, clumsy: float) -> Episode:
     """A hand that goes to a thing, closes, and carries it to a place: targets, and a gripper."""
     thing, place = rng.uniform(-0.5, 0.5, 3), rng.uniform(-0.5, 0.5, 3)
@@ -90,6 +112,7 @@ def _carry(rng: np.random.Generator, clumsy: float) -> Episode:
 TASKS: Mapping[str, Callable[[np.random.Generator, float], Episode]] = {
     "mover": _mover,
     "two joints": _two_joints,
+    "mass": _mass,
     "carry": _carry,
 }
 
