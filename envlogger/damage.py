@@ -1,4 +1,4 @@
-"""What is wrong with a recording."""
+"""Damage of a recording: corrupt, missing or unindexed records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Damage:
 
     Attributes:
       path: The file, or the directory.
-      problem: What is wrong with it.
-      num_steps: How many steps are concerned; None if that is not known.
-      num_bytes: How many bytes of the file are concerned; None if that is not known.
-      advice: What it means, and what to do.
+      problem: A description of the damage.
+      num_steps: The number of affected steps; None if unknown.
+      num_bytes: The number of affected bytes of the file; None if unknown.
+      advice: The consequence, and the remedy.
     """
 
     path: str

@@ -184,7 +184,7 @@ class Reader(Closing):
 
     @property
     def backend(self) -> BackendReader:
-        """What reads the recording."""
+        """The storage backend of the recording."""
         return self._backend
 
     def metadata(self) -> dict[str, Any]:

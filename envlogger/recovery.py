@@ -37,16 +37,16 @@ _OPTIONS = "zstd:3"
 
 @dataclasses.dataclass(frozen=True)
 class ShardReport:
-    """What was found in a shard.
+    """The result of the crash recovery of a shard: counts before and after, and data loss.
 
     Attributes:
       path: Its directory, as it was read.
-      num_steps_before: How many steps a reader saw.
-      num_episodes_before: How many episodes a reader saw.
-      num_steps: How many steps a reader sees now.
-      num_episodes: How many episodes a reader sees now.
-      num_lost_steps: How many steps the index had that cannot be read.
-      num_lost_metadata: How many episodes had metadata that cannot be read.
+      num_steps_before: The number of readable steps before the recovery.
+      num_episodes_before: The number of readable episodes before the recovery.
+      num_steps: The number of readable steps after the recovery.
+      num_episodes: The number of readable episodes after the recovery.
+      num_lost_steps: The number of unreadable steps in the index.
+      num_lost_metadata: The number of episodes with unreadable metadata.
       lost_regions: The damaged parts of the file of steps, as text.
       is_changed: Whether the files of its index changed.
     """
@@ -78,11 +78,11 @@ class ShardReport:
 
 @dataclasses.dataclass(frozen=True)
 class RecoveryReport:
-    """What `recover` has found and done.
+    """The result of `recover` for a recording.
 
     Attributes:
       path: The recovered directory.
-      shards: What was found in each shard.
+      shards: The report of each shard.
       metadata_problem: Why the metadata of the dataset were replaced by empty metadata; None if
         they were kept.
     """
@@ -93,22 +93,22 @@ class RecoveryReport:
 
     @property
     def num_steps_before(self) -> int:
-        """How many steps a reader saw."""
+        """The number of readable steps before the recovery."""
         return sum(shard.num_steps_before for shard in self.shards)
 
     @property
     def num_steps(self) -> int:
-        """How many steps a reader sees now."""
+        """The number of readable steps after the recovery."""
         return sum(shard.num_steps for shard in self.shards)
 
     @property
     def num_episodes_before(self) -> int:
-        """How many episodes a reader saw."""
+        """The number of readable episodes before the recovery."""
         return sum(shard.num_episodes_before for shard in self.shards)
 
     @property
     def num_episodes(self) -> int:
-        """How many episodes a reader sees now."""
+        """The number of readable episodes after the recovery."""
         return sum(shard.num_episodes for shard in self.shards)
 
     @property

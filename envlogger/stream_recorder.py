@@ -126,7 +126,7 @@ class _Cdr(io.BytesIO):
 
 
 class _Stream:
-    """What the messages of a stream have in common.
+    """The channel of a stream: its message schema, and the encoding of its values.
 
     Args:
       name: The name.
@@ -177,7 +177,7 @@ class _Stream:
         )
 
     def _made_prefix(self) -> bytes:
-        """What is before the values of each message, without a time."""
+        """Returns the constant CDR bytes at the start of a message: header and array layout."""
         made = _Cdr()
         if self._is_text or not self._shape or self._is_video or self._is_image:
             return made.getvalue()

@@ -1,1 +1,1 @@
-"""Where recorded steps go to and come from: storage backends, and when to use them."""
+"""Storage backends: writers and readers of recorded steps, and when to use each."""

@@ -1,4 +1,4 @@
-"""What every storage backend offers to read with."""
+"""The interface of the readers of all storage backends."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def checked_index(index: Any, count: int, items: str) -> int:
 
     Args:
       index: The index.
-      count: How many items there are.
-      items: What the items are, for error messages.
+      count: The number of items.
+      items: The name of the items in error messages.
 
     Raises:
       IndexError: There is no such item.
@@ -132,10 +132,10 @@ class BackendReader(Closing, abc.ABC):
 
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """What was stored about the whole dataset."""
+        """Returns the metadata of the dataset."""
 
     def damage(self) -> list[Damage]:
-        """What is damaged, lost or not indexed; nothing where the backend cannot be damaged."""
+        """Returns the corrupt, lost and unindexed records; empty if the backend detects none."""
         return []
 
     @abc.abstractmethod
@@ -160,7 +160,7 @@ class BackendReader(Closing, abc.ABC):
 
     @abc.abstractmethod
     def _get_nth_episode_info(self, i: int, include_metadata: bool = False) -> EpisodeInfo:
-        """Where episode `i` lies, and its metadata if that is requested."""
+        """Returns the step range of episode `i`, and its metadata if requested."""
 
     def _get_nth_episode(self, i: int) -> Sequence[StepData]:
         episode = self._get_nth_episode_info(i)
@@ -180,7 +180,7 @@ class BackendReader(Closing, abc.ABC):
 
 
 def _value_at(value: Any, keys: Iterable[Any]) -> Any:
-    """What some keys lead to in nested dicts, lists and tuples; None if there is nothing."""
+    """Returns the value at a path of keys in nested dicts, lists and tuples; None if absent."""
     for key in keys:
         if isinstance(value, Mapping):
             value = value.get(key)

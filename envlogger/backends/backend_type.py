@@ -8,7 +8,7 @@ __all__ = ["BackendType"]
 
 
 class BackendType(enum.IntEnum):
-    """Which storage backend records or is read."""
+    """The built-in storage backends, for recording and reading."""
 
     RIEGELI = 0
     IN_MEMORY = 1

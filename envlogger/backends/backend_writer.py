@@ -1,4 +1,4 @@
-"""What every storage backend offers to record with."""
+"""The interface of the writers of all storage backends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BackendWriter(Closing, abc.ABC):
     collected, or when the process ends, see `lifetime`. A forked process inherits it closed.
 
     Args:
-      metadata: What is stored about the whole dataset.
+      metadata: The metadata of the dataset.
       scheduler: Says which steps are recorded; None records all. Where it drops the first steps of
         an episode, the episode begins at its first recorded step; where it drops all of them, the
         episode is not recorded, and neither is its metadata.
@@ -164,7 +164,7 @@ class BackendWriter(Closing, abc.ABC):
         """Stores what is pending and ends the recording; further calls do nothing."""
 
     def metadata(self) -> dict[str, Any] | None:
-        """What is stored about the whole dataset."""
+        """Returns the metadata of the dataset."""
         return self._metadata
 
     def _check_open(self) -> None:

@@ -149,9 +149,9 @@ class RiegeliBackendReader(BackendReader):
         return self._metadata
 
     def damage(self) -> list[Damage]:
-        """What is damaged, lost or not indexed; looks into files that were not read on opening."""
-        found = [one for shard in self._shards for one in damage_of(shard)]
-        return self._metadata_damage + found
+        """Returns the damage of all shards; reads the steps that the indexes do not cover."""
+        damages = [one for shard in self._shards for one in damage_of(shard)]
+        return self._metadata_damage + damages
 
     def _get_num_steps(self) -> int:
         return self._step_ends[-1] if self._step_ends else 0
@@ -194,7 +194,7 @@ class RiegeliBackendReader(BackendReader):
     def _read_steps(
         self, begin: int, end: int, read: Callable[[RandomAccessFile, int, int], T]
     ) -> Iterator[T]:
-        """What `read` gives for steps `begin` to `end`, those of a chunk at a time."""
+        """Yields the results of `read` for steps `begin` to `end`, one chunk at a time."""
         while begin < end:
             number, j = _locate(self._step_ends, begin)
             shard = self._shards[number]

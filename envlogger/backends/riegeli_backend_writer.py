@@ -52,8 +52,8 @@ class RiegeliBackendWriter(QueueingBackendWriter):
 
     Args:
       data_directory: A directory, made if it is missing, or a URL such as `gs://bucket/logs`.
-      max_episodes_per_file: How many episodes a shard takes; if it is not positive, all.
-      writer_options: How the files are compressed and cut into chunks, see `riegeli.RecordWriter`.
+      max_episodes_per_file: The maximum number of episodes per shard; no limit if not positive.
+      writer_options: The compression and chunk size of the files, see `riegeli.RecordWriter`.
         None chooses for each chunk of steps: `zstd:3`, or `brotli:6` where that is at least 5 %
         smaller and the thread has time for it. Which bytes are written then depends on timing.
       flush_scheduler: Says after which recorded steps to call `flush`, and wait for it. An episode
@@ -69,7 +69,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
       sync: Whether flushing brings the data to the disk (`fsync`), so that it survives a failure of
         power too; otherwise it goes to the system, and survives only the death of the process. In
         an object store it always does.
-      max_pending_bytes: How much may wait to be written before recording waits for the thread.
+      max_pending_bytes: The size of the write queue; when it is full, recording waits.
         About this much space is kept free on the disk while recording: when the disk is full, all
         steps that were accepted can still be written.
       reserve: Space on the disk that is kept elsewhere, in place of its own; stays open. Its keeper
@@ -241,7 +241,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
             self.reserve.close()
 
     def _failure_of(self, failed: WritingError) -> StorageError:
-        """What to raise; reports everything once."""
+        """Returns the error to raise for a failed write, with the data loss reported once."""
         if self._failure_was_reported:
             return StorageError(
                 f"recording to {self._directory} has stopped after an earlier failure; data from "

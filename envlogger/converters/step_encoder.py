@@ -111,7 +111,7 @@ _SCALAR_SHAPE = Datum(shape={"dim": [{"size": SCALAR_DIM_SIZE}]}).SerializeToStr
 
 
 class _ScalarKind(NamedTuple):
-    """How scalars are stored.
+    """The encoding of one type of scalars: the proto field, and the expression of its payload.
 
     Attributes:
       field: The name of their field of `Datum.Values`.
@@ -374,7 +374,7 @@ class _Compiler:
 
 
 class _Layouts(dict[tuple[int, ...], list[bytes]]):
-    """What stands between the payloads, by the sizes of those payloads whose size varies."""
+    """A cache of the constant bytes between the payloads, by the sizes of varying payloads."""
 
     def __init__(self, root: _Message, sizes: Sequence[int | None], varying: Sequence[int]) -> None:
         super().__init__()

@@ -104,13 +104,13 @@ class Template:
             raise NoMatchError from None
 
     def matches(self, records: bytes | memoryview) -> np.ndarray:
-        """Which of the records, of `size` bytes each, have the constants of this form.
+        """Compares records of `size` bytes each with the constant bytes of this template.
 
         Args:
           records: The records, one after the other.
 
         Returns:
-          bool [number of records].
+          bool [number of records]: True where all constant bytes are equal.
         """
         rows = np.frombuffer(records, self._words_dtype)
         result = np.ones(len(rows), bool)
@@ -185,11 +185,11 @@ class Template:
 
 
 class _Slot(NamedTuple):
-    """Where a value is stored, and how.
+    """The byte offset, dtype and decoding of a value in records of the same layout.
 
     Attributes:
       begin: The offset of its first byte.
-      dtype: What NumPy reads there, `x`; bytes of dtype `V` come as `bytes`.
+      dtype: The dtype of the stored value `x`; dtype `V` is decoded as `bytes`.
       value: An expression of `x` for the value, in the names of `_BUILDING`.
       column: Converts an array of many `x` to the column of the values; it may return a view.
 
@@ -499,7 +499,7 @@ class _Parser:
         self.slots[0] = _Slot(self.slots[0].begin, np.dtype(np.uint8), "STEP_TYPES[{x}]", column)
 
     def _length_delimited(self, begin: int, end: int, number: int) -> tuple[int, int]:
-        """Where the content of the field begins and ends that must be at `begin`."""
+        """Returns the byte range of the content of field `number`, whose tag is at `begin`."""
         if begin >= end or self._record[begin : begin + 1] != tag(number):
             raise ValueError(f"no field {number} at byte {begin}")
         size, content = read_varint(self._record, begin + 1)

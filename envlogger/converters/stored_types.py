@@ -1,4 +1,4 @@
-"""How values are stored in a `Datum`: what those know who write its bytes and who read them."""
+"""The wire format of values in a `Datum`, shared by the encoder and the decoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCALAR_DIM_SIZE = -438
 
 
 def tag(number: int) -> bytes:
-    """What stands before the length of a field of bytes, a message, or packed numbers."""
+    """Returns the wire tag of a length-delimited field: bytes, a message or packed numbers."""
     return bytes([number << 3 | 2])  # One byte, as all such fields have numbers below 16.
 
 
@@ -25,7 +25,7 @@ def field_tag(field: str) -> bytes:
 
 
 class ArrayEncoding(NamedTuple):
-    """How the elements of an array are stored.
+    """The encoding of the elements of an array: proto field, and dtypes.
 
     Attributes:
       field: The name of their field of `Datum.Values`.

@@ -1,4 +1,4 @@
-"""What every storage backend does, as tests that a new backend inherits.
+"""Contract tests of storage backends; the test case of a new backend inherits them.
 
     class MyBackendTest(BackendContract, unittest.TestCase):
         def setUp(self):

@@ -1,4 +1,4 @@
-"""Where an episode lies among the recorded steps."""
+"""The range of steps of an episode in a recording."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["EpisodeInfo"]
 
 @dataclasses.dataclass
 class EpisodeInfo:
-    """Where an episode lies among the recorded steps.
+    """The range of steps of an episode in a recording, and its metadata.
 
     Attributes:
       start: The index of its first step.
-      num_steps: How many steps it has.
+      num_steps: The number of its steps.
       metadata: Its metadata as stored; None if it has none or if it was not requested.
 
     >>> EpisodeInfo(start=10, num_steps=5)

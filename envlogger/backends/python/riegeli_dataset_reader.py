@@ -46,7 +46,7 @@ class RiegeliDatasetReader:
         self._closed = False
 
     def metadata(self) -> Data:
-        """What is stored about the whole dataset."""
+        """Returns the metadata of the dataset."""
         metadata = Data()
         metadata.CopyFrom(self._metadata)
         return metadata
@@ -96,7 +96,7 @@ class RiegeliDatasetReader:
         return None if step is None else message.FromString(step)
 
     def episode(self, index: int, include_metadata: bool = False) -> EpisodeInfo | None:
-        """Where an episode lies; None if there is no episode of this index.
+        """Returns the step range of an episode; None if the index is out of range.
 
         Args:
           index: The index of the episode.

@@ -55,9 +55,9 @@ class RiegeliDatasetWriter:
 
         Args:
           data_dir: A directory; it is made if it is missing.
-          metadata: What is stored about the whole dataset, unless the directory has that already.
-          max_episodes_per_shard: How many episodes a shard takes; if it is not positive, all.
-          writer_options: How the files are written, see `riegeli.RecordWriter`.
+          metadata: The metadata of the dataset, unless the directory has some already.
+          max_episodes_per_shard: The maximum of episodes per shard; no limit if not positive.
+          writer_options: The Riegeli options of the files, see `riegeli.RecordWriter`.
 
         Raises:
           StorageError: The directory cannot be made, or cannot be written to.
@@ -133,15 +133,15 @@ class RiegeliDatasetWriter:
         return self._data_dir
 
     def max_episodes_per_shard(self) -> int:
-        """How many episodes a shard takes, as given to `init`."""
+        """Returns the maximum number of episodes per shard, as given to `init`."""
         return self._max_episodes_per_shard
 
     def writer_options(self) -> str:
-        """How the files are written, as given to `init`."""
+        """Returns the Riegeli options of the files, as given to `init`."""
         return self._writer_options
 
     def episode_counter(self) -> int:
-        """How many episodes were begun."""
+        """Returns the number of episodes begun so far."""
         return self._episode_counter
 
     def _open_shards(self) -> _Shards:

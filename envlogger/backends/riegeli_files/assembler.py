@@ -29,11 +29,11 @@ _SHARD = "20000101T000000000000"
 
 
 class EpisodePositions(NamedTuple):
-    """Where an episode is stored.
+    """The file and the record positions of an episode.
 
     Attributes:
       file: The file of its steps.
-      begin: How many steps come before it in the file.
+      begin: The number of steps before it in the file.
       positions: The numeric positions of its steps, int64 [num_steps].
       metadata: The record of its metadata; None if it has none.
     """
@@ -49,8 +49,8 @@ class LogAssembler:
 
     Args:
       directory: The log, which must not exist.
-      metadata: What is stored about it as a whole.
-      options: How its files are written, see `riegeli.RecordWriter`.
+      metadata: The metadata of the dataset.
+      options: The Riegeli options of its files, see `riegeli.RecordWriter`.
     """
 
     def __init__(self, directory: Path, metadata: dict[str, Any], options: str) -> None:
@@ -89,7 +89,7 @@ class LogAssembler:
         """Writes the rest, and the indices.
 
         Raises:
-          DamagedDataError: What is copied is damaged.
+          DamagedDataError: A copied record is damaged.
         """
         with self._files:
             self._copy_waiting()
@@ -183,14 +183,14 @@ class LogAssembler:
 
 
 def _seams(episodes: Sequence[EpisodePositions]) -> np.ndarray:
-    """Which of the steps of all episodes are the first one of an episode that followed another."""
-    found, number, end = [], 0, -1
+    """Returns the indices of the steps at which the source is not contiguous."""
+    seams, number, end = [], 0, -1
     for episode in episodes:
         if episode.begin != end:
-            found.append(number)
+            seams.append(number)
         number += len(episode.positions)
         end = episode.begin + len(episode.positions)
-    return np.array(found, np.int64)
+    return np.array(seams, np.int64)
 
 
 def _beginning(step: bytes) -> bytes:

@@ -15,10 +15,10 @@ __all__ = ["BackgroundWriter", "ShardTask", "WritingError"]
 
 
 class WritingError(Exception):
-    """What was handed over could not all be written, or no more can be.
+    """A failure of the writing thread, which may lose the steps in its queue.
 
     Attributes:
-      num_lost_steps: How many steps are lost that were accepted; None if it is not known.
+      num_lost_steps: The number of accepted steps that are lost; None if unknown.
     """
 
     def __init__(self, cause: BaseException, num_lost_steps: int | None) -> None:
@@ -32,8 +32,8 @@ class ShardTask(NamedTuple):
 
     Attributes:
       do: Does it; raises `OSError` if it cannot be done.
-      num_bytes: How much it writes.
-      num_steps: How many steps are lost if it is not done.
+      num_bytes: The number of bytes to write.
+      num_steps: The number of steps that are lost if it fails.
     """
 
     do: Callable[[ShardSequence], None]
@@ -50,8 +50,8 @@ class _Batch:
     Attributes:
       jobs: The jobs in their order; those that add a step to the running episode are just the step,
         because there are so many.
-      num_bytes: How much they have to write.
-      num_done: How many are done.
+      num_bytes: The number of bytes to write.
+      num_done: The number of finished jobs.
       is_awaited: Whether somebody waits until they are done.
       is_over: Whether they are done, or will never be.
     """
@@ -94,7 +94,7 @@ class BackgroundWriter:
     Args:
       shards: Where to write; nobody else uses it from now on.
       flush_interval: After how many seconds at the latest a step is flushed; None for never.
-      max_pending_bytes: How much may wait to be written; `put` waits when it is more.
+      max_pending_bytes: The size of the write queue; when it is full, `put` waits.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Where episodes begin, by the steps themselves, where there is no index.
+"""Episode boundaries of steps without an index, from their step types.
 
 A step with step type FIRST begins an episode, and so does the step after one with step type LAST,
 unless its mark says otherwise; see `Data.EpisodeMark` in storage.proto.
@@ -17,11 +17,11 @@ __all__ = ["StepKind", "kind_of"]
 
 
 class StepKind(NamedTuple):
-    """What a record of a file of steps is.
+    """The step type and the episode mark of a record.
 
     Attributes:
       step_type: The type of the step; None if it is no step, or not one that this package wrote.
-      mark: Where it stands in its episode, if the types do not say so.
+      mark: The position in the episode, unless the step types imply it.
     """
 
     step_type: int | None
@@ -51,7 +51,7 @@ class StepKind(NamedTuple):
 
 
 def kind_of(record: bytes) -> StepKind:
-    """What a record of a file of steps is."""
+    """Parses the step type and the episode mark of a record."""
     try:
         data = Data.FromString(record)
     except DecodeError:  # EnvLogger's bindings store messages of any type.

@@ -1,4 +1,4 @@
-"""How much may wait for a thread that writes, when it flushes, and whether it has time to spare."""
+"""Backpressure and flush schedule of the writing thread: queue limits, flush times, idle time."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Pacing:
 
     Args:
       flush_interval: After how many seconds at the latest a job is flushed; None for never.
-      max_bytes: How many bytes may wait to be written.
+      max_bytes: The maximum number of bytes in the queue.
       clock: Returns the time in seconds.
 
     Attributes:
-      max_bytes: How many bytes may wait, with those that the thread works on.
-      max_jobs: How many jobs may wait, with those that the thread works on.
-      wake_bytes: How many new bytes wake the thread.
+      max_bytes: The maximum number of bytes in the queue, with those being written.
+      max_jobs: The maximum number of jobs in the queue, with those being done.
+      wake_bytes: The number of new bytes that wakes the thread.
       wake_jobs: More new jobs than these wake the thread.
     """
 
@@ -59,15 +59,15 @@ class Pacing:
         self._seconds_per_job = 1e-9  # Before the last flush, and in it.
 
     def seconds_to_flush(self) -> float:
-        """How long to wait until a flush is due; not more than 0 if one is."""
+        """Returns the seconds until the next flush; 0 or less if one is due."""
         return min(self._next_flush - self._clock(), threading.TIMEOUT_MAX)
 
     def has_time(self, num_new_jobs: int, num_bytes: int) -> bool:
         """Whether the thread rests a third of the time, and not half of what may wait does.
 
         Args:
-          num_new_jobs: How many jobs wait.
-          num_bytes: How many bytes wait, with those that the thread works on.
+          num_new_jobs: The number of jobs in the queue.
+          num_bytes: The number of bytes in the queue, with those being written.
         """
         return (
             self._slack > 0
@@ -90,7 +90,7 @@ class Pacing:
         """Called when the jobs of a round are done, and flushed if that was due.
 
         Args:
-          num_jobs: How many there were.
+          num_jobs: The number of jobs.
         """
         self._end = self._clock()
         seconds = self._end - self._begin

@@ -45,7 +45,7 @@ class Shard:
     """The index of a shard, as far as it is sound.
 
     Attributes:
-      directory: Where its files are.
+      directory: The directory of its files.
       step_offsets: The positions of its steps, int64 [num_steps].
       episode_starts: The number of the first step of each of its episodes, int64 [num_episodes].
       metadata_offsets: The positions of the metadata of its episodes or -1, int64 [num_episodes].
@@ -54,7 +54,7 @@ class Shard:
       steps_size: The size of the file of steps.
       covers_episodes: Whether the index is sure to lack no episode that its steps belong to.
       known_end: The number of the step after the last episode; None if it is not sure.
-      damage: What is wrong with the files of the index.
+      damage: The damage of the index files.
     """
 
     directory: epath.Path
@@ -223,7 +223,7 @@ def _size(path: str) -> int | None:
 
 
 def _read_file(path: str) -> bytes | None:
-    """What is in a file; None if there is none."""
+    """Returns the bytes of a file; None if it does not exist."""
     with _file_errors(path):
         if not stores.is_local(path):
             return bytes(stores.as_path(path).read_bytes())

@@ -40,17 +40,17 @@ class ShardEpisode:
 
 
 class RebuiltShard:
-    """What is found in the file of steps.
+    """The episodes of a shard, rebuilt from its file of steps for crash recovery.
 
     What the index says holds: steps that it leaves out were discarded. What it does not say follows
     the rule of `episode_rule`. Steps after a damaged region, up to where the next episode begins,
     are an episode of their own: whether they belong to the one before the region is not known.
 
     Attributes:
-      positions: Where the steps are, int64 [num_steps].
+      positions: The record positions of the steps, int64 [num_steps].
       episodes: The episodes.
       regions: The parts of the file that are damaged.
-      num_lost_steps: How many steps of the index are not in the file.
+      num_lost_steps: The number of steps that the index lists and the file lacks.
     """
 
     def __init__(self, shard: Shard, first_number: int = 0) -> None:
@@ -206,23 +206,23 @@ def rebuild(
 
 
 def damage_of(shard: Shard) -> list[Damage]:
-    """What is wrong with a shard; reads what its index does not cover, but not the other steps."""
+    """Returns the damage of a shard; reads only the steps that its index does not cover."""
     path = os.fspath(shard.directory / layout.STEPS_FILE)
-    found = list(shard.damage)
+    damages = list(shard.damage)
     num_steps = len(shard.step_offsets)
     num_before = int(shard.episode_starts[0]) if len(shard.episode_starts) else num_steps
     num_after = 0 if num_before == num_steps else num_steps - shard.episodes_end
-    for number, where in ((num_before, "before the first"), (num_after, "after the last")):
-        if number:
+    for num_unindexed, where in ((num_before, "before the first"), (num_after, "after the last")):
+        if num_unindexed:
             problem = f"has steps {where} episode of the index"
-            found.append(Damage(path, problem, number, advice=_RECOVER))
+            damages.append(Damage(path, problem, num_unindexed, advice=_RECOVER))
     rebuilt = rebuild(shard, max(0, num_steps - 1))
     last = shard.step_offsets[-1] if num_steps else -1
     unindexed = [position for position in rebuilt.positions if position > last]
     if unindexed:
         num_bytes = shard.steps_size - unindexed[0]
-        found.append(Damage(path, "has steps without index", len(unindexed), num_bytes, _RECOVER))
+        damages.append(Damage(path, "has steps without index", len(unindexed), num_bytes, _RECOVER))
     for region in rebuilt.regions:
         problem = f"is damaged or cut off at byte {region.begin}"
-        found.append(Damage(path, problem, None, region.length, region.message))
-    return found
+        damages.append(Damage(path, problem, None, region.length, region.message))
+    return damages
