@@ -30,17 +30,17 @@ _MOST_FRAMES, _FEWEST_KEYS = 10, 4
 
 
 class Cameras:
-    """The clips that episodes have.
+    """The video features of the cameras whose clips episodes have.
 
     Args:
       fields: The fields of episodes, by path.
-      sidecar: Those of cameras that get no feature.
+      sidecar: The paths of cameras that get no feature.
       taken: The names of other features.
-      fps: How many rows there are in a second.
+      fps: The rows per second.
 
     Attributes:
       names: The names of features, by the path of the camera: `video/observation/top`.
-      described: What is known of each feature by now.
+      described: The entries of `info.json` that are known by now, by feature.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Cameras:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Where fields of an episode are, by their paths: `videos/<feature>/clip`."""
+        """Feature paths of the clips of an episode, `videos/<feature>/clip`, by field."""
         return {
             f"{path}/{part}": f"videos/{name}/{part}"
             for path, name in self.names.items()
@@ -78,7 +78,7 @@ class Cameras:
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
-        """What `info.json` says of them, as far as it is known before the first episode."""
+        """Preliminary entries of `info.json` for video features, before the first episode."""
         return {
             name: {"dtype": "video", "shape": [1, 1, 3], "names": IMAGE_NAMES}
             for name in self.names.values()
@@ -159,7 +159,7 @@ def described(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
 
 
 def _sampled(clip: Clip) -> list[int]:
-    """Which frames statistics are of: keys, which decode alone, if there are some."""
+    """Returns the frames for statistics: keyframes, which decode alone, if the clip has enough."""
     assert clip.num_frames is not None
     _, packets = clip.video.index()
     is_key = packets.is_key[packets.frames][clip.first : clip.first + clip.num_frames]

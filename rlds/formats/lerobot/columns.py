@@ -210,7 +210,7 @@ def _check_no_null(array: Any, per_row: int, damage: Damage) -> None:
 
 
 def _storage(array: Any) -> Any:
-    """What an extension type of Arrow is stored as: `datasets` has some for arrays."""
+    """Returns the storage array of an extension type of Arrow, which `datasets` uses for arrays."""
     return getattr(array, "storage", array)
 
 

@@ -79,15 +79,15 @@ _TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Before:
-    """What a dataset has, to which episodes are added in files of their own (3.0).
+    """The content of a dataset that episodes are appended to, in files of their own (3.0).
 
     Attributes:
-      num_episodes: How many episodes.
-      num_rows: How many rows.
-      num_files: How many files of each kind, or more.
+      num_episodes: The number of episodes.
+      num_rows: The number of rows.
+      num_files: The number of files of each kind, or more.
       tasks: The texts of its tasks, in order.
       total: The statistics of its features.
-      info: What `info.json` says.
+      info: The content of `info.json`.
     """
 
     num_episodes: int = 0
@@ -436,7 +436,7 @@ class _Files30(DatasetFiles):
             self._write_table(self._table())
 
     def _table(self) -> Any:
-        """What the table of episodes says of those that were added, without where it is."""
+        """Returns the pending rows of the table of episodes, without their locations in files."""
         arrow = import_extra("pyarrow")
         rows, self._rows = self._rows, []
         names = dict.fromkeys(name for row in rows for name in row)
@@ -485,7 +485,7 @@ class _Files30(DatasetFiles):
         self._num_rows += len(table)
 
     def _placed(self, said: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
-        """What a table of episodes says of the next ones, and where their rows are."""
+        """Returns the next rows of the table of episodes, with the locations of their data."""
         arrow, number = import_extra("pyarrow"), len(said)
         others = [*layout.others_of(dict.fromkeys(said.column_names))]
         ends = self._num_rows + np.cumsum(lengths)

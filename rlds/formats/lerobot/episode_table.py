@@ -1,4 +1,4 @@
-"""Which episodes a LeRobot dataset has, and where their rows and frames are."""
+"""The episode metadata of a LeRobot dataset, with the locations of rows and video frames."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _task_lists(root: epath.Path) -> Iterator[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class VideoSpan:
-    """Where the frames of an episode are.
+    """The location of an episode in a video file.
 
     Attributes:
       file: The file, below the dataset.
-      begin: When the episode begins in the video, in seconds.
-      end: When it ends; None at the end of the video.
-      is_whole_file: Whether the file has no other episode.
-      next: When the next episode begins in the file; far away if there is none.
+      begin: The start of the episode in the video, in seconds.
+      end: Its end, in seconds; None at the end of the video.
+      is_whole_file: True if the file has no other episode.
+      next: The start of the next episode in the file; far away if it is the last one.
     """
 
     file: str
@@ -80,15 +80,15 @@ class VideoSpan:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeRow:
-    """What is needed to read an episode.
+    """The index, length and file locations of an episode, which a reader needs.
 
     Attributes:
       index: Its `episode_index`.
-      length: How many rows it has.
+      length: Its number of rows.
       file: The file with its rows, below the dataset.
       begin: The first of them in the file.
-      is_whole_file: Whether the file has no other rows (2.x).
-      videos: Where its frames are, by the names of video features.
+      is_whole_file: True if the file has no other rows (2.x).
+      videos: The locations of its frames, by the names of video features.
       is_complete: False if a recorder has noted that its last step is missing.
     """
 
@@ -107,18 +107,18 @@ class EpisodeRow:
 
 
 class EpisodeMetadata:
-    """What is said of each episode: in lines of JSON (2.x), or in Parquet files (3.0).
+    """The table of episodes of a dataset: lines of JSON (2.x), or Parquet files (3.0).
 
     Args:
       root: The folder of the dataset.
-      info: What `info.json` says.
+      info: The content of `info.json`.
 
     Attributes:
       indices: The `episode_index` of all episodes, in order.
-      lengths: How many rows each has, 0 if it is not known.
-      lost: Those among `indices` that the table says nothing of, with what is wrong.
+      lengths: The number of rows of each, 0 if it is not known.
+      lost: The errors of episodes that are missing in the table, by their `episode_index`.
       schema: The schema of the table (3.0), as `encoded_schema` returns it.
-      is_sound: Whether `row` raises no error, whichever is asked for.
+      is_sound: True if `row` raises no error for any episode.
 
     Raises:
       SourceError: The table is damaged.
@@ -247,7 +247,7 @@ class EpisodeMetadata:
         return {name: column[at].item() for name, column in self._columns.items()}
 
     def _statistics(self, index: int) -> dict[str, Any]:
-        """Those of an episode of version 2.1, which are in a file of their own."""
+        """Returns the statistics of an episode of version 2.1, which are in a file of their own."""
         file = self._root / layout.EPISODES_STATS
         if self._stats_lines is None:
             lines = read_lines(file) if file.exists() else ()

@@ -190,7 +190,7 @@ def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) ->
 
 
 def _robot_in(metadata: Mapping[str, Any]) -> str | None:
-    """What robot metadata speaks of: that of LeRobot, or of others."""
+    """Returns the robot type in metadata of LeRobot, or of other formats; None if there is none."""
     known = [metadata, metadata.get(METADATA_KEY, {}).get("info", {})]
     found = (said["robot_type"] for said in known if isinstance(said.get("robot_type"), str))
     return next(found, None)

@@ -1,4 +1,4 @@
-"""Which fields of a step LeRobot has a column for, and under which name."""
+"""The plan of an export to LeRobot: the column and the name of each field of a step."""
 
 from __future__ import annotations
 

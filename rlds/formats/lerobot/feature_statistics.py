@@ -231,7 +231,7 @@ def _features_in(table: Any) -> list[str]:
 def _arrays_in(
     table: Any, name: str, kinds: Sequence[str]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Which episodes a table has all these statistics of; and them, if there are such episodes."""
+    """Returns a mask of the episodes with all these statistics, and the statistics as arrays."""
     keys = {kind: f"stats/{name}/{kind}" for kind in kinds}
     if not {*keys.values()} <= {*table.column_names}:
         return np.zeros(len(table), bool), {}
@@ -503,7 +503,7 @@ def _merged(found: Statistics) -> Statistics:
 
 
 def _rank(share: float, number: int) -> int:
-    """Which of the ordered values is a quantile."""
+    """Returns the position of a quantile among the ordered values."""
     return max(0, int(np.ceil(share * number)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Which features of a LeRobot dataset its episodes still have, how they are called, what is new.
+"""The features of a LeRobot dataset after an edit: kept, renamed and new ones.
 
 An edit gives fields other names, leaves some out, and adds others. What is left is a dataset of
 LeRobot as before, but for these features.
@@ -154,7 +154,7 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
 
 
 def _name(path: str) -> str:
-    """What a feature is called whose values are at a path of a step."""
+    """Returns the name of the feature for a field of a step."""
     return REWARD if path == rlds.REWARD else path.replace("/", ".")
 
 

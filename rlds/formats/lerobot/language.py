@@ -159,7 +159,7 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a row replaces others of."""
+    """Returns the style, role and camera of a row; a later row replaces one with the same."""
     return row["style"], row["role"], row.get("camera")
 
 
@@ -183,7 +183,7 @@ def _in_order(said: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float
 
 
 def _event(said: Mapping[str, Any], style: str) -> str:
-    """What an event says, if it is of a style."""
+    """Returns the text of an event; empty if it has another style."""
     if style == "tool_calls":
         calls = said.get("tool_calls")
         return json.dumps(calls, ensure_ascii=False) if said["style"] is None and calls else ""

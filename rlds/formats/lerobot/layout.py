@@ -1,4 +1,4 @@
-"""What LeRobot datasets have where: versions 2.0, 2.1 and 3.0.
+"""The files of LeRobot datasets, and their contents: versions 2.0, 2.1 and 3.0.
 
     meta/info.json               what there is: features, numbers, templates of file names
     meta/stats.json              statistics of all features; not in 2.1, may be missing in 3.0
@@ -121,13 +121,13 @@ _MAX_DIMS = 5
 
 @dataclasses.dataclass(frozen=True)
 class LeRobotFeature:
-    """What `info.json` says of a feature.
+    """An entry of `features` in `info.json`.
 
     Attributes:
       name: Its name.
       dtype: A dtype of NumPy, or `string`, `image`, `video`, `language`.
       shape: The shape of a value. Scalars have `(1,)`.
-      raw: All that is said of it: `names`, and `info` of a video.
+      raw: The whole entry: `names`, and `info` of a video.
       unit: The unit of depths, if it is known.
       codes: The quantisation of depths, if the pixels of a video are codes of them.
     """
@@ -167,7 +167,7 @@ class LeRobotFeature:
 
     @property
     def element_names(self) -> tuple[str, ...] | None:
-        """What the elements along the last dimension are: the names of joints, say."""
+        """The names of the elements along the last dimension, such as names of joints."""
         names = _texts(self.raw.get("names"))
         fits = self.shape and len(names) == self.shape[-1] == math.prod(self.shape)
         return tuple(names) if fits else None
@@ -195,16 +195,16 @@ class LeRobotFeature:
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """What `info.json` says.
+    """The content of `info.json`.
 
     Attributes:
-      raw: All of it.
-      is_v3: Whether the files are those of version 3.0, rather than 2.0 or 2.1.
+      raw: The whole content.
+      is_v3: True for version 3.0, False for 2.0 and 2.1.
       features: The features by name, videos too.
-      fps: How many rows there are in a second.
+      fps: The rows per second.
       data_path: The template of the names of data files.
       video_path: The template of the names of videos; None if there are none.
-      chunks_size: How many episodes (2.x) or files (3.0) are in a chunk.
+      chunks_size: The number of episodes (2.x) or files (3.0) in a chunk.
     """
 
     raw: Mapping[str, Any]

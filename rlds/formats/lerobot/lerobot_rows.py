@@ -371,18 +371,18 @@ class LeRobotRows:
         return objects(map(json.loads, texts)) if kind == "json" else texts
 
     def _stored_statistics(self, stored: Mapping[str, Statistics]) -> dict[str, Statistics]:
-        """Those that the episode came with, by the names that features have now."""
+        """Returns the stored statistics of an episode, by the new names of the features."""
         names = {old: new for new, old in self._kept.before.items()}
         return {names[name]: of for name, of in stored.items() if name in names}
 
     @functools.cached_property
     def _like(self) -> dict[str, Statistics]:
-        """Those of an episode of the source that came with some."""
+        """The stored statistics of an episode of the source: the first one that has some."""
         for base in self._bases:
             with contextlib.suppress(SourceError):
                 stored = statistics_in(base.stored_row(base.splits[0], 0))
-                if found := self._stored_statistics(stored):
-                    return found
+                if renamed := self._stored_statistics(stored):
+                    return renamed
         return {}
 
     def _statistics(
@@ -391,22 +391,22 @@ class LeRobotRows:
         clips: Mapping[str, Clip],
         like: Mapping[str, Statistics],
     ) -> dict[str, Statistics]:
-        """Those of an episode that was changed: of the features, and as, it came with.
+        """Returns the statistics of a changed episode: of the same features and kinds as stored.
 
-        If it came without any, and so did those before it, those of its numbers.
+        If neither it nor an episode before it has stored ones, they are those of its numbers.
         """
         wanted = {name: clip for name, clip in clips.items() if name in like}
-        found = clip_statistics(wanted, self._info.depths)
+        computed = clip_statistics(wanted, self._info.depths)
         for name, column in self._columns.items():
             path = self.paths[name]
             values = steps[path]
             if column.kind == "image" and name in like:
                 field = self._spec[f"{rlds.STEPS}/{path}"]
                 images = (pixels(values[row], field) for row in sampled_frames(len(values)))
-                found[name] = of_images(images)
+                computed[name] = of_images(images)
             elif values.dtype != object and (name in like or not like):
-                found[name] = of_column_like(values, like.get(name))
-        return shaped_like(found, like)
+                computed[name] = of_column_like(values, like.get(name))
+        return shaped_like(computed, like)
 
 
 def order_of(episodes: Episodes) -> list[int] | None:

@@ -136,7 +136,7 @@ def _parts(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:
 
 
 def _part(name: str) -> str:
-    """What an element is part of."""
+    """Returns the part of the robot that an element belongs to, such as `left_gripper`."""
     words = [word.lower() for word in _WORDS.findall(name)]
     part = next((part for part, known in _PARTS.items() if known & {*words}), _ARM)
     side = next((word for word in words if word in _SIDES), "")

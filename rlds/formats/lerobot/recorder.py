@@ -561,11 +561,11 @@ def add_recordings(
 
 
 def _journal(root: Path) -> tuple[bool, str, list[str]]:
-    """What was begun with an episode: whether the tables count it, its log, its files."""
-    said = _content(root / FOLDER / _JOURNAL)
-    if said is None:
+    """Reads the journal of an episode: whether the tables count the episode, its log, its files."""
+    content = _content(root / FOLDER / _JOURNAL)
+    if content is None:
         return False, "", []
-    number, log, *names = json.loads(said)
+    number, log, *names = json.loads(content)
     if Path(log).name != log or any(".." in Path(name).parts for name in names):
         raise StorageError(
             f"{root / FOLDER / _JOURNAL} names files outside the dataset: {log}, {names}"

@@ -61,16 +61,16 @@ _IMAGES = "images"
 
 @dataclasses.dataclass(frozen=True)
 class Recovered:
-    """What `recover` has found.
+    """The result of `recover`: counts before and after, faults and losses.
 
     Attributes:
-      path: The recovered dataset; without one, the one that was looked at.
-      num_episodes_before: How many episodes `info.json` speaks of.
-      num_episodes: How many episodes there are provably.
-      num_steps_before: How many rows `info.json` speaks of.
-      num_steps: How many rows these episodes have.
-      faults: What is wrong.
-      lost: What is lost.
+      path: The recovered dataset; if none was written, the damaged one.
+      num_episodes_before: The number of episodes in `info.json`.
+      num_episodes: The number of episodes whose data is complete.
+      num_steps_before: The number of rows in `info.json`.
+      num_steps: The number of rows of the complete episodes.
+      faults: Descriptions of the faults.
+      lost: Descriptions of the data that is lost.
     """
 
     path: str
@@ -170,7 +170,7 @@ class _Episode:
 
 
 class _Remains:
-    """What is left of a dataset.
+    """The readable remains of a damaged dataset.
 
     Args:
       root: Its folder.
@@ -180,7 +180,7 @@ class _Remains:
     def __init__(self, root: Path, scratch: Path) -> None:
         self._root, self._scratch = root, scratch
         self._faults: list[str] = []
-        self._surplus: list[str] = []  # Which is no fault alone: a recorder may keep a last frame.
+        self._surplus: list[str] = []  # No fault alone: a recorder may keep a last frame.
         self._lost: list[str] = []
         self._videos: dict[str, VideoFile | None] = {}
         self._opened: dict[str, ParquetRows] = {}
@@ -232,7 +232,7 @@ class _Remains:
         return Info.from_json(raw, file, is_v3=is_v3)
 
     def _rows_of_table(self, info: Info) -> dict[int, dict[str, Any]]:
-        """What the tables say of episodes, as far as they can be read."""
+        """Returns the readable rows of the tables of episodes, by `episode_index`."""
         found: dict[int, dict[str, Any]] = {}
         if not info.is_v3:
             for raw in self._lines(layout.EPISODES_JSONL):
@@ -572,7 +572,7 @@ class _Remains:
         return rows.read(begin, end)
 
     def _stored_statistics(self, episode: _Episode) -> dict[str, Statistics]:
-        """Those that the table has of an episode, if it says how many rows it has, too."""
+        """Returns the stored statistics of an episode, if its stored number of rows is right."""
         said = self._said.get(episode.index, {})
         if not episode.row or said.get("length") != episode.length:
             return {}
@@ -625,12 +625,14 @@ class _Remains:
 
 
 def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:
-    """Where the frames of an episode are, if they are as many as its rows; else nothing.
+    """Returns the metadata of an episode with another length, if its videos have as many frames.
+
+    If a video has more or fewer frames, the result is empty.
 
     Args:
-      row: What the table says, of another number of rows.
-      length: How many rows there are.
-      info: What `info.json` says.
+      row: The metadata in the table, with another number of rows.
+      length: The number of rows in the data file.
+      info: The content of `info.json`.
     """
     for camera in info.videos if info.is_v3 else ():
         begin, end = (row.get(name) for name in layout.video_columns(camera)[2:])

@@ -436,7 +436,7 @@ def _images(values: np.ndarray) -> Any:
 
 
 def _flags(episode: SourceEpisode, num_rows: int) -> dict[str, np.ndarray]:
-    """How the episode ended, as columns."""
+    """Returns the columns that mark how an episode ended: done and truncated."""
     last = np.arange(num_rows) == num_rows - 1
     terminal = episode.steps.get(rlds.IS_TERMINAL)
     is_terminal = terminal is not None and bool(terminal[-1])

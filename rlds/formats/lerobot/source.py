@@ -317,7 +317,7 @@ class LeRobotSource(Source):
     @functools.cached_property
     @override
     def about(self) -> About:
-        """What is said of the data as a whole.
+        """The description, metadata and options of the dataset.
 
         Under `lerobot`: `info`; `tasks` in the order of their table, and `subtasks` if there are
         some; `schemas` of Arrow, in base64;
@@ -488,7 +488,7 @@ class LeRobotSource(Source):
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many rows each episode has."""
+        """The number of rows of each episode."""
         return self._table.lengths
 
     @property

@@ -160,7 +160,7 @@ def _size_of(array: Any) -> int:
 
 @functools.lru_cache
 def _width(kind: Any) -> int | None:
-    """How many bytes each value of a type has; None if some have more than others."""
+    """Returns the bytes that each value of a type takes; None if values differ in size."""
     types = import_extra("pyarrow").types
     if types.is_boolean(kind) or types.is_null(kind):
         return 1
@@ -179,8 +179,8 @@ class TableFiles:
       directory: The folder that `template` begins in.
       first: The number of the first file.
       template: Their names, by `chunk_index` and `file_index`.
-      most_megabytes: How large a file becomes; a single table may be larger.
-      files_per_chunk: How many files there are in a chunk.
+      most_megabytes: The size limit of a file; a single table may be larger.
+      files_per_chunk: The number of files in a chunk.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class TableFiles:
 
     @property
     def num_files(self) -> int:
-        """How many files there are, those before the first one included."""
+        """The number of files, including those before the first one."""
         return self._file + 1
 
     def place(self, size: int) -> tuple[int, int]:

@@ -182,7 +182,7 @@ def _template(schema: Any) -> _Struct:
 
 
 def _described(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct]) -> _Struct:
-    """What a footer says of a group."""
+    """Returns the entry of a footer for a group of rows."""
     columns, total = [], 0
     for place, chunk in zip(group.columns, chunks):
         first, size = pages[place.start], pages[place.stop - 1].end - pages[place.start].begin

@@ -73,7 +73,7 @@ class Videos:
     def _frames(
         self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]
     ) -> tuple[VideoFile, np.ndarray]:
-        """Which frame of which file each row has."""
+        """Finds the frames of the rows of an episode: the video file, and the frame of each row."""
         span = row.videos[name]
         video = self._file(name, self._path(span))
         times, half = video.times, 0.5 / self._fps
