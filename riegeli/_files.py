@@ -58,7 +58,7 @@ def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:
 
 
 def name_of(file: Any) -> str:
-    """What to call a file in messages: its path where it has one."""
+    """Returns the name of a file for messages: its path if it has one."""
     name = getattr(file, "name", None)
     if isinstance(name, bytes):
         return os.fsdecode(name)
@@ -129,7 +129,7 @@ class ByteSource(Protocol):
 
 
 def _reading_function(file: Any) -> Callable[[int], Buffer]:
-    """How to read at most so many bytes from a file object: it needs one of four methods."""
+    """Returns a function that reads up to n bytes, from the best of four read methods."""
     for name in ("readinto1", "readinto"):
         readinto = getattr(file, name, None)
         if readinto is not None:

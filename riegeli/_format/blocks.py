@@ -45,7 +45,7 @@ def advance(chunk_begin: int, size: int) -> int:
 
 
 def distance(chunk_begin: int, pos: int) -> int:
-    """How many bytes of the chunk that begins at `chunk_begin` lie before `pos`."""
+    """Returns the number of bytes of the chunk at `chunk_begin` that lie before `pos`."""
     headers = pos // BLOCK_SIZE - chunk_begin // BLOCK_SIZE
     in_header = min(pos % BLOCK_SIZE, BLOCK_HEADER_SIZE)
     in_first_header = min(chunk_begin % BLOCK_SIZE, BLOCK_HEADER_SIZE)

@@ -35,7 +35,7 @@ class ChunkType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkHeader:
-    """What the header of a chunk says, its own hash left out."""
+    """The fields of a chunk header, without the hash of the header."""
 
     data_size: int
     data_hash: int
@@ -111,7 +111,7 @@ class Chunk:
 
         Args:
           begin: The offset.
-          header: What `header` gave, where it was called before.
+          header: The result of `header`, if it was called before.
         """
         header = header or self.header()
         return interleave_block_headers([header.encode(), self.data], begin, header.end(begin))

@@ -229,7 +229,7 @@ def _decompress_zstd_into(stream: memoryview, into: memoryview) -> bool:
 
 
 def _zstd_frame_size(stream: memoryview, content_size: int) -> int | None:
-    """How many bytes a frame takes; None if that takes long to find, or its content differs."""
+    """Returns the size of a Zstandard frame; None if slow to find, or of other content size."""
     frame = zstandard.get_frame_parameters(stream)
     if frame.content_size != content_size:
         return None

@@ -20,7 +20,7 @@ _SIZE = re.compile(r"\s*(\+?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([BkKMGTPE]?)\s
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """What `RecordWriter(options=...)` says.
+    """The options of `RecordWriter(options=...)`, parsed.
 
     Attributes:
       compressor: Algorithm, level and window of all chunks.

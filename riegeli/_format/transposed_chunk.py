@@ -66,7 +66,7 @@ _NOTHING = memoryview(b"")
 
 
 class TransposedHeader(NamedTuple):
-    """What the header of a transposed chunk says.
+    """The fields of the header of a transposed chunk.
 
     Attributes:
       bucket_sizes: The size of each bucket, as stored.
@@ -86,8 +86,8 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
 
     Args:
       chunk: The chunk.
-      num_records: How many records it has; a metadata chunk has one, though its header says none.
-      scope: Which fields to read, see `riegeli._pure.machine`.
+      num_records: The number of its records; 1 for a metadata chunk, whose header declares 0.
+      scope: The fields to read, see `riegeli._pure.machine`.
 
     Raises:
       InvalidArgumentError: the data is damaged.
@@ -142,7 +142,7 @@ def _check_limit(count: int, limit: int, what: str) -> None:
 
 
 def _size(compression_type: int, buffer: Buffer) -> int:
-    """What a compressed buffer takes decompressed, as it says itself."""
+    """Returns the decompressed size of a buffer, as its prefix declares."""
     if compression_type == CompressionType.NONE:
         return len(buffer)
     try:

@@ -37,7 +37,7 @@ class Node:
       parent: The number of the message that has the field.
       tag: Its tag; 0 for records.
       number: The number of the message that the field holds, if it holds any.
-      buffer: What the buffer of the field has: its values, the last one of the chunk first.
+      buffer: The values of the field, the last one of the chunk first.
     """
 
     parent: int
@@ -128,7 +128,7 @@ def _read_minimal_varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
 
 
 class _Walk:
-    """What was met so far.
+    """The elements of the records that were added so far.
 
     Attributes:
       nodes: The parent and the tag of each field, with its index.

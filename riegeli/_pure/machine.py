@@ -80,10 +80,10 @@ def run_machine(
         implicit; the subtypes; the indices of the buffers, ignored for states without.
       first: The state to begin with.
       buffers: The values. The last one also has the sizes of the records that are stored whole.
-      transitions: Which states follow.
-      num_records: How many records there are.
-      size: How many bytes they have together, at most if `scope` leaves out any.
-      scope: What to read of the records.
+      transitions: The encoded transitions between states.
+      num_records: The number of records.
+      size: The size of all records in bytes; an upper bound if `scope` leaves out fields.
+      scope: The fields of the records to read.
 
     Returns:
       The records.
@@ -167,7 +167,7 @@ def _check_nesting(opened: Sequence[object]) -> None:
 
 
 class _Run:
-    """What was written so far, and what the states do."""
+    """A run of the state machine: its output so far, and the actions of its states."""
 
     def __init__(
         self, buffers: Sequence[bytes | memoryview], num_records: int, size: int, scope: Scope
@@ -186,7 +186,7 @@ class _Run:
         self._groups: list[tuple[Scope, bool]] = []
 
     def action(self, tag: int, subtype: int, buffer: int) -> Callable[[], None]:
-        """What a state does."""
+        """Returns the function that a state executes, by its tag."""
         if tag == NO_OP:
             return lambda: None
         if tag == WHOLE_RECORD:

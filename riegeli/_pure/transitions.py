@@ -1,4 +1,4 @@
-"""Which elements follow each other in a transposed chunk, and the transitions that say so.
+"""The state machine of a transposed chunk: its states and the transitions between elements.
 
 The machine goes through the sequence of elements from its end to its begin: so "follows" here
 means: stands right before.

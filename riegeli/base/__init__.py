@@ -1,1 +1,1 @@
-"""What all of `riegeli` shares; a module path of Google's package."""
+"""Shared types of `riegeli`; a module path of Google's package."""

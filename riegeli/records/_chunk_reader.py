@@ -22,7 +22,7 @@ _READ_STEP = 64 * BLOCK_SIZE
 
 
 class Find(enum.Enum):
-    """Which chunk to find for a position in the file."""
+    """The chunk to search for, relative to a position in the file."""
 
     CONTAINING = enum.auto()  # The one with the record of that numeric position, or the next.
     BEFORE = enum.auto()  # The last one that begins at or before it.
@@ -33,8 +33,8 @@ class _Damage:
     """A place that cannot be read, and where to go on after it.
 
     Attributes:
-      begin: Where it begins.
-      resume: Where the next chunk probably begins, or where the search for it begins.
+      begin: The position of its first byte.
+      resume: The probable begin of the next chunk, or the begin of the search for it.
       is_chunk: Whether `resume` is a chunk.
     """
 
@@ -47,7 +47,7 @@ class ChunkReader:
     """Reads chunks in the order of the file.
 
     Attributes:
-      pos: Where the next chunk begins.
+      pos: The begin of the next chunk.
       truncated: How the file ended in the middle of a chunk, when it was last read; else None. The
         region is the part of the chunk that is there.
     """
@@ -148,7 +148,7 @@ class ChunkReader:
         """Goes on after what made the last call fail.
 
         Args:
-          message: What went wrong.
+          message: The error message.
 
         Returns:
           What is left out; None if nothing in the file made it fail.
@@ -203,7 +203,7 @@ class ChunkReader:
             )
 
     def _chunk_from_block_header(self, pos: int) -> int:
-        """Where a chunk begins that is, or comes before, the one to find for `pos`."""
+        """Returns the begin of a chunk: the one to find for `pos`, or one before it."""
         block = pos - pos % BLOCK_SIZE
         self.seek(block)
         with self.annotated(block):
@@ -298,8 +298,8 @@ class ChunkReader:
 
         Args:
           stored: The bytes; a block header that they end in is left out too.
-          begin: Where they begin.
-          chunk_end: Where the block headers must say that the chunk ends; None if not known yet.
+          begin: The position of their first byte.
+          chunk_end: The end of the chunk that the block headers must declare; None if unknown.
 
         Raises:
           InvalidArgumentError: a block header is damaged or says otherwise.

@@ -31,7 +31,7 @@ class _Job:
 
 
 class LaterBegin:
-    """Where a chunk begins, when called: waits until all chunks before it are encoded."""
+    """A callable that returns the begin of a chunk, after all chunks before it are encoded."""
 
     __slots__ = ("_previous_begin", "_previous_header")
 
@@ -65,14 +65,14 @@ class ChunkWriter:
 
     Args:
       dest: The file object.
-      pos: Where in the file it stands.
+      pos: The current position in the file.
       encode: Makes a chunk of records.
       parallelism: How many chunks may be on their way to be encoded or written; 0 to do both at
         once.
 
     Attributes:
-      pos: Where what is written ends.
-      next_begin: Where the next chunk will begin: a position, or a function that waits for it.
+      pos: The end of the written data.
+      next_begin: The begin of the next chunk: a position, or a function that waits for it.
     """
 
     def __init__(self, dest: BinaryIO, pos: int, encode: Encode, parallelism: int) -> None:

@@ -16,7 +16,7 @@ _MAX_FIELD_NUMBER = (1 << 29) - 1
 
 
 def scope_of(projection: FieldProjection | None) -> Scope:
-    """What to read of a record, for the decoder of transposed chunks.
+    """Converts a field projection to the scope that the transposed decoder takes.
 
     >>> scope_of([[1], [2, 3], [2, 4, EXISTENCE_ONLY]])
     {1: True, 2: {3: True, 4: None}}

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-# How a record, or the first one of a chunk that counts, compares to what is sought: less than 0,
-# 0 or more than 0; None if none counts.
+# The comparison of a record with the target: less than 0, 0 or more than 0. None if no record of
+# the chunk can be compared.
 Answer = int | None
 
 
 class SearchResult(NamedTuple):
-    """Where a search ended: at a record with this answer, or after all with it."""
+    """The position at which a search ended, and the answer of the record there."""
 
     answer: Answer
     chunk_begin: int
@@ -20,13 +20,13 @@ class Searchable(Protocol):
     """A file of chunks."""
 
     def chunk_between(self, low: int, high: int) -> int:
-        """Where a chunk begins, about in the middle between two positions."""
+        """Returns the begin of a chunk near the middle of two positions."""
 
     def read_chunk(self, begin: int) -> tuple[int, int] | None:
         """The end of the chunk at a position, and its number of records; None if it is cut off."""
 
     def compare(self, chunk_begin: int, record_index: int) -> Answer:
-        """How a record compares to what is sought."""
+        """Compares a record with the target of the search."""
 
 
 def search(file: Searchable, size: int) -> SearchResult:

@@ -1,4 +1,4 @@
-"""Where a record is in a file."""
+"""The position of a record in a file: the begin of its chunk, and its index there."""
 
 from collections.abc import Callable
 from functools import total_ordering

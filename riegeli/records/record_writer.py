@@ -28,7 +28,7 @@ _RECORD_OVERHEAD = 8
 
 
 class FlushType(enum.Enum):
-    """How far `RecordWriter.flush` pushes the data.
+    """The durability of `RecordWriter.flush`: file object, process or storage medium.
 
     Attributes:
       FROM_OBJECT: Into the file object, which is flushed only if the writer owns it.

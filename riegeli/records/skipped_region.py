@@ -1,4 +1,4 @@
-"""What a reader left out because it was damaged."""
+"""A damaged region of a file that a reader skipped."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class SkippedRegion:
       begin: The first byte of it; or the numeric position of the first record, where the chunk
         itself is sound.
       end: The position after it.
-      message: What is wrong with it.
+      message: A description of the damage.
 
     Raises:
       ValueError: `begin` is after `end`.

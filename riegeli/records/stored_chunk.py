@@ -13,9 +13,9 @@ class StoredChunk(NamedTuple):
     Google's Python API has none; its C++ API has `Chunk`.
 
     Attributes:
-      begin: Where it begins in its file.
-      num_records: How many records it has.
-      content: What is in it.
+      begin: Its position in the file.
+      num_records: The number of its records.
+      content: Its content.
     """
 
     begin: int
