@@ -1,4 +1,4 @@
-"""What an audit says of each episode: kept beside the table of episodes, as a column of it.
+"""The findings of an audit for each episode: a column of its own file beside the table of episodes.
 
 `rlds.auditing` writes it. It is of the data as long as the table is, see `episode_table.key_of`.
 """
@@ -37,11 +37,11 @@ def write(
     numbers: Mapping[str, np.ndarray],
     meanings: Sequence[str],
 ) -> None:
-    """Writes what an audit says of the episodes of a split.
+    """Writes the findings of an audit for the episodes of a split.
 
     Args:
       file: The file.
-      key: What it is of, see `episode_table.key_of`.
+      key: The key of the data, see `episode_table.key_of`.
       findings: The names of the findings of each episode.
       numbers: Numbers of each episode, by name; NaN where there is none.
       meanings: The meaning of the actions, in sentences.
@@ -51,7 +51,7 @@ def write(
     """
     arrow = import_extra("pyarrow")
     columns = {"findings": arrow.array(findings, arrow.list_(arrow.string()))}
-    # What is NaN is not known: no comparison holds for it.
+    # NaN becomes null, which means unknown: no comparison holds for it.
     columns |= {
         name: arrow.array(values, arrow.float64(), mask=np.isnan(values))
         for name, values in numbers.items()
@@ -69,7 +69,7 @@ def audited(file: Path, key: str) -> Any:
 
     Args:
       file: The file, see `file_beside`.
-      key: What it should be of.
+      key: The expected key of the data.
     """
     if not file.is_file():
         return None
@@ -88,7 +88,7 @@ def meanings_in(audit: Any) -> list[str]:
     """Returns the meaning of the actions, in sentences.
 
     Args:
-      audit: What `audited` returns.
+      audit: The table that `audited` returns.
     """
     found: list[str] = json.loads(audit.schema.metadata.get(_MEANINGS, b"[]"))
     return found

@@ -1,4 +1,4 @@
-"""Where things that belong to data, and are no part of it, are kept: beside it, or in the cache."""
+"""Storage of labels, audits and tables that belong to a dataset: beside it, or in the cache."""
 
 from __future__ import annotations
 

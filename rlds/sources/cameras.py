@@ -1,4 +1,4 @@
-"""Which fields are pictures, and their frames as arrays."""
+"""The camera fields of a dataset, and their frames as arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of every episode, beside what its source has to tell."""
+"""The fields that every episode of any source has, such as its key and its origin."""
 
 from __future__ import annotations
 

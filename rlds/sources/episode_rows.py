@@ -223,7 +223,7 @@ class RowMaker:
 
 
 class _Batch:
-    """What some episodes have in the columns of the table, before it is put together."""
+    """Rows and numeric columns of some episodes, collected for the table of episodes."""
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = []
@@ -263,7 +263,7 @@ class _Batch:
 
 
 def _fixed_columns(arrow: Any) -> dict[str, Any]:
-    """What each table has, whatever the fields of the data."""
+    """Returns the columns that the table has for every dataset, and their types."""
     return {
         "split": arrow.dictionary(arrow.int32(), arrow.string()),
         "index": arrow.int64(),

@@ -66,7 +66,7 @@ class TablePart(NamedTuple):
 
     Attributes:
       file: The table.
-      key: What the file says that it is of, see `key_of`.
+      key: The key of the data that is stored in the file, see `key_of`.
       rows: The numbers of the episodes in the split: consecutive ones, or any.
       labels: The folders of labels, which are read anew with each query.
       aliases: Other names of columns, with these.
@@ -80,10 +80,10 @@ class TablePart(NamedTuple):
 
 
 class EpisodeTable:
-    """What is known of each episode, as columns; see `Episodes.table`.
+    """A table with a row for each episode; see `Episodes.table`.
 
     Args:
-      parts: What it is made of.
+      parts: The parts that it is made of.
     """
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
@@ -422,7 +422,7 @@ class _Making:
 
 
 def _tasks(source: AnySource, split: str) -> list[range | str]:
-    """What is read by one call each."""
+    """Returns the ranges of episodes, or the parts, that a process reads by one call each."""
     if not isinstance(source, Source):
         return [*reading.parts(source, split)]
     number = source.num_episodes(split)
@@ -450,7 +450,7 @@ def _as_bytes(table: Any) -> bytes:
 
 
 def _stored_key(place: Path) -> str:
-    """Which files a table is of; empty if there is none, or it is damaged."""
+    """Returns the key of the data that a table was made of; empty if it is missing or damaged."""
     if not place.is_file():
         return ""
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")

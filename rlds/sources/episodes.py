@@ -159,7 +159,7 @@ class Episodes(Sequence[SourceEpisode]):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is said of the data as a whole, in the types of JSON."""
+        """The metadata of the dataset, in the types of JSON."""
         with reading.errors_of(self.source):
             return {**self.source.about.metadata, **self._said}
 

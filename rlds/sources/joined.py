@@ -88,7 +88,7 @@ class JoinedSource(View):
 
     @override
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        """Those whose key has a prefix here, and none where it is stored."""
+        """Returns a mask of the episodes whose key has a prefix here, and none in storage."""
         others = [
             prefix != "" and any(it.can.keeps_keys for it in reading.bases(base))
             for base, _, _, prefix in self._runs

@@ -93,7 +93,7 @@ def now() -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Label:
-    """What somebody says of an episode, or of some of its steps.
+    """A label of an episode, or of some of its steps, by an annotator.
 
     Attributes:
       layer: The name of the layer: small letters of any script, digits and `_`.
@@ -103,9 +103,9 @@ class Label:
       begin: The first step; None for the whole episode.
       end: The step after the last one.
       value: The value; None in a retraction.
-      annotator: Who says so.
-      at: When, in the form of ISO 8601.
-      tool: With what.
+      annotator: The name of the annotator.
+      at: The time, in the form of ISO 8601.
+      tool: The program that wrote the label.
       retracts: The `id` of the label that this row takes back.
       id: Names the row.
 
@@ -147,23 +147,23 @@ class Label:
 
     @property
     def target(self) -> tuple[Any, ...]:
-        """What the last row holds of."""
+        """The annotator, layer, episode and steps: the last row with the same target is valid."""
         return self.annotator, self.layer, self.episode, self.begin, self.end
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
-    """What people may say in a layer of labels.
+    """A layer of labels: the type and the choices of its values.
 
     Attributes:
       name: Its name in files and conditions: small letters of any script, digits and `_`.
       type: The type of the values: flag, choice, text or number.
-      choices: Those of a choice; others can be said all the same.
+      choices: The usual values of a choice; others are allowed.
       keys: The keys of the choices, in their order, as browsers name them by their place: `KeyG`;
         of other layers one key. Empty for no key.
-      whole: Whether labels are of whole episodes.
-      doc: When to say what.
-      title: Its name for people, if that is another.
+      whole: True if its labels are of whole episodes.
+      doc: Instructions for annotators.
+      title: The name that annotators see, if it differs from `name`.
 
     Raises:
       ValueError: A value does not fit.

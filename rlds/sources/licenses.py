@@ -1,4 +1,4 @@
-"""What well-known licenses ask of data that is made of several datasets."""
+"""The conditions of well-known licenses for data that is made of several datasets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 __all__ = ["conflicts", "spdx_of"]
 
-# What licenses ask for, by the beginnings of their names in SPDX, in lower case. Those of Creative
-# Commons say it in their names.
+# Beginnings of the SPDX identifiers of licenses, in lower case, by their conditions. Identifiers
+# of Creative Commons spell the conditions out.
 _FREE = (
     *("cc0", "cc-by-", "mit", "apache", "bsd", "bsl", "isc", "zlib", "unlicense", "wtfpl"),
     *("pddl", "odc-by", "cdla-permissive", "etalab", "public-domain"),
@@ -66,7 +66,7 @@ def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
 
 
 def _asks(license: str) -> set[str] | None:
-    """What a license asks for; None if it is not known."""
+    """Returns the conditions of a license; None for an unknown license."""
     name = spdx_of(license)
     if name.startswith(_ALIKE):
         return {_SAME}

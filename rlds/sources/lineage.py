@@ -1,4 +1,4 @@
-"""Where the episodes of a dataset come from, and what was done with them.
+"""The lineage of a dataset: the origin of its episodes, and the operations on them.
 
 The lineage of a dataset is JSON: the operations, the datasets that they were done with, each with
 its own lineage, and for each episode which of them has it, and in which file it began. It is kept

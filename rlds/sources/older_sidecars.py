@@ -84,7 +84,7 @@ class OlderRows:
 
 
 def _stored(fields: Mapping[str, Field]) -> Features:
-    """How fields were kept: image files as they are, all else as plain values."""
+    """Returns the features of stored fields: image files as images, others as plain values."""
     images = {
         path: Image(shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding)
         for path, field in fields.items()

@@ -1,4 +1,4 @@
-"""How many steps there are in a second, as the metadata of datasets and episodes says."""
+"""The frame rate (steps per second) in the metadata of datasets and episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEEPEST = 7
 
 
 def rate_in(metadata: Any) -> float | None:
-    """Returns the number of steps in a second that metadata speaks of, if it does.
+    """Returns the frame rate in metadata, in steps per second; None if there is none.
 
     Args:
       metadata: A dict, or one as JSON.
@@ -31,11 +31,11 @@ def rate_in(metadata: Any) -> float | None:
 
 
 def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
-    """Yields all numbers of steps in a second that metadata speaks of, the outer ones first.
+    """Yields all frame rates in metadata, in steps per second, the outer ones first.
 
     Args:
       metadata: A dict, or one as JSON.
-      depth: How many dicts it is in.
+      depth: The number of dicts around it.
     """
     if isinstance(metadata, str | bytes) and metadata[:1] in ("{", b"{"):
         metadata = parsed(metadata)

@@ -91,12 +91,12 @@ class Format:
 
     @property
     def description(self) -> str:
-        """What the format is, in a sentence."""
+        """The description of the format, in a sentence."""
         return (self.load().__doc__ or "").partition("\n")[0]
 
     @property
     def options(self) -> Mapping[str, Option]:
-        """What `open` takes beside the path, by name."""
+        """The options of `open` for this format, by name."""
         return options_of(self.load())
 
     def recognizes(self, path: str | os.PathLike[str], signs: Signs | None = None) -> bool:

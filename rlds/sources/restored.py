@@ -96,7 +96,7 @@ class DescribedSource(View):
     @functools.cached_property
     @override
     def fields(self) -> Fields:
-        """Those of the source, with the meaning that the format has no place for."""
+        """The fields of the source, with units, names and other meaning from the sidecar."""
         fields, said = super().fields, self._kept.sidecar.metadata.get(FIELDS, {})
         if not said:
             return fields
@@ -169,7 +169,7 @@ class RestoredSource(Source):
         return Fields(nest(sidecar.steps), nest(sidecar.episode), self.source.fields.flags)
 
     def _aliases(self, there: Mapping[str, str]) -> dict[str, str]:
-        """Those of the source, with the paths that its fields have here."""
+        """Returns the aliases of the source, with the paths of its fields in this one."""
         said = self.kept.sidecar
         fields = {**said.episode, **{f"{rlds.STEPS}/{p}": it for p, it in said.steps.items()}}
         # The text of the task may be that of a field of episodes.

@@ -17,9 +17,10 @@ _CHUNKS_PER_THREAD = 8
 
 
 def _usual_threads() -> int:
-    """How many threads of this process are of use: one for each processor that it has.
+    """Returns the default number of threads: one for each processor of this process.
 
-    Ranks that are started together share them; there are enough workers for all of them.
+    Ranks that are started together share the processors. Worker processes start no threads, as
+    there are enough workers.
     """
     if multiprocessing.parent_process() is not None:
         return 0

@@ -101,7 +101,7 @@ SIDECAR_FILES = f"{FOLDER}/{_TEXT_FILE}", f"{FOLDER}/{_COLUMNS}"
 _OLDER_TEXT, _OLDER_EPISODES = "rlds.json", "rlds.tfrecord"
 
 FIELDS = "fields"
-"""What the metadata of a sidecar of a dataset as a whole calls the meaning of fields."""
+"""The key of the meaning of fields in the metadata of a sidecar of a dataset."""
 
 _VERSION, _SIZES = 2, "sizes"
 # Of how many episodes the outlines are read anew each time.
@@ -112,20 +112,20 @@ _COPIED = 32
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """What the sidecar of a dataset holds, and what the format itself has.
+    """The layout of a sidecar: the fields in it, and those that the format itself holds.
 
     Attributes:
       steps: All fields of a step, by path, without flags.
       episode: The fields of episodes that the source declares, by path.
-      places: Where the format holds fields of a step. All others are in the sidecar.
-      episode_places: Where the format holds fields of an episode. All others are in the sidecar.
-      whole: Which of `places` have a row for the final observation, too. Of the others, its row is
-        in the sidecar.
-      metadata: What is said of the data as a whole: attributes of `Source`, by name.
-      drops_final_row: Whether the format takes the last observation of every episode for the final
-        one, and drops what others of `places` have in its row, even if there is more after it. It
-        is in the sidecar, too.
-      is_about: Whether it has nothing of single episodes, and no bytes for each.
+      places: The places of step fields in the format. All other fields are in the sidecar.
+      episode_places: The places of episode fields in the format. All others are in the sidecar.
+      whole: Those of `places` that have a row for the final observation, too. Of the others, its
+        row is in the sidecar.
+      metadata: The metadata of the dataset: attributes of `Source`, by name.
+      drops_final_row: True if the format takes the last observation of every episode for the final
+        one, and drops the values of the other `places` in its row, even if there is more after
+        it. These values are in the sidecar, too.
+      is_about: True if the sidecar holds only metadata of the dataset, and no data of episodes.
       clips: Cameras of `episode_places` of which the format has the frames of its rows only. Those
         after them are in the sidecar.
 
@@ -225,12 +225,12 @@ class Sidecar:
 
     @property
     def layout(self) -> Any:
-        """What it holds of episodes, in the types of JSON."""
+        """The layout of the sidecar without metadata, in the types of JSON."""
         return json.loads(dataclasses.replace(self, metadata={}).to_json())
 
     @property
     def digest(self) -> str:
-        """What data calls its sidecar by."""
+        """The digest by which a dataset refers to its sidecar."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     @classmethod
@@ -416,7 +416,7 @@ class Sidecar:
         return usual
 
     def _num_rows(self, num_steps: int, known: bool) -> int:
-        """How many rows the format has of what is not `whole`."""
+        """Returns the number of rows that the format has of fields outside `whole`."""
         return num_steps - (known or self.drops_final_row)
 
     def _value(self, path: str, row: Row) -> Any:
@@ -497,7 +497,7 @@ class Sidecar:
 
     @functools.cached_property
     def stored(self) -> dict[str, Field]:
-        """What a row of each column of the sidecar holds, by the names of the columns."""
+        """The types of the values in a row of the sidecar, by the names of its columns."""
         usual = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,)))
         if self._derives_discount:
             usual[rlds.DISCOUNT] = Field(np.float32, (None,))
@@ -518,7 +518,7 @@ class Sidecar:
 
 
 class LostSidecarError(SourceError):
-    """What an export kept beside data is not there, or belongs to other data."""
+    """The sidecar of an export is missing, or belongs to other data."""
 
 
 class SidecarWriter:
@@ -831,7 +831,7 @@ class PackedSidecar(StoredSidecar):
 
     @property
     def _cache(self) -> Path | None:
-        """Where the keys and the lengths are kept that earlier releases wrote."""
+        """The cache file for the keys and lengths in a sidecar of an earlier release."""
         if not self.is_older or not os.path.isfile(self.place):
             return None
         state = os.stat(self.place)

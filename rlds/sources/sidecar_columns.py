@@ -70,7 +70,7 @@ Read: TypeAlias = "Callable[[str, int, int], Any]"
 
 
 class _Kind:
-    """How the values of a field are kept."""
+    """The storage type of a field: text or bytes, or an array of some dtype and shape."""
 
     def __init__(self, field: Field) -> None:
         self.is_text = field.is_text or bool(field.encoding)
@@ -271,7 +271,7 @@ class Columns:
 
     @functools.cached_property
     def outlines(self) -> Lengths:
-        """How long all episodes are."""
+        """The lengths of all episodes."""
         num_steps, known = self.facts["num_steps"].astype(np.int64), self.facts["final_known"]
         transitions = num_steps - 1 + (self.facts["is_terminal"] & ~known)
         return Lengths(num_steps, transitions.clip(0), known.copy())
@@ -301,7 +301,7 @@ class Columns:
 
     @functools.cached_property
     def _bounds(self) -> dict[str, np.ndarray]:
-        """Where the rows of episodes begin and end."""
+        """The row offsets of episodes: the first row of each, and the end of the last."""
         counts = {STEPS: self.facts["num_steps"], FINAL: self.facts["num_final"]}
         return {name: np.concatenate([[0], np.cumsum(n)]) for name, n in counts.items()}
 
@@ -367,7 +367,7 @@ class Columns:
 
 
 class _StoredRow(Mapping[str, Any]):
-    """What columns have of an episode."""
+    """The stored values of an episode, read from the columns on access."""
 
     def __init__(self, columns: Columns, index: int) -> None:
         self._columns, self._index = columns, index
@@ -385,7 +385,7 @@ class _StoredRow(Mapping[str, Any]):
 
 
 def _streams(names: Iterable[str]) -> list[str]:
-    """How the streams of columns are called: so that any file system takes it."""
+    """Returns names of the streams of columns that are valid in any file system."""
     return [f"{n}-{_NO_WORD.sub('-', name.lower())[-40:]}" for n, name in enumerate(names)]
 
 

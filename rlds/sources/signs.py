@@ -60,14 +60,14 @@ class FileSigns:
 
 
 class Signs:
-    """What is at a path; looked at when it is asked for, and once.
+    """The names and contents at a path by which formats are detected; each is read once, on demand.
 
     Args:
       path: A file or a folder.
 
     Attributes:
-      damage: What is wrong with an HDF5 file there.
-      hdf5_names: The names at the top of the HDF5 file that was looked at.
+      damage: The error of a damaged HDF5 file.
+      hdf5_names: The names at the top level of the HDF5 file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -81,7 +81,7 @@ OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where the raw data of an episode is.
+    """The location of the raw data of an episode.
 
     Attributes:
       file: The file, by a name that is the same on every machine: relative to what the user named.
@@ -95,13 +95,13 @@ class Origin:
 
 
 class Outline(NamedTuple):
-    """How long an episode is.
+    """The length of an episode.
 
     Attributes:
-      num_steps: How many steps it has.
-      num_transitions: How many of them have an action and what it led to. This is not the case for
-        the last step: its action is a placeholder, or the observation that followed is not known,
-        unless that one was terminal.
+      num_steps: The number of steps.
+      num_transitions: The number of steps with an action and its result. The last step has none:
+        its action is a placeholder, or the next observation is not known, unless that one was
+        terminal.
       final_observation_known: See `SourceEpisode`.
     """
 
@@ -111,7 +111,7 @@ class Outline(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """How long several episodes are, see `Outline`: arrays with an element for each.
+    """The lengths of several episodes, see `Outline`: arrays with an element for each.
 
     Attributes:
       num_steps: int64 of shape `[episodes]`.
@@ -218,7 +218,7 @@ class SourceEpisode:
 
     @property
     def num_steps(self) -> int:
-        """How many steps the episode has."""
+        """The number of steps of the episode."""
         return next((len(column) for _, column in named_leaves(self.steps)), 0)
 
     @property
@@ -235,19 +235,18 @@ class SourceEpisode:
 
     @property
     def outline(self) -> Outline:
-        """How long it is."""
+        """The length of the episode."""
         return outline_of(self.steps, self.final_observation_known)
 
 
 @dataclasses.dataclass(frozen=True)
 class DamagedEpisode:
-    """What a source yields in the place of an episode that cannot be read.
+    """A damaged episode, which a source yields in the place of one that cannot be read.
 
     Attributes:
       key: The name that the episode has, or would have.
-      error: What is wrong with it, and where.
-      ends_part: Whether nothing after it can be read in its part either. Then nothing after it is
-        asked for.
+      error: The error, and its location.
+      ends_part: True if no later episode of its part can be read either. Then reading stops here.
     """
 
     key: str
@@ -283,17 +282,17 @@ def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class About:
-    """What is known of the data of a source as a whole.
+    """The description, license, metadata and options of a dataset.
 
     Attributes:
       name: The name of the dataset, as its files have it.
       version: Its version.
-      description: What the data is, in a sentence or two.
-      homepage: Where it comes from.
-      citation: How to cite it (BibTeX).
-      license: Under which terms it may be used.
-      metadata: Whatever else the files tell of it, in the types of JSON.
-      options: What beside the files decides about the episodes, in the types of JSON.
+      description: A description of the data, in a sentence or two.
+      homepage: The website of the dataset.
+      citation: The citation (BibTeX).
+      license: The license.
+      metadata: Further metadata of the files, in the types of JSON.
+      options: The options that the episodes depend on, beside the files, in the types of JSON.
       aliases: The paths of fields by the names that the format has for them. Edits and conditions
         know fields by both. A path is one in `Episodes.spec`, of a field or of all below it;
         `steps` stands for the number of steps.
@@ -364,36 +363,35 @@ class Examples(NamedTuple):
 
     @property
     def directory(self) -> epath.Path:
-        """Where the dataset is."""
+        """The folder of the dataset."""
         return self.folder.directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Can:
-    """What only some sources can do: functions; None where a source cannot.
+    """Optional capabilities of a source: functions; None if the source does not have one.
 
     Attributes:
-      lengths: Takes a split. Returns how long its episodes are, without reading them.
-      reads_rows: Whether `read` reads some of the rows if it is asked for them.
-      video: How `rlds.sources.open` gives the video of episodes: as "packets", in fields of the
-        episodes, or as "frames", in those of the steps; see `rlds.video`. Where the source offers
-        it, as "png" or "jpeg" files in those of the steps.
+      lengths: Takes a split. Returns the lengths of its episodes, without reading them.
+      reads_rows: True if `read` can read only some of the rows.
+      video: The form in which `rlds.sources.open` gives the video of episodes: "packets", in
+        fields of the episodes, or "frames", in those of the steps; see `rlds.video`. If the source
+        offers it, "png" or "jpeg" files in those of the steps.
       quality: The quality of such JPEG files.
       totals: Takes a split. Returns the sums that the `counts` of its episodes have to have. They
         are counted in the raw data by other means, such as the length of an array.
       faults: Takes a split. Yields the errors in its files that reading its episodes does not show.
-      origin: Takes a split and an index. Returns where the raw data of an episode is; None if that
-        takes reading it.
-      shards: Takes a split. Returns how many episodes each of its shards has.
+      origin: Takes a split and an index. Returns the origin of an episode; None if that takes
+        reading it.
+      shards: Takes a split. Returns the number of episodes of each of its shards.
       image_files: Returns a source whose images are the files that are stored.
       run: Takes a split, the number of an episode and that after another one. Returns the episodes
         from the first on that are read at once, which is faster; perhaps none.
       hold_open: Returns a context in which files stay open, for many reads after one another.
-      keeps_keys: Whether what is stored of an episode has its key.
-      examples: What copies the episodes as they are stored, as examples of a TFDS dataset.
-      sidecar: Returns what an export has kept beside the data, a `StoredSidecar`, or None.
-        `rlds.sources.open` puts it together
-        with the episodes, see `rlds.sources.restored`.
+      keeps_keys: True if the stored episodes have their keys.
+      examples: Copies the episodes as they are stored, as examples of a TFDS dataset.
+      sidecar: Returns the sidecar of an export, a `StoredSidecar`, or None. `rlds.sources.open`
+        puts it together with the episodes, see `rlds.sources.restored`.
     """
 
     lengths: Callable[[str], Lengths | None] | None = None
@@ -446,12 +444,12 @@ class AnySource(abc.ABC):
 
     @property
     def about(self) -> About:
-        """What is known of the data as a whole."""
+        """The description, license, metadata and options of the dataset."""
         return About()
 
     @property
     def can(self) -> Can:
-        """What only some sources can do."""
+        """The optional capabilities of the source."""
         return Can()
 
     @abc.abstractmethod
@@ -519,7 +517,7 @@ class Source(AnySource):
 
 
 class Place(NamedTuple):
-    """Where an episode is.
+    """The location of an episode in a source.
 
     Attributes:
       source: The source.

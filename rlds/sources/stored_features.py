@@ -1,4 +1,4 @@
-"""How fields are stored in examples of TFDS: what they hold, as features."""
+"""The TFDS features in which fields are stored."""
 
 from __future__ import annotations
 

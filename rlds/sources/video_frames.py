@@ -128,7 +128,7 @@ class FramesSource(View):
         return Field(np.float32, info.shape, unit=clip.unit, doc=DEPTHS_OF_CODES)
 
     def _first_info(self, camera: str) -> VideoInfo:
-        """What the first video of a camera is that can be read."""
+        """Returns the properties of the first readable video of a camera."""
         error: SourceError | None = None
         for split in self.splits:
             for index in range(self.num_episodes(split)):
@@ -153,7 +153,7 @@ class FramesSource(View):
     @property
     @override
     def fields(self) -> Fields:
-        """Those of the source, with the pixels and their marks in place of the clips."""
+        """The fields of the source, with pixels and their marks in place of the clips."""
         marks = dict.fromkeys(self.marks, Field(np.bool_, doc="Whether the step has a frame."))
         fields = super().fields
         known = self._without_clips(flat(fields.steps, fields.episode))

@@ -74,16 +74,16 @@ PNGS = "the pixels of PNG files; the files are not kept"
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """What becomes of a field.
+    """The place of a field in a format, and the changes to it.
 
     Attributes:
       field: The path of a field of an episode, such as `steps/action`.
-      place: Where the format has it; empty if nowhere.
-      how: "exact" if the format holds it; "decoded" if it holds what was decoded from codes of
-        depths; "sidecar" if it is kept beside the data, where only this library reads it; "encoded"
-        if it becomes video, as was asked for; "renumbered" if it counts the rows, episodes or tasks
-        that are written; "changed" if its values become others; "lost" if nothing is left of it.
-      why: What changes, or why it is lost.
+      place: Its place in the format; empty if it has none.
+      how: "exact" if the format holds it; "decoded" if it holds the depths that were decoded from
+        codes; "sidecar" if it is kept beside the data, where only this library reads it; "encoded"
+        if it becomes video, as requested; "renumbered" if it counts the rows, episodes or tasks
+        that are written; "changed" if its values change; "lost" if it is not written.
+      why: The change, or the reason of the loss.
     """
 
     field: str
@@ -92,7 +92,7 @@ class Placement:
     why: str = ""
 
     def with_reason(self, why: str) -> Placement:
-        """Returns a placement that says something more of what changes."""
+        """Returns the placement with a further reason of the change."""
         return dataclasses.replace(self, why="; ".join(filter(None, [self.why, why])))
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class Placement:
 
 
 class Watch:
-    """What is told of the episodes that an export writes; of nothing more than damage, here.
+    """The observer of an export, which is notified of each episode; this one only raises damage.
 
     Attributes:
       left_out: The errors of those that cannot be read, by their numbers.
@@ -141,7 +141,7 @@ class StagedEpisodes(Protocol):
 
     @property
     def indices(self) -> Set[int]:
-        """Which episodes of the export they are."""
+        """The numbers of the staged episodes in the export."""
 
     def noted(self, index: int) -> tuple[int, Origin | None]:
         """Returns the digest of an episode as it was read from its source, and where it was."""
@@ -352,7 +352,7 @@ class Export(abc.ABC):
         return isinstance(source, RestoredSource) and isinstance(source.source, self._kind)
 
     def _said_of(self, source: Source) -> dict[str, Any]:
-        """What is said of data as a whole, but for what files of this format say, and lineage."""
+        """Returns the metadata of a source, without the lineage and the metadata of this format."""
         said = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
         beside = (self.format, lineage.KEY)
         return {name: value for name, value in said.items() if name not in beside}
@@ -432,7 +432,7 @@ class Export(abc.ABC):
         return self.staged if self.staged is not None and index in self.staged.indices else None
 
     def _place_to_read(self, index: int) -> tuple[AnySource, str, int]:
-        """Where an episode is: in the source, or in a part that has it already."""
+        """Returns the source, split and number of an episode: those of a part, if one has it."""
         if (staged := self.staged_with(index)) is not None:
             return staged.place(index)
         return self.episodes.source, *self.episodes.place(index)
