@@ -53,7 +53,7 @@ class RaggedColumn:
 
     @functools.cached_property
     def _bounds(self) -> np.ndarray:
-        """Where in `values` the rows begin, and the last one ends."""
+        """The offsets of the rows in `values`, with the end of the last row; int64[rows + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
 

@@ -85,7 +85,7 @@ class _Leaf(NamedTuple):
     """A column that is in sequences.
 
     Attributes:
-      feature: What a row is.
+      feature: The feature of a row.
       rows: The rows of all sequences, one after the other.
       path: Where they are.
       lengths: For each sequence around them, the outermost first, the lengths of all of its kind.
@@ -101,8 +101,8 @@ class ExampleEncoder:
     """Makes the bytes of examples.
 
     Args:
-      features: What an example looks like, usually an episode.
-      fallback: What encodes values that are not exactly what their feature says, such as images to
+      features: The features of an example, usually an episode.
+      fallback: Encodes values that do not match their feature exactly, such as images to
         be compressed, and features that are a mere `Feature`, of which nothing is known here. It
         gets the path of the feature, a column of the rows of all examples (or a dict of columns),
         and where those of each example begin and end: one row for each, if the path leads to no
@@ -111,7 +111,7 @@ class ExampleEncoder:
       png_level: The effort that goes into these files, see `tfds_files.png.encode_png`.
 
     Attributes:
-      features: What an example looks like.
+      features: The features of an example.
 
     >>> steps = Dataset(feature=Features(features={"action": Tensor(dtype=np.dtype(np.float32))}))
     >>> features = Features(features={"steps": steps, "id": Tensor(dtype=np.dtype(np.int64))})
@@ -154,7 +154,7 @@ class ExampleEncoder:
         Args:
           examples: The fields, as columns with a row for each example. For a `Dataset`, columns
             with the rows of all examples, one after the other.
-          lengths: How many rows each example has in those, of shape `[num_examples]`.
+          lengths: The number of rows of each example in those, of shape `[num_examples]`.
 
         Raises:
           ValueError: See `encode`.
@@ -176,10 +176,10 @@ class ExampleEncoder:
         """Yields the fields of examples.
 
         Args:
-          feature: What is encoded.
+          feature: The encoded feature.
           values: The values of all examples, as columns; or, without `splits`, that of one.
           path: Where it is.
-          splits: Where the rows of each example begin and end in a `Dataset`.
+          splits: The begin and end of the rows of each example in a `Dataset`.
         """
         if type(feature) is Features:
             for name, child, child_values in _children(feature, values, path):
@@ -270,7 +270,7 @@ def _join(fields: Fields) -> list[bytes]:
 
 @functools.lru_cache(_NUM_HEADS)
 def _head(key: str, tag: bytes, is_packed: bool, size: int) -> bytes:
-    """What is before the content of a field: tags, lengths and the name."""
+    """Returns the bytes before the content of a field: proto tags, lengths and the name."""
     items = _ITEMS + encode_varint(size) if is_packed and size else b""
     size += len(items)
     feature = tag + encode_varint(size) if tag else b""
@@ -314,7 +314,7 @@ def _lengths(rows: Any) -> Iterator[int]:
 
 
 def _ends(lengths: np.ndarray) -> np.ndarray:
-    """Where rows begin, and the last one ends, from how long they are."""
+    """Returns the offsets of rows from their lengths, with the end of the last row."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 

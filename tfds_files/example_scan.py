@@ -1,4 +1,4 @@
-"""Where the fields of examples are: found for all examples of a file at once, not by parsing each.
+"""Byte offsets of the fields of examples: one vectorized scan of a file, without parsing each.
 
 The bytes of an example are a sequence of entries, each with the name of a field and its list; see
 `tfds_files.wire`. One pass takes the first entry of all examples, the next pass the second, and so
@@ -41,7 +41,7 @@ _HUGE = 1 << 40  # A length that no file has room for.
 
 
 class FieldLayout(NamedTuple):
-    """How the elements of a field are stored where they are direct.
+    """The storage of the elements of a field: kind, dtype and width, if they are direct.
 
     Attributes:
       name: The name of the field, such as "steps/observation".
@@ -49,8 +49,8 @@ class FieldLayout(NamedTuple):
         "strings" of any size, which are text and files of images; empty if the field is never
         direct.
       dtype: The dtype of the stored values, as NumPy writes it; empty for strings.
-      width: How many bytes an element has; 0 for strings.
-      in_sequence: Whether each element of the sequence has one; else the example has one.
+      width: The number of bytes of an element; 0 for strings.
+      in_sequence: True if each element of the sequence has a value, False if each example has one.
     """
 
     name: str
@@ -61,7 +61,7 @@ class FieldLayout(NamedTuple):
 
     @property
     def head(self) -> bytes:
-        """What is before each element of the kind "bytes"."""
+        """The bytes before each element of the kind "bytes": tag and length."""
         return bytes([_TAG]) + encode_varint(self.width) if self.kind == "bytes" else b""
 
 
@@ -122,7 +122,7 @@ class Scanner:
     """Finds the fields of the examples of a file.
 
     Args:
-      features: What an example looks like.
+      features: The features of an example.
       raw: The file.
       path: Its name, for errors.
     """
@@ -141,8 +141,8 @@ class Scanner:
         """Finds the fields of examples.
 
         Args:
-          begins: Where in the file they begin.
-          ends: Where they end.
+          begins: Their begins in the file.
+          ends: Their ends.
           first: The number of the first one.
 
         Returns:
@@ -212,7 +212,7 @@ class Scanner:
     # All that follows takes and gives arrays with a row for each example, or for some of them.
 
     def _lists(self, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Where the lists of each example are: their kinds, begins and ends; and what is unusual.
+        """Returns the kinds, begins and ends of the lists of each example; and the irregular rows.
 
         The kind is 0 where there is no list.
         """
@@ -252,7 +252,7 @@ class Scanner:
     def _named(
         self, begins: np.ndarray, sizes: np.ndarray, rows: np.ndarray, irregular: np.ndarray
     ) -> Iterable[tuple[int, np.ndarray]]:
-        """Yields the fields that names stand for, and which of them do."""
+        """Yields the columns of known field names, with the indices of the names."""
         left = np.arange(len(begins))
         for _ in range(2 * len(self._names) + 2):
             if not len(left):
@@ -271,7 +271,7 @@ class Scanner:
         irregular[rows[left]] = True  # So many names are not those of these features.
 
     def _num_items(self, layout: FieldLayout, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """How many arrays lists have; 0 where one is of another size."""
+        """Returns the number of arrays in each list; 0 if one has another size."""
         stride = len(layout.head) + layout.width
         counts, rest = np.divmod(ends - begins, stride)
         counts = np.where(rest > 0, 0, counts)
@@ -282,7 +282,7 @@ class Scanner:
         return counts
 
     def _string_ends(self, begin: int, end: int) -> list[int]:
-        """Where the byte strings of a list end; nothing if they cannot be found from that."""
+        """Returns the ends of the byte strings of a list; empty if its encoding is irregular."""
         raw, position, ends = self._raw, begin, []
         with contextlib.suppress(IndexError):  # Of a length that goes beyond the file.
             while position < end:

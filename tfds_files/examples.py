@@ -51,8 +51,8 @@ class ExampleDecoder:
     share the memory of the example where they are stored as they are.
 
     Args:
-      features: What an example looks like.
-      fields: Which fields to decode, such as `["steps/observation", "steps/action"]`; all by
+      features: The features of an example.
+      fields: The fields to decode, such as `["steps/observation", "steps/action"]`; all by
         default. What is not asked for takes hardly any time.
 
     Raises:
@@ -296,7 +296,7 @@ def _single(feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarr
 
 
 def _absent(feature: Tensor | Image) -> Any:
-    """What TFDS gives for a field that an example lacks."""
+    """Returns the placeholder of TFDS for a field that an example lacks."""
     if isinstance(feature, Image):
         raise DamagedFileError("it is missing")
     if feature.optional:

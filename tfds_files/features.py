@@ -1,4 +1,4 @@
-"""What the examples of a dataset look like, as its `features.json` says; and that file, from it.
+"""The features of a dataset: reads and writes its `features.json`.
 
 The file holds the JSON of a proto, `tensorflow_datasets.Feature`: a tree whose inner nodes are
 dicts of features and sequences, and whose leaves are tensors. Features that TFDS makes of others
@@ -49,9 +49,9 @@ class Feature:
     Attributes:
       class_name: The class of TFDS that the file names, such as
         `tensorflow_datasets.core.features.text_feature.Text`.
-      doc: What the author of the dataset says about it.
-      value_range: In which range its values are, in words.
-      details: What else the file says, of which nothing here depends; by the names there.
+      doc: The description by the author of the dataset.
+      value_range: A description of the range of its values.
+      details: Other entries of the file, by name; nothing here depends on them.
     """
 
     class_name: str = ""
@@ -88,12 +88,12 @@ class Tensor(Feature):
     Attributes:
       shape: Its shape; None where a size differs from example to example.
       dtype: Its dtype; that of objects for strings.
-      encoding: How it is stored: "none" for plain numbers, "bytes" or "zlib" for its memory.
+      encoding: The storage: "none" for plain numbers, "bytes" or "zlib" for its memory.
       optional: Whether examples may lack it.
       minimum: The least value, if it is known.
       maximum: The greatest value, if it is known.
-      num_classes: How many classes there are, if it is the number of one.
-      sample_rate: How many values there are in a second, if it is a sound and that is known.
+      num_classes: The number of classes, if the values are class labels.
+      sample_rate: The number of values per second, if it is audio; None if unknown.
     """
 
     shape: Shape = ()
@@ -119,7 +119,7 @@ class Image(Feature):
       shape: Height, width and channels; None where a size differs from image to image.
       dtype: uint8, uint16, or float32 for depths, whose bytes are stored as four channels.
       encoding_format: "png", "jpeg", or empty if the files may be of any kind.
-      num_classes: How many classes there are, if it shows the number of one in each pixel.
+      num_classes: The number of classes, if the pixels are class labels.
     """
 
     shape: Shape

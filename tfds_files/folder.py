@@ -56,14 +56,14 @@ class Split:
     """The examples of a split, or of a part, in the order in which TFDS reads them too.
 
     Args:
-      name: How it is called.
-      pieces: Where its examples are.
+      name: Its name.
+      pieces: The ranges of records of its examples.
       folder: The dataset that it is of.
 
     Attributes:
-      name: How it is called.
+      name: Its name.
       folder: The dataset that it is of.
-      shard_lengths: How many examples it has in each file.
+      shard_lengths: The number of its examples in each file.
       paths: The files.
     """
 
@@ -90,8 +90,8 @@ class Split:
         """Returns an example, such as an episode, as columns; see `ExampleDecoder`.
 
         Args:
-          index: Which one; from the end if it is negative.
-          fields: Which fields, such as `["steps/action"]`; all by default.
+          index: The number of the example; from the end if it is negative.
+          fields: The fields to decode, such as `["steps/action"]`; all by default.
 
         Raises:
           IndexError: There is no such example.
@@ -124,7 +124,7 @@ class Split:
                 yield piece._replace(begin=piece.begin + low, end=piece.begin + high)
 
     def stored_lengths(self) -> list[int]:
-        """Returns how many examples the files have, where `dataset_info.json` may say otherwise.
+        """Returns the numbers of examples in the files, which may differ from `dataset_info.json`.
 
         Raises:
           DamagedFileError: A file cannot be read.
@@ -146,7 +146,7 @@ class Split:
         return piece.path, record
 
     def record(self, index: int) -> tuple[RecordFile, int]:
-        """Returns the file that has an example, to read its records, and which of them it is.
+        """Returns the file of records that has an example, and the number of its record there.
 
         Raises:
           IndexError: There is no such example.
@@ -155,7 +155,7 @@ class Split:
         return piece.file, record
 
     def _place_of(self, index: int) -> tuple[RecordRange, int]:
-        """Where an example is, and its record there."""
+        """Returns the part of the split that has an example, and the number of its record there."""
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(f"{self.name}: example {index} of {len(self)}")
@@ -176,14 +176,14 @@ class DatasetFolder(Mapping[str, Split]):
         as, which is much faster to read.
 
     Attributes:
-      directory: Where `dataset_info.json` is.
+      directory: The folder of `dataset_info.json`.
       name: The name of the dataset.
       config_name: The name of its config, empty if it has none.
       version: Its version.
-      description: What it is, in words.
-      citation: How to cite it.
+      description: Its description.
+      citation: Its citation.
       file_format: The format of its shards, such as "tfrecord".
-      metadata: What its author says about the whole.
+      metadata: The metadata of the dataset.
       info: All that `dataset_info.json` says.
 
     Raises:
@@ -219,7 +219,7 @@ class DatasetFolder(Mapping[str, Split]):
 
     @functools.cached_property
     def features(self) -> Features:
-        """What an example looks like."""
+        """The features of an example."""
         return read_features(self.directory)
 
     def __repr__(self) -> str:

@@ -86,14 +86,14 @@ _TORN = ".torn"
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a dataset is, whatever it holds.
+    """The identity of a dataset, apart from its examples: name, version, format and features.
 
     Attributes:
       name: Its name.
       version: Its version.
       file_format: The format of its shards, such as "tfrecord".
       features: The JSON of its features.
-      metadata: What else is said about the whole, in the types of JSON; None if nothing is.
+      metadata: The metadata of the dataset, in the types of JSON; None if there are none.
       write: Writes `dataset_info.json`, without splits, and all that is beside it, into the folder
         that it is given. Called when the dataset is made, and when it is replaced.
     """
@@ -128,7 +128,7 @@ class GrowingDataset:
 
     Args:
       directory: The folder, or a URL.
-      description: What the dataset is.
+      description: The identity of the dataset.
 
     All methods raise a `StorageError` if a file cannot be read or written, or if what is there is
     not what TFDS writes.
@@ -308,7 +308,7 @@ class GrowingDataset:
             save_index(shard, lambda: read_features(self.directory))
 
     def _read(self) -> dict[str, Any]:
-        """What `dataset_info.json` says."""
+        """Reads and checks `dataset_info.json`."""
         path = self.directory / INFO_FILE
         info = read_json(path)
         try:
@@ -325,7 +325,7 @@ class GrowingDataset:
         """Writes `dataset_info.json`, so that others see either the old one or the new one.
 
         Args:
-          info: What it is going to say.
+          info: Its new content.
           describe: Whether to take but the splits of it, and to write the rest anew, together with
             what does not change with the shards, before it.
         """
@@ -368,7 +368,7 @@ class GrowingDataset:
         """Makes a complete file a shard of the dataset, if it has examples; returns that.
 
         Args:
-          info: What `dataset_info.json` says.
+          info: The content of `dataset_info.json`.
           split: The split in it.
           path: The file.
           size: Its size.
@@ -434,7 +434,7 @@ class ShardDraft:
 
     Attributes:
       path: The file.
-      num_examples: How many examples it has.
+      num_examples: The number of its examples.
 
     Raises:
       StorageError: The file cannot be made.
@@ -509,7 +509,7 @@ class Appender:
 
     Args:
       dataset: The dataset; it has been opened.
-      max_examples_per_shard: How many examples a shard takes.
+      max_examples_per_shard: The maximum number of examples per shard.
       flush_interval: After how many seconds an example also ends its shard; None for never.
       encoder: Makes the bytes of examples that are columns, and of splits that are new; None if the
         dataset has all splits, and examples are bytes.
@@ -544,7 +544,7 @@ class Appender:
         Args:
           example: Its bytes, or its fields; see `ExampleEncoder.encode`.
           split: The split.
-          where: What to call it in an error.
+          where: Its name in errors.
 
         Raises:
           ValueError: It does not fit the features, and is not written; says which field. Or this
@@ -626,12 +626,12 @@ def append_to(
 
     Args:
       directory: The folder, or a URL; made if it is missing.
-      features: What an example looks like.
+      features: The features of an example.
       name: The name of the dataset.
       version: Its version, as `major.minor.patch`.
       file_format: "tfrecord", or "array_record", which needs the extra `array_record`.
-      metadata: What else is said about the whole, in the types of JSON.
-      max_examples_per_shard: How many examples a shard takes.
+      metadata: The metadata of the dataset, in the types of JSON.
+      max_examples_per_shard: The maximum number of examples per shard.
       png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
       **about: `description`, `citation`, `homepage` and `license`, see `writing.info_of`.
 
@@ -674,7 +674,7 @@ class Replacement:
       directory: The directory of the dataset.
 
     Attributes:
-      directory: Where to write the new dataset, as a `GrowingDataset`.
+      directory: The folder of the new dataset, as a `GrowingDataset`.
 
     Raises:
       StorageError: The place cannot be made.
@@ -806,8 +806,8 @@ def _remove_info_drafts(directory: epath.Path) -> None:
 
 
 def _find(info: dict[str, Any], split: str) -> dict[str, Any] | None:
-    """What is said of a split."""
-    return next((found for found in info["splits"] if found["name"] == split), None)
+    """Returns the entry of a split in `dataset_info.json`; None if there is none."""
+    return next((entry for entry in info["splits"] if entry["name"] == split), None)
 
 
 def _path_of(

@@ -148,14 +148,14 @@ class _Unusable(Exception):
 
 
 def _beside(path: str) -> list[Path]:
-    """Where the index of a shard is in its dataset; nowhere if that leads out of the dataset."""
+    """Returns the path of the index in the dataset; none if a link leads out of the dataset."""
     folder, name = os.path.split(os.path.abspath(path))
     place = Path(folder, FOLDER)
     return [] if place.is_symlink() else [place / f"{name}.index"]
 
 
 def _cached(path: str) -> list[Path]:
-    """Where it is in the cache, if there is one."""
+    """Returns the path of the index in the cache; none if there is no cache."""
     folder, name = os.path.split(os.path.abspath(path))
     place = cache_folder("feeds", os.path.realpath(folder))
     return [] if place is None else [place / f"{name}.index"]
@@ -192,7 +192,7 @@ def _content(index: ShardIndex) -> bytes:
 
 
 def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
-    """What has to be the same for an index to be of some features."""
+    """Returns the header of an index file; an index with another header is of other features."""
     return {"version": _VERSION, "sequence": sequence, "fields": [list(each) for each in layouts]}
 
 

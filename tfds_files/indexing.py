@@ -111,7 +111,7 @@ def index_shard(
 
     Args:
       path: The file.
-      features: What an example looks like.
+      features: The features of an example.
       verify: Whether to compare the checksums of all data, which reads all of it. Those of the
         framing are compared in any case.
 
@@ -179,7 +179,7 @@ def save_index(path: os.PathLike[str] | str, features: Callable[[], Features]) -
 
 
 def _records(path: str, raw: mmap.mmap, size: int, verify: bool) -> Iterator[tuple[int, int]]:
-    """Where the data of the records is, and how many bytes it has."""
+    """Yields the byte offset and the length of the data of each record."""
     position = 0
     while position < size:
         length = record_length(path, raw[position : position + HEADER.size], position)

@@ -29,7 +29,7 @@ _SAMPLED = slice(1, None, 7)
 
 
 class PngHeader(NamedTuple):
-    """What a PNG file says of its image.
+    """The header of a PNG file: size, bit depth and colour type of the image.
 
     Attributes:
       width: The number of columns.

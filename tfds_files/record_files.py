@@ -176,14 +176,14 @@ class _TFRecordFile(RecordFile):
     def _index(self) -> tuple[BinaryIO, np.ndarray]:
         file = stores.open_binary(self.path)
         try:
-            which = _which(file)
-            if which is not None and self._closed is not None and self._closed[0] == which:
+            identity = _which(file)
+            if identity is not None and self._closed is not None and self._closed[0] == identity:
                 return file, self._closed[1]
             offsets = np.array(list(self._offsets(file)), np.int64)
         except BaseException:
             file.close()
             raise
-        self._closed = (which, offsets) if len(offsets) <= _MOST_KEPT else None
+        self._closed = (identity, offsets) if len(offsets) <= _MOST_KEPT else None
         return file, offsets
 
     def _offsets(self, file: BinaryIO) -> Any:
@@ -231,7 +231,7 @@ class _TFRecordFile(RecordFile):
 
 
 def _which(file: BinaryIO) -> object:
-    """What is another thing if a file is; None if that cannot be told."""
+    """Returns the identity of an open file: device, inode, size and time. None in a store."""
     try:
         stat = os.fstat(file.fileno())
     except (AttributeError, OSError):  # It is in a store.
@@ -348,7 +348,7 @@ def record_length(path: str, header: bytes, position: int) -> int:
     Args:
       path: The file.
       header: The bytes at the position.
-      position: Where the record begins.
+      position: The byte offset of the record.
 
     Raises:
       DamagedFileError: It is no header.
@@ -399,7 +399,7 @@ class _ArrayRecordFile(RecordFile):
             raise
 
     def _chunks(self, reader: riegeli.RecordReader) -> tuple[list[int], list[int]]:
-        """Where the chunks of records begin, and how many records there are up to their end."""
+        """Returns the begins of the chunks of records, and the cumulative numbers of records."""
         size = reader.size()
         reader.seek_numeric(max(size - _BLOCK, 0))
         end = _numbers(reader.read_record() or b"")

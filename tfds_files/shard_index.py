@@ -1,4 +1,4 @@
-"""Where the fields of the examples of a shard are, so that single elements can be read at once.
+"""The shard index: byte offsets of the fields of examples, for random access to single steps.
 
     <dataset>/.feeds/<name of the shard>.index
 
@@ -41,7 +41,7 @@ ARRAYS = {
 
 @dataclasses.dataclass(frozen=True)
 class ShardIndex:
-    """Where the fields of the examples of a shard are, or of a part of it.
+    """The byte offsets of the fields of the examples of a shard, or of a part of it.
 
     Of `E` examples with `F` fields. Slices of it are indexes of some of the examples.
 
@@ -53,13 +53,13 @@ class ShardIndex:
         where the contents do.
       is_verified: Whether the data of all records had their checksums.
       sequence: The name of the field whose elements are counted, such as "steps".
-      layouts: How the elements of each field are stored.
-      offsets: Where the data of each record is in the file; int64[E].
-      lengths: How many bytes it has; int64[E].
-      num_elements: How many elements the sequence has; uint32[E].
-      starts: Where, from the begin of the data, the first element of a field is; or, for strings,
-        the list of them; or `NOT_DIRECT`; uint32[E, F].
-      sizes: How many bytes the elements have in all, with what is between them; uint32[E, F].
+      layouts: The storage of the elements of each field.
+      offsets: The byte offset of the data of each record; int64[E].
+      lengths: The number of bytes of that data; int64[E].
+      num_elements: The number of elements of the sequence; uint32[E].
+      starts: The offset in the data of the first element of a field; or, for strings, of their
+        list; or `NOT_DIRECT`; uint32[E, F].
+      sizes: The number of bytes of all elements, with the heads between them; uint32[E, F].
       last: The last value of each list of integers of one byte, such as flags; 255 where there is
         none; uint8[E, F].
       entries: For each field of strings `(begins, ends)`: the strings of example `e` end at

@@ -1,4 +1,4 @@
-"""What the folder of a dataset says of itself, in its JSON files: read in no time, with no library.
+"""A summary of a dataset from its JSON files, read fast and without other libraries.
 
 NumPy, and what opens object stores, take longer to load than these files to read. So this module
 has neither, and is for commands that only show what there is. `DatasetFolder` reads the data.
@@ -41,9 +41,9 @@ class FieldSummary:
       path: The names that lead to it.
       dtype: Its dtype, such as "float32"; "string" for strings and "" for what has none.
       shape: Its shape within a step or an episode; None where a size is not fixed.
-      encoding: How it is stored, such as "PNG", "bytes" or "zlib"; empty for plain values.
-      kind: What it is, if it is neither a tensor nor an image.
-      doc: What the author says about it.
+      encoding: The storage, such as "PNG", "bytes" or "zlib"; empty for plain values.
+      kind: The kind of feature, if it is neither a tensor nor an image.
+      doc: The description by the author.
     """
 
     path: tuple[str, ...]
@@ -60,8 +60,8 @@ class SplitSummary:
 
     Attributes:
       name: Its name.
-      shard_lengths: How many examples each of its files has.
-      num_bytes: How large its files are together, as the dataset says.
+      shard_lengths: The number of examples of each of its files.
+      num_bytes: The size of its files, as the dataset declares.
     """
 
     name: str
@@ -74,15 +74,15 @@ class FolderSummary:
     """A dataset.
 
     Attributes:
-      directory: Where `dataset_info.json` is.
+      directory: The folder of `dataset_info.json`.
       name: Its name.
       config_name: The name of its config, empty if it has none.
       version: Its version.
-      description: What it is, in words.
+      description: Its description.
       file_format: The format of its files, such as "tfrecord".
       splits: Its splits.
       fields: The fields of its examples; those of a step have a path that begins with "steps".
-      metadata: What its author says about the whole.
+      metadata: The metadata of the dataset.
     """
 
     directory: str
@@ -132,7 +132,7 @@ def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Fo
     """Returns the directory that has a dataset: this one, or the only one below it.
 
     Args:
-      directory: Where to look, with the methods of `pathlib.Path`.
+      directory: The folder to search, with the methods of `pathlib.Path`.
       folders_in: Lists the names of the folders in a directory.
 
     Raises:

@@ -29,13 +29,13 @@ def order_of(split: str, key: str) -> bytes:
 def num_shards(
     num_bytes: int, num_examples: int, least_size: int = 64 << 20, most_size: int = 1 << 30
 ) -> int:
-    """Returns to how many files TFDS writes examples of so many bytes.
+    """Returns the number of shards that TFDS writes for examples of a given size.
 
     Args:
-      num_bytes: How many bytes they have.
-      num_examples: How many there are.
-      least_size: How many bytes a file has at least, if that is possible.
-      most_size: How many it has at most, likewise.
+      num_bytes: The size of the examples.
+      num_examples: The number of examples.
+      least_size: The minimum size of a shard, if possible.
+      most_size: The maximum size of a shard, if possible.
 
     >>> num_shards(1 << 30, 500), num_shards(1 << 30, 5), num_shards(1, 5)
     (16, 4, 1)
@@ -71,16 +71,16 @@ def info_of(
     homepage: str = "",
     license: str = "",
 ) -> dict[str, Any]:
-    """Returns what `dataset_info.json` says of a dataset, whichever examples it has.
+    """Returns the content of `dataset_info.json`, apart from the splits.
 
     Args:
       name: The name of the dataset.
       version: Its version, as `major.minor.patch`.
       file_format: The format of its files.
-      description: What it is, in words.
-      citation: How to cite it.
-      homepage: Where it comes from.
-      license: Under which terms it may be used.
+      description: Its description.
+      citation: Its citation.
+      homepage: The address of its home page.
+      license: The license of the data.
 
     Raises:
       ValueError: The name or the version is none.
@@ -100,13 +100,13 @@ def describe(
     features: Any,
     metadata: Mapping[str, Any] | None,
 ) -> None:
-    """Writes what is said of a dataset beside its shards; `dataset_info.json` is last.
+    """Writes the JSON files of a dataset; `dataset_info.json` is last.
 
     Args:
       directory: Its folder.
-      info: What `dataset_info.json` says.
+      info: The content of `dataset_info.json`.
       features: The JSON of its features.
-      metadata: What else is said about the whole, in the types of JSON.
+      metadata: The metadata of the dataset, in the types of JSON.
     """
     place = as_path(directory)
     (place / FEATURES_FILE).write_text(json.dumps(features, indent=4, sort_keys=True))
