@@ -1,4 +1,4 @@
-"""What a policy is worth, from recorded data alone: off-policy evaluation, without TensorFlow.
+"""Off-policy evaluation: values of policies from recorded data alone, without TensorFlow.
 
     data = rlds.evaluation.collect("~/logs/walker", log_prob="log_prob")
     estimate = rlds.evaluation.importance_sampling(data, policy, gamma=0.99, horizon=1000)

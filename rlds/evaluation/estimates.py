@@ -1,4 +1,4 @@
-"""What is estimated, from what, and what speaks against believing it."""
+"""Estimates of policy values: their data, their intervals, and reasons for doubt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FEW_EPISODES = 30
 
 
 class Statistic(abc.ABC):
-    """What an estimate is computed from, so that it can be computed again from other episodes.
+    """The data of an estimate, from which it can be recomputed for resampled episodes.
 
     An interval comes from computing the whole estimate again for resampled episodes, with all that
     is normalized in it.
@@ -41,7 +41,7 @@ class Statistic(abc.ABC):
         """Returns the estimate for each of B samples of episodes.
 
         Args:
-          counts: How often each episode is in each sample, or its weight, float64, `[B, N]`.
+          counts: The count of each episode in each sample, or its weight, float64, `[B, N]`.
 
         Returns:
           The estimates, float64, `[B]`; NaN where a sample has none.
@@ -86,11 +86,11 @@ class RatioSum(Statistic):
 
 @dataclasses.dataclass(frozen=True)
 class WeightReport:
-    """How unequal the weights of the episodes are.
+    """The inequality of importance weights: effective sample size, largest share, clipping.
 
     Attributes:
-      effective_sample_size: (sum of w)² / sum of w², of the weights of whole episodes: how many
-        episodes of the policy itself would say as much.
+      effective_sample_size: (sum of w)² / sum of w², of the weights of whole episodes: the number
+        of episodes of the policy itself that would be as informative.
       largest: The share of the largest weight in the sum of all.
       clipped: The share of the transitions whose ratio was clipped.
     """
@@ -102,14 +102,14 @@ class WeightReport:
 
 @dataclasses.dataclass(frozen=True)
 class Ends:
-    """How the episodes of an estimate end.
+    """Counts of the episodes of an estimate, by the way that they end.
 
     Attributes:
-      terminal: How many ended in a terminal state.
-      truncated: How many were cut where the final observation is known.
-      unknown: How many were cut where it is not known.
-      censored: How many of those that were cut are shorter than the horizon.
-      left_out: How many transitions were left out, because what followed them is not known.
+      terminal: Episodes that ended in a terminal state.
+      truncated: Truncated episodes with a known final observation.
+      unknown: Truncated episodes without one.
+      censored: Truncated episodes that are shorter than the horizon.
+      left_out: Transitions that were left out, because the next observation is not known.
     """
 
     terminal: int
@@ -127,8 +127,8 @@ class Interval:
       lower: Its lower end.
       upper: Its upper end.
       level: In which share of data sets it holds the true value.
-      method: How it was computed.
-      warnings: What speaks against believing it, in sentences.
+      method: The method, such as the bootstrap.
+      warnings: Reasons to doubt it, in sentences.
     """
 
     lower: float
@@ -144,20 +144,20 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Estimate:
-    """What a policy is worth, as estimated.
+    """The estimated value of a policy.
 
     Attributes:
       value: The estimate.
-      estimator: How it was computed, such as "per-decision WIS".
-      estimand: Of what it is an estimate, in words: "the discounted return of 1000 steps".
+      estimator: The name of the estimator, such as "per-decision WIS".
+      estimand: The estimated quantity, such as "the discounted return of 1000 steps".
       gamma: The discount of each step.
-      horizon: How many steps count; None if all do.
-      statistic: What it was computed from.
-      ends: How the episodes end.
-      weights: How unequal the weights of the episodes are; None if there are no weights.
-      warnings: What speaks against believing it, in sentences.
-      episode_weights: How often each episode counts, float64, `[N]`; None if each counts once.
-      interval_warnings: What speaks against believing its intervals, in sentences.
+      horizon: The number of steps that count; None if all do.
+      statistic: The data that it was computed from.
+      ends: Counts of the episodes by their ends.
+      weights: The inequality of the importance weights; None without weights.
+      warnings: Reasons to doubt the estimate, in sentences.
+      episode_weights: The weight of each episode, float64, `[N]`; None if each counts once.
+      interval_warnings: Reasons to doubt its intervals, in sentences.
     """
 
     value: float
@@ -190,7 +190,7 @@ class Estimate:
           method: `"bootstrap"`: episodes are drawn with replacement, and the whole estimate is
             computed again from each draw; for every estimator. `"t"`: Student's t, for means over
             episodes. `"bernstein"`: holds for any number of episodes, and is much wider; for means.
-          num_samples: How often the bootstrap draws.
+          num_samples: The number of bootstrap samples.
           seed: Of the bootstrap. The same seed draws the same episodes.
           value_range: For `"bernstein"`, how much the numbers of two episodes can differ at most,
             with the largest weight that can be. The largest difference found will not do.
@@ -283,7 +283,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _weights(estimate: Estimate) -> np.ndarray:
-    """How often each episode counts, `[N]`; at least two do."""
+    """Returns the weight of each episode, `[N]`; at least two are not 0."""
     number = estimate.num_episodes
     given = estimate.episode_weights
     weights = np.ones(number) if given is None else np.asarray(given, np.float64)
@@ -306,7 +306,7 @@ def _weights(estimate: Estimate) -> np.ndarray:
 
 
 def _warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
-    """What speaks against an interval from so few episodes."""
+    """Returns warnings of an interval from too few episodes."""
     counted, worth = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
     if estimate.weights is not None:
         worth = min(worth, estimate.weights.effective_sample_size)

@@ -139,24 +139,24 @@ class EvaluationSet:
 
     @functools.cached_property
     def splits(self) -> np.ndarray:
-        """Where the transitions of each episode begin, and where the last one's end, `[N + 1]`."""
+        """The first transition of each episode, and the number of all, as offsets, `[N + 1]`."""
         return np.concatenate([[0], np.cumsum(self.num_transitions)])
 
     @functools.cached_property
     def episodes(self) -> np.ndarray:
-        """Which episode each transition is of, `[M]`."""
+        """The episode of each transition, `[M]`."""
         return np.repeat(np.arange(self.num_episodes), self.num_transitions)
 
     @functools.cached_property
     def times(self) -> np.ndarray:
-        """Which one of its episode each transition is, from 0 on, `[M]`."""
+        """The position of each transition in its episode, from 0 on, `[M]`."""
         return numbered(self.num_transitions)
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
-        """Which row of `observations` each transition begins with, `[M]`.
+        """The row of the first observation of each transition in `observations`, `[M]`.
 
-        The next row has what followed, unless that is not known.
+        The next row has the next observation, if it is known.
         """
         return np.arange(len(self.rewards)) + self._known_before[self.episodes]
 
@@ -177,12 +177,12 @@ class EvaluationSet:
 
     @functools.cached_property
     def _known_before(self) -> np.ndarray:
-        """How many final observations are in the rows before each episode, `[N]`."""
+        """The number of final observations in the rows before each episode, `[N]`."""
         return np.cumsum(self.final_observation_known) - self.final_observation_known
 
     @property
     def first_rows(self) -> np.ndarray:
-        """Which row of `observations` each episode begins with, `[N]`.
+        """The row of the first observation of each episode in `observations`, `[N]`.
 
         Raises:
           ValueError: An episode has no observation.
@@ -548,7 +548,7 @@ def _columns_of(episode: Any, number: int) -> Mapping[str, Any]:
 
 
 def _place(row: int, lengths: np.ndarray) -> str:
-    """Where a row of all steps is, for messages."""
+    """Returns the episode and the step of a row of all steps, for messages."""
     ends = np.cumsum(lengths)
     episode = int(np.searchsorted(ends, row, side="right"))
     return f"episode {episode}, step {row - int(ends[episode] - lengths[episode])}"
@@ -618,7 +618,7 @@ def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:
 
 
 def _role(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) -> Any:
-    """What the fields of a role hold: a field, what is nested in it, or a vector of several."""
+    """Returns the values of a role: a field, a nest of fields, or a vector of several."""
     if isinstance(paths, str):
         return at(nested, paths)
     columns = dict(leaves_at(nested, paths))

@@ -221,7 +221,7 @@ def _pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _size(number: int) -> int:
-    """How many numbers have so many products: number = (size + 1)(size + 2) / 2."""
+    """Returns the length of vectors with so many products: number = (size + 1)(size + 2) / 2."""
     return (math.isqrt(8 * number + 1) - 3) // 2
 
 

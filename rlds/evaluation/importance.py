@@ -1,4 +1,4 @@
-"""What a policy is worth, from how probable the recorded actions are under it."""
+"""Importance sampling: the value of a policy, from the probabilities of recorded actions."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def importance_sampling(
 def _censor(
     data: EvaluationSet, horizon: int | None, censored: str, per_decision: bool
 ) -> tuple[np.ndarray | None, int, list[str]]:
-    """Which episodes count (None: all), how many were cut too early, and what to say of it."""
+    """Returns the episodes to keep (None: all), the number cut before the horizon, and warnings."""
     if horizon is None:
         return None, 0, []
     is_cut = ~data.is_terminal & (data.num_transitions < horizon)

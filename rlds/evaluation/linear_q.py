@@ -134,7 +134,7 @@ class _Problem:
 
     @functools.cached_property
     def num_used(self) -> np.ndarray:
-        """How many transitions of each episode count, `[N]`."""
+        """The number of transitions of each episode that count, `[N]`."""
         return np.bincount(self.data.episodes[self.is_used], minlength=self.data.num_episodes)
 
     @functools.cached_property
@@ -288,7 +288,7 @@ class _Problem:
 
 
 def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Where runs of equal numbers begin and end."""
+    """Yields the begin and the end of each run of equal numbers."""
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True)
 
@@ -349,12 +349,12 @@ class LinearQ:
 
     @property
     def data(self) -> EvaluationSet:
-        """What it was fitted to."""
+        """The data that it was fitted to."""
         return self._problem.data
 
     @property
     def episode_weights(self) -> np.ndarray:
-        """How much each episode counted, `[N]`."""
+        """The weight of each episode in the fit, `[N]`."""
         return self._problem.episode_weights
 
     @property
@@ -364,7 +364,7 @@ class LinearQ:
 
     @property
     def is_used(self) -> np.ndarray:
-        """Which transitions of the data it was fitted to, `[M]`."""
+        """A mask of the transitions in the fit, `[M]`."""
         return self._problem.is_used
 
     def q(self, observations: Any, actions: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How well estimates tell good policies from bad ones, where their true values are known."""
+"""Scores of estimates against known true values of policies: errors, rank correlation, regret."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Score:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How well estimates agree with the true values of policies.
+    """Scores of estimates against the true values of policies.
 
     "Normalized" means divided by the range of the true values: 1 is the distance of the best policy
     to the worst one.
 
     Attributes:
-      num_policies: How many policies were compared.
-      mean_absolute_error: How far the estimates are off, on average.
+      num_policies: The number of policies.
+      mean_absolute_error: The mean absolute error of the estimates.
       normalized_mean_absolute_error: The same, normalized.
       rank_correlation: Spearman's: 1 if the estimates put the policies in their true order, -1 if
         in the reverse one. NaN if all estimates, or all true values, are the same.
-      regret: By k, how much worse the best of the k policies with the largest estimates is than the
-        best of all.
+      regret: By k, the difference between the best of all policies and the best of the k with the
+        largest estimates.
       normalized_regret: The same, normalized.
       precision: By k, the share of the k policies with the largest estimates that are among the k
         best.
@@ -142,7 +142,7 @@ def compare(
 
 
 def _aligned(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """What policies are called in messages, their true values, and their estimates."""
+    """Returns the names of policies for messages, their true values, and their estimates."""
     if isinstance(truth, Mapping) and isinstance(estimates, Mapping):
         for what, names, others in [
             ("estimate", truth, estimates),

@@ -131,7 +131,7 @@ def _no_probabilities(name: str) -> NoReturn:
 
 
 def _length(observations: Any) -> int:
-    """How many observations there are."""
+    """Returns the number of observations."""
     return len(next(leaf for _, leaf in named_leaves(observations)))
 
 
@@ -245,7 +245,7 @@ def _check_shape(actions: np.ndarray, shape: tuple[int, ...]) -> None:
 
 
 class _PolicyOfNormals(Policy):
-    """What policies that draw vectors of independent normal numbers have in common."""
+    """The base of policies that draw vectors of independent normal numbers."""
 
     def __init__(self, parameters: Callable[[Any], tuple[Any, Any]]) -> None:
         self._parameters = parameters

@@ -13,10 +13,10 @@ __all__ = ["QFunction", "TabularQ"]
 
 
 class QFunction(Protocol):
-    """What an observation is worth to a policy: anything with these two methods."""
+    """The action-value function of a policy: any object with these two methods."""
 
     def q(self, observations: Any, actions: Any) -> np.ndarray:
-        """Returns what is to be expected after each action, the rewards of the policy, `[n]`."""
+        """Returns the expected return of the policy after each action, `[n]`."""
 
     def v(self, observations: Any) -> np.ndarray:
         """Returns the mean of `q` over the actions of the policy, `[n]`."""
@@ -26,7 +26,7 @@ class TabularQ:
     """A Q-function of states and actions that are integers from 0 on.
 
     Args:
-      table: What each action is worth in each state, `[S, A]`.
+      table: The value of each action in each state, `[S, A]`.
       policy: Whose Q-function it is.
 
     >>> from rlds.evaluation.policies import CategoricalPolicy

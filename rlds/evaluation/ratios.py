@@ -1,4 +1,4 @@
-"""How much more probable recorded actions are under another policy, and what follows for episodes.
+"""Importance ratios: probabilities of recorded actions under another policy, and episode weights.
 
 All of it is in logarithms: a product of a thousand ratios is no number that a float can hold.
 """

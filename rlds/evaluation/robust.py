@@ -1,4 +1,4 @@
-"""What a policy is worth by a Q-function, and by one that recorded rewards correct."""
+"""The direct method and doubly robust estimates: values of a policy by a Q-function."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _is_of(q: QFunction, data: EvaluationSet, estimate: Estimate) -> TypeGuard[L
 
 @dataclasses.dataclass(frozen=True)
 class _Corrections:
-    """What the weights of actions make of numbers of transitions."""
+    """Weighted sums of values of transitions, which correct a Q-function."""
 
     data: EvaluationSet
     log_ratios: np.ndarray
@@ -168,13 +168,13 @@ class _Corrections:
     is_weighted: bool
 
     def steps(self, values: np.ndarray) -> StepWeights:
-        """Such numbers, with the weights."""
+        """Returns values of transitions, with their weights."""
         return StepWeights(
             self.data, self.log_ratios, values, self.gamma, num_transitions=self.num_transitions
         )
 
     def values(self, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """What they add up to in each of B samples of the episodes, `[B]`."""
+        """Returns the weighted sums in each of B samples of the episodes, `[B]`."""
         steps = self.steps(of)
         statistic = steps.averages() if self.is_weighted else Mean(steps.weighted_sums())
         return statistic.values(counts)
@@ -182,7 +182,7 @@ class _Corrections:
 
 @dataclasses.dataclass(frozen=True)
 class _Corrected(Statistic):
-    """The mean value at the starts, and what is added to it."""
+    """The mean value at the starts, plus its corrections."""
 
     starts: Mean
     corrections: StepRatios
@@ -201,7 +201,7 @@ class _Refitted(Statistic):
 
     @functools.cached_property
     def _features(self) -> np.ndarray:
-        """Of which the weighted sum is the reward that is expected, `[M, d]`."""
+        """The features of each transition minus the discounted next ones, `[M, d]`."""
         q, data = self.q, self.q.data
         follows = data.next_is_known & ~data.next_is_terminal
         after = q.expected_features(data.observations_at(data.rows[follows] + 1))
@@ -239,9 +239,9 @@ def _estimate(
 
 
 def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
-    """How much more each transition is worth than the Q-function says, `[M]`.
+    """Returns the temporal-difference error of each transition, `[M]`.
 
-    The last one of an episode is nonsense where what followed is not known.
+    The last one of an episode is nonsense if the next observation is not known.
     """
     number, place = len(data.rewards), data.place
     values = _by_blocks(number, lambda some: q.v(data.observations_at(data.rows[some])), "v", place)
@@ -264,7 +264,7 @@ def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
 
 
 def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
-    """What the first observation of each episode is worth, `[N]`."""
+    """Returns the value of the first observation of each episode, `[N]`."""
     return _by_blocks(
         data.num_episodes,
         lambda some: q.v(data.observations_at(data.first_rows[some])),
@@ -276,20 +276,20 @@ def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
 def _by_blocks(
     number: int, compute: Callable[[slice], Any], method: str, place: Callable[[int], str]
 ) -> np.ndarray:
-    """What a method of a Q-function returns for so many rows; says where it is not finite."""
-    found = np.empty(number)
+    """Calls a method of a Q-function on blocks of rows, and raises an error if it is not finite."""
+    results = np.empty(number)
     for first in range(0, number, _BLOCK_TRANSITIONS):
         some = slice(first, min(first + _BLOCK_TRANSITIONS, number))
         with rows_located(place, first):
             values = np.asarray(compute(some), np.float64)
-        if values.shape != found[some].shape:
+        if values.shape != results[some].shape:
             raise ValueError(
                 f"{method} of the Q-function must have one number for each row, of shape "
-                f"{found[some].shape}, got {values.shape}"
+                f"{results[some].shape}, got {values.shape}"
             )
-        found[some] = values
-    wrong = np.flatnonzero(~np.isfinite(found))
+        results[some] = values
+    wrong = np.flatnonzero(~np.isfinite(results))
     if len(wrong):
         row = int(wrong[0])
-        raise ValueError(f"{place(row)}: {method} of the Q-function is {found[row]}")
-    return found
+        raise ValueError(f"{place(row)}: {method} of the Q-function is {results[row]}")
+    return results

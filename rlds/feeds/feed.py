@@ -138,7 +138,7 @@ class Feed:
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches there are; None if there is no end."""
+        """The number of batches; None for an endless feed."""
         if self.epochs is None:
             return None
         if self.remainder == "carry":
@@ -230,7 +230,7 @@ class Feed:
 
     @functools.cached_property
     def block_size(self) -> int:
-        """How many batches are best made at once."""
+        """The number of batches to make at once, for speed."""
         fields = [field for part in self._parts for field in part.table.fields.values()]
         if any(None in field.shape for field in fields):
             return 1  # Nobody knows how much memory their values take.
@@ -244,7 +244,7 @@ class Feed:
 
     @property
     def batch_bytes(self) -> int:
-        """How much memory a batch takes, before a `transform`, and without text."""
+        """The memory of a batch, in bytes, before a `transform`, and without text."""
         leaves = self.samples.spec.values()
         of_row = sum(math.prod(shape) * dtype.itemsize for dtype, shape in leaves)
         return max(of_row * (self.batch_size // self.world), 1)
@@ -256,7 +256,7 @@ class Feed:
 
     @functools.cached_property
     def _batches_ahead(self) -> int:
-        """How many batches are fetched before they are made; 0 if nothing is remote."""
+        """The number of batches to prefetch from remote storage; 0 if nothing is remote."""
         samples = sum(map(samples_ahead, self._parts, self.plans))
         return max(samples // self.batch_size, 2) if samples else 0
 

@@ -41,8 +41,8 @@ class ImageError(ValueError):
     """The file of a row is damaged, or not an image that is read here.
 
     Attributes:
-      row: Which row of the batch.
-      what: What is wrong. The error of `tfds_files` that says so is the `__cause__`.
+      row: The row of the batch.
+      what: The fault. The error of `tfds_files` is the `__cause__`.
     """
 
     def __init__(self, row: int, what: str) -> None:
@@ -181,8 +181,8 @@ class _Kind:
     Attributes:
       read_header: Returns height, width and channels of a file, if it is of this kind, and of a
         form that the libraries decode as `decode_image` does.
-      dtypes: Of which images it holds the pixels.
-      libraries: What imports the libraries that decode it, the fastest first.
+      dtypes: The dtypes of pixels that it can hold.
+      libraries: Functions that import the libraries that decode it, the fastest first.
     """
 
     read_header: Callable[[_Data], _Header | None]
@@ -191,7 +191,7 @@ class _Kind:
 
     @functools.cached_property
     def decode(self) -> _Decode:
-        """That of the first library that is installed."""
+        """The decoder of the first installed library."""
         for load in self.libraries[:-1]:
             with contextlib.suppress(ImportError):
                 return load()

@@ -225,22 +225,22 @@ def _store_errors() -> Iterator[None]:
 
 
 def _state_of(state: os.stat_result) -> tuple[int, int, int, int, int]:
-    """Which file it is; its size; when its content, and when anything of it was changed."""
-    # On Windows, the last one is when it was made.
+    """Returns the identity of a file, its size, and the times of its last changes."""
+    # On Windows, the last one is the time of creation.
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 class _Column(NamedTuple):
-    """Where the values of a field are, one step after the other.
+    """The byte offsets of a field whose values have a fixed width.
 
     Attributes:
-      begins: For each episode, where in its file the value of the first step is.
-      stride: How many bytes after a value the next one is.
-      width: How many bytes a value has.
+      begins: The offset of the first step of each episode in its file.
+      stride: The bytes from one value to the next.
+      width: The bytes of a value.
       shape: The shape of a value.
       stored: The dtype in which a number is stored.
-      dtype: That of the field.
-      is_there: For which episodes this holds; None if for all.
+      dtype: The dtype of the field.
+      is_there: A mask of the episodes that have such values; None for all.
     """
 
     begins: np.ndarray
@@ -350,7 +350,7 @@ class MappedStorage(Storage):
     def find_strings(
         self, name: str, shards: np.ndarray, episodes: np.ndarray, steps: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Where text, or files of images, begin and end in their shards."""
+        """Returns the begins and ends of texts, or of image files, as byte offsets in shards."""
         begins, ends = np.empty((2, len(steps)), np.int64)
         for shard in np.unique(shards).tolist():
             chosen = np.flatnonzero(shards == shard)
@@ -446,7 +446,7 @@ class MappedStorage(Storage):
         return last != 0
 
     def _place(self, name: str, field: Field, counts: np.ndarray) -> _Column | _Strings | None:
-        """Where the values of a field are, of which the episodes have so many."""
+        """Returns the byte offsets of a field; None if its values cannot be read directly."""
         if not self._has(name):
             return None
         starts = self._joined_field(lambda index: index.starts, name)

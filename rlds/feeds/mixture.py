@@ -199,7 +199,7 @@ def _warn_of_meanings(parts: Sequence[Samples]) -> None:
 
 
 def _counts(weights: Sequence[float]) -> np.ndarray:
-    """How many samples of a block each part has: the largest remainders are rounded up."""
+    """Returns the samples of each part in a block: the largest remainders are rounded up."""
     exact = np.array(weights) / math.fsum(weights) * _BLOCK
     counts = np.floor(exact).astype(np.int64)
     short = _BLOCK - int(counts.sum())

@@ -56,7 +56,7 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
 
 @dataclasses.dataclass(eq=False, repr=False)
 class OctoSamples(NormalizedPolicySamples):
-    """What Octo trains on: a sample for each step, as `octo.data.dataset` makes it.
+    """Samples for Octo: one for each step, as `octo.data.dataset` makes it.
 
     A batch has `observation` (`image_*`, `proprio`, `timestep`, `timestep_pad_mask`,
     `task_completed`, `pad_mask_dict`), `task` (`language_instruction`, `pad_mask_dict`; with goals,
@@ -68,19 +68,19 @@ class OctoSamples(NormalizedPolicySamples):
 
     Args:
       table: The steps.
-      roles: Which of its fields Octo sees.
-      dataset_name: What samples say where they are from.
-      window_size: How many observations a sample has.
-      action_horizon: How many actions belong to each observation.
-      statistics: Those that the action and the state are normalized by: `Roles.statistics_of`; None
+      roles: The fields that Octo sees.
+      dataset_name: The name of the dataset in the samples.
+      window_size: The number of observations in a sample.
+      action_horizon: The number of actions for each observation.
+      statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", or "bounds_q99", which Octo calls "bounds".
       goal_seed: Decides which goals are drawn from the step and those that follow; None for no
         goals.
-      max_goal_distance: How many steps the goal is drawn from, at most.
-      keep_image_prob: How often a sample has the images of its goal instead of its instruction; the
-        other one is empty. Without an instruction it always has them. None for both.
-      max_action_dim: How many elements the action gets, with zeros at the end.
+      max_goal_distance: The largest distance of the goal, in steps.
+      keep_image_prob: The probability that a sample has the images of its goal instead of its
+        instruction; the other one is empty. Without an instruction it is 1. None for both.
+      max_action_dim: The number of elements of the action, with zeros at the end.
       max_proprio_dim: Likewise, the state.
       image_size: The height and the width that images get, or these by camera. Give it also for
         cameras that the dataset does not have: their images are black.

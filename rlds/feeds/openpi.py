@@ -29,7 +29,7 @@ def statistics_to_json(statistics: Statistics) -> str:
     `compute_statistics` counts actions as openpi does. `Roles.statistics_of` counts each once.
 
     Args:
-      statistics: Those of the "action" and the "state", see `Roles.statistics_of`.
+      statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
@@ -89,7 +89,7 @@ def _cut(field: FieldStatistics, dim: int | None, what: str) -> FieldStatistics:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class OpenpiSamples(PolicySamples):
-    """What openpi trains on: a sample for each step, as its loader for DROID makes it.
+    """Samples for openpi: one for each step, as its loader for DROID makes it.
 
     A batch has `observation` (the images by their cameras, and the fields of the state, by the last
     part of their paths), `actions` of shape `[n, action_horizon, action]`, and `prompt`. Beyond the
@@ -98,8 +98,8 @@ class OpenpiSamples(PolicySamples):
 
     Args:
       table: The steps.
-      roles: Which of its fields openpi sees.
-      action_horizon: How many actions a sample has.
+      roles: The fields that openpi sees.
+      action_horizon: The number of actions in a sample.
       image_size: The height and the width that images get, or these by camera.
       include_last_action: Whether the last step of each episode has an action, as openpi takes it.
         If not, an episode whose final observation is known ends before that.

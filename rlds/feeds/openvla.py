@@ -28,7 +28,7 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     demands zeros in its place, which are written.
 
     Args:
-      statistics: Those of the "action" and the "state", see `Roles.statistics_of`.
+      statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
@@ -60,7 +60,7 @@ def _plain(statistics: Statistics) -> dict[str, Any]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class OpenVLASamples(NormalizedPolicySamples):
-    """What OpenVLA trains on: a sample for each step, as `prismatic.vla.datasets.rlds` makes it.
+    """Samples for OpenVLA: one for each step, as `prismatic.vla.datasets.rlds` makes it.
 
     A batch has `observation` (`image_*`, `proprio`, `timestep`, `pad_mask`, `pad_mask_dict`),
     `task` (`language_instruction`, `pad_mask_dict`; with goals, also their `image_*`, `proprio` and
@@ -73,14 +73,14 @@ class OpenVLASamples(NormalizedPolicySamples):
 
     Args:
       table: The steps.
-      roles: Which of its fields OpenVLA sees.
-      dataset_name: What samples say where they are from.
-      window_size: How many observations a sample has.
-      future_action_window_size: How many actions of the future it has.
-      absolute_action_mask: Which elements of the action are absolute; none by default.
+      roles: The fields that OpenVLA sees.
+      dataset_name: The name of the dataset in the samples.
+      window_size: The number of observations in a sample.
+      future_action_window_size: The number of future actions in a sample.
+      absolute_action_mask: A mask of the absolute elements of the action; none by default.
       only_whole: Whether to leave out the last steps, which `future_action_window_size` actions do
         not follow, and not to look at goals for the actions, as OpenVLA-OFT does.
-      statistics: Those that the action and the state are normalized by: `Roles.statistics_of`; None
+      statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", "bounds", or "bounds_q99", which OpenVLA trains with.
       goal_seed: Decides which goals are drawn from the steps that follow; None for no goals.

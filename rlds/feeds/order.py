@@ -120,10 +120,10 @@ class Segmented(Order):
     Args:
       counts: How many samples each episode has, in the order of their numbers.
       seed: Decides about the order.
-      length: How many samples a segment has, about: parts of a long episode, or several whole ones
-        in a row. None for an episode each.
-      window: How many segments are shuffled at a time.
-      lanes: How many lanes there are: a power of two.
+      length: The approximate number of samples in a segment: a part of a long episode, or several
+        whole episodes in a row. None for one episode per segment.
+      window: The number of segments that are shuffled at a time.
+      lanes: The number of lanes: a power of two.
 
     Raises:
       ValueError: A number is not positive, or that of the lanes is no power of two.
@@ -233,12 +233,12 @@ def _begins_of_segments(counts: np.ndarray, length: int | None) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class SegmentShuffle:
-    """How to shuffle segments, see `Segmented`.
+    """The parameters of a shuffle of segments, see `Segmented`.
 
     Attributes:
-      length: How many samples a segment has, about: parts of a long episode, or several whole ones
-        in a row. None for an episode each.
-      window: How many segments are shuffled at a time.
+      length: The approximate number of samples in a segment: a part of a long episode, or several
+        whole episodes in a row. None for one episode per segment.
+      window: The number of segments that are shuffled at a time.
       lanes: A power of two: of so many ranks, or half as many and so on, each reads segments of its
         own.
     """

@@ -1,4 +1,4 @@
-"""Which shuffle suits the data, and what a batch of it costs."""
+"""Planning of a shuffle: the one that suits the data, and the cost of its batches."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Plan(NamedTuple):
-    """How samples are shuffled.
+    """The shuffle of samples, and the reason for it.
 
     Attributes:
-      shuffle: What `Feed` takes, but for "auto" and "segments".
-      reason: Why.
+      shuffle: A `shuffle` of `Feed`, other than "auto" and "segments".
+      reason: The reason for this shuffle.
     """
 
     shuffle: str | SegmentShuffle | None
@@ -138,7 +138,7 @@ def _slow(samples: Samples) -> list[str]:
 
 
 def _slow_bytes(samples: Samples) -> float:
-    """How many bytes a step of these fields takes in memory, about."""
+    """Returns the approximate memory of a step of the slow fields, in bytes."""
     return sum(bytes_in_memory(samples, path) for path in _slow(samples))
 
 
@@ -155,7 +155,7 @@ def _stored_per_step(samples: Samples) -> float:
 
 
 def _memory() -> int:
-    """How much memory the machine has, or this container of it."""
+    """Returns the memory of the machine, or of this container, in bytes."""
     if not hasattr(os, "sysconf"):  # On Windows, which does not tell.
         return sys.maxsize
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -214,7 +214,7 @@ def _is_kept(samples: Samples) -> bool:
 
 
 def _read_per_used(samples: Samples, plan: Plan) -> float:
-    """How many steps are read for each that is used, of fields that are read by whole episodes."""
+    """Returns the steps read per step used, for fields that are read by whole episodes."""
     table = samples.table
     steps = max(table.num_steps, 1)
     if _is_kept(samples) or isinstance(plan.shuffle, SegmentShuffle):

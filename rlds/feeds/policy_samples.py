@@ -1,4 +1,4 @@
-"""What the samples of Octo, OpenVLA and openpi have in common."""
+"""Base classes of the samples for Octo, OpenVLA and openpi."""
 
 import copy
 import dataclasses
@@ -32,7 +32,7 @@ class PolicySamples(Samples):
 
     Args:
       table: The steps.
-      roles: Which of its fields the policy sees.
+      roles: The fields that the policy sees.
       image_size: The height and the width that images get, or these by camera. Give it also for
         cameras that the dataset does not have: their images are black.
       include_last_action: Whether the last step of each episode has an action, as these projects
@@ -139,12 +139,12 @@ class PolicySamples(Samples):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class NormalizedPolicySamples(PolicySamples):
-    """What Octo and OpenVLA have in common, both built on dlimp.
+    """Samples with normalized actions and states: the base of those for Octo and OpenVLA.
 
     Args:
-      dataset_name: What samples say where they are from.
-      window_size: How many observations a sample has.
-      statistics: Those that the action and the state are normalized by: `Roles.statistics_of`; None
+      dataset_name: The name of the dataset in the samples.
+      window_size: The number of observations in a sample.
+      statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", "bounds" or "bounds_q99"; see `rlds.normalization.normalize`.
       goal_seed: Decides which goals are drawn from the steps that follow; None for no goals.

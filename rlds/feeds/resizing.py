@@ -51,7 +51,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def _blocks(old: int, new: int, channels: int) -> list[tuple[slice, slice, np.ndarray]]:
-    """How much old pixels of a line add to new ones: for a few of these, the only ones that do."""
+    """Returns the resampling weights of old pixels for blocks of new ones, without zeros."""
     scale = np.float32(old) / np.float32(new)
     reach = max(scale, np.float32(1.0))
     centers = (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale

@@ -1,4 +1,4 @@
-"""Which fields of a dataset are the cameras, the state, the action and the instruction."""
+"""The roles of fields in a dataset: cameras, state, action and instruction."""
 
 import dataclasses
 import math
@@ -24,9 +24,9 @@ STATE = "state"
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """Which fields of a dataset are the cameras, the state, the action and the instruction.
+    """The roles of fields in a dataset: cameras, state, action and instruction.
 
-    Fields are named by their paths, such as "observation/image". What is said here once serves
+    Fields are named by their paths, such as "observation/image". The same roles serve
     `rlds.feeds.octo`, `rlds.feeds.openvla` and `rlds.feeds.openpi`.
 
     Attributes:
@@ -101,7 +101,7 @@ class Roles:
 
         Args:
           *tables: The steps. Octo and OpenVLA take those of all splits.
-          masks: Which elements to normalize, by these two names; where not given, all.
+          masks: Masks of the elements to normalize, by these two names; all by default.
           include_last_action: Whether the last step of each episode has an action, as Octo and
             OpenVLA take it. If not, it does not count where the final observation is known.
 

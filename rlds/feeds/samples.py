@@ -62,7 +62,7 @@ _FILTERED_BLOCK = 4096
 
 
 class StepTable(Protocol):
-    """What samples are made of: a `Table`, which has them made in turn."""
+    """The interface of a `Table` that samples use."""
 
     episodes: Any
     storage: Storage
@@ -612,7 +612,7 @@ class _StepsAround(Steps):
 
 
 class Windows(_StepsAround):
-    """What was observed up to a step, and the actions that follow; see `Table.windows`."""
+    """Samples with a history of observations and a horizon of actions; see `Table.windows`."""
 
     def __init__(
         self,
@@ -777,7 +777,7 @@ class _DerivedSamples(Samples):
 
 @dataclasses.dataclass(frozen=True)
 class _Goals:
-    """Which goals are drawn: the arguments of `Samples.with_goals`."""
+    """The parameters of goal relabelling: the arguments of `Samples.with_goals`."""
 
     seed: int
     strategy: str
@@ -1031,7 +1031,7 @@ class FilteredSamples(_DerivedSamples):
 
 
 class SubsampledSamples(_DerivedSamples):
-    """As many samples of an episode at most; see `Samples.at_most`."""
+    """Samples limited to a maximum number per episode; see `Samples.at_most`."""
 
     def __init__(self, samples: Samples, length: int, seed: int) -> None:
         if length < 1:
@@ -1087,7 +1087,7 @@ def _below(fields: Mapping[str, Any], name: str) -> list[str]:
 
 
 def with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
-    """What there is for each row, with at least as many axes as values have."""
+    """Returns a value for each row, with axes of length 1 added up to the rank of other values."""
     return row_values.reshape(row_values.shape + (1,) * (values.ndim - row_values.ndim))
 
 

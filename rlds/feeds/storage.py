@@ -1,4 +1,4 @@
-"""Where the steps are: rows of fields, by the number of an episode and of a step in it.
+"""Storages of steps: rows of fields, by the number of an episode and of a step in it.
 
 A *storage* gives any rows. How much it reads for them depends on how they are stored:
 
@@ -189,7 +189,7 @@ def row_shape(field: Field) -> tuple[int, ...] | None:
 
 
 def row_bytes(field: Field, otherwise: int) -> int:
-    """How many bytes a row takes in memory; another number if rows differ."""
+    """Returns the bytes of a row in memory; the number `otherwise` if rows differ."""
     shape = row_shape(field)
     return otherwise if shape is None else math.prod(shape) * field.column_dtype.itemsize
 

@@ -307,7 +307,7 @@ class Table:
 
     @functools.cached_property
     def outlines(self) -> Lengths:
-        """How long the episodes are."""
+        """The lengths of the episodes."""
         outlines = self.storage.outlines
         return outlines if self._chosen is None else outlines.take(self._chosen)
 
@@ -326,7 +326,7 @@ class Table:
 
     @property
     def cache_bytes(self) -> int:
-        """How much memory episodes may take that are read as a whole."""
+        """The memory limit of the cache for episodes that are read as a whole, in bytes."""
         return self.options.cache_bytes
 
     @property
@@ -348,12 +348,12 @@ class Table:
 
     @property
     def num_episodes(self) -> int:
-        """How many episodes there are."""
+        """The number of episodes."""
         return len(self.outlines.num_steps)
 
     @property
     def num_steps(self) -> int:
-        """How many steps all episodes have."""
+        """The number of steps in all episodes."""
         return int(self.outlines.num_steps.sum())
 
     @property

@@ -75,7 +75,7 @@ def map_episodes(
 
 
 class _TrajectoryStorage(CachedStorage):
-    """What a function makes of the episodes of a table, by the numbers that its storage has."""
+    """The results of a function of each episode of a table, by the same episode numbers."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _TrajectoryStorage(CachedStorage):
     def columns(
         self, number: int, paths: list[str], *, decode_images: bool = False
     ) -> dict[str, Any]:
-        """What the cache asks for: columns of an episode; of images, the steps that they are at."""
+        """Returns columns of an episode, for the cache; of images, the numbers of their steps."""
         del decode_images
         made = self._made(number, self._columns_given(number))
         return nest({path: made[path] for path in paths})

@@ -311,7 +311,7 @@ class _ViewRows(Rows):
 
     @functools.cached_property
     def _of(self) -> list[Of]:
-        """What the rows of each group are."""
+        """The split, episode and step of the rows of each group."""
         made = []
         for (at, _, split), rows in zip(self.groups, self.rows):
 
@@ -375,7 +375,7 @@ class WithColumn(View):
 
 
 def _described(field: Any) -> str:
-    """What a field holds and means, in words; its `doc` may differ."""
+    """Describes the type and the meaning of a field, without its `doc`."""
     facts = [*field.facts, field.encoding] if isinstance(field, Field) else []
     return "; ".join([in_words(field), *filter(None, facts)])
 

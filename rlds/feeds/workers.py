@@ -67,16 +67,16 @@ class NumberedBatches(Protocol):
 
 
 class Numbers:
-    """Which batches the items of a loader have: the first one, and how many.
+    """The items of a loader, as batch numbers: the first batch of each item, and a count.
 
     The first items are small, so that they come soon, and so are the last, so that all workers end
     together.
 
     Args:
       first: The first batch.
-      end: The one after the last; None if there is no end.
-      most: How many batches an item may have.
-      workers: How many workers there are.
+      end: The end of the batches; None for an endless feed.
+      most: The largest number of batches in an item.
+      workers: The number of workers.
 
     >>> [*Numbers(3, 10, most=4, workers=1)]
     [(3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]
@@ -95,7 +95,7 @@ class Numbers:
             batch += count
 
     def __len__(self) -> int:
-        """How many batches there are, as the length of a loader is counted."""
+        """The number of batches, by which the length of a loader is counted."""
         if self._end is None:
             raise TypeError("an endless feed has no length")
         return max(self._end - self._first, 0)
@@ -116,7 +116,7 @@ class Blocks:
 
     @property
     def most(self) -> int:
-        """How many batches are best sent at once."""
+        """The number of batches to send at once, for speed."""
         return max(min(self._feed.block_size, _BLOCK_BYTES // self._feed.batch_bytes), 1)
 
     def __getitem__(self, item: tuple[int, int]) -> _Sent:
@@ -145,7 +145,7 @@ class Blocks:
     def _sent(
         self, piece: _Piece, memory: np.ndarray, batches: list[Any], taken: Callable[[], int]
     ) -> _Sent:
-        """What is sent for batches; those of their arrays that are not in the memory go there."""
+        """Returns the message for batches; copies their other arrays to the shared memory."""
         made = io.BytesIO()
         buffers: list[pickle.PickleBuffer] = []
         _Pickler(made, 5, buffer_callback=buffers.append).dump(batches)
@@ -302,7 +302,7 @@ class Batches(Iterator[Any]):
     Args:
       items: The iterator of the loader itself: over batches, or with workers over blocks of them.
       next_batch: Has the number of the next batch, and is kept up to date.
-      workers: How many workers there are.
+      workers: The number of workers.
     """
 
     def __init__(self, items: Iterator[Any], next_batch: list[int], workers: int) -> None:

@@ -1,11 +1,11 @@
 """The policies of Deep-OPE (https://github.com/google-research/deep_ope).
 
 Policies for D4RL are pickles: a dict of arrays, as `rlds.evaluation.mlp_policy` takes it. Those for
-RL Unplugged are SavedModels. An index, in JSON, says of each what it is worth in its task:
+RL Unplugged are SavedModels. An index, in JSON, has the value of each in its task:
 
-    policy_path                       where it is, below the folder of all
+    policy_path                       its path, below the folder of all
     task.task_names, task.task_name   the datasets that it can be evaluated on, or the task
-    agent_name                        how it was trained
+    agent_name                        the algorithm that trained it
     return_mean                       the mean return of episodes, without discounts
     "return_std:", return_std         their standard deviation; in the index of D4RL with the colon
 
@@ -38,18 +38,18 @@ _DEVIATIONS = ("return_std:", "return_std")
 
 @dataclasses.dataclass(frozen=True)
 class DeepOpePolicy:
-    """What the index says of a policy.
+    """An entry of the index: a policy, its tasks and its return.
 
     Attributes:
       name: Its name, such as "ant/ant_online_0".
-      path: Where it is.
+      path: The path of its file.
       tasks: The datasets of D4RL that it can be evaluated on, or the task of the control suite.
-      agent: How it was trained.
+      agent: The algorithm that trained it.
       return_mean: The mean return of episodes. It has no discounts: estimates with gamma below 1
         can be compared with it by rank only.
       return_std: The standard deviation of their returns. The README calls it a standard error, but
-        in AntMaze, where a return is 0 or 1, it is what the mean says that the deviation is.
-      settings: What else is known of its training.
+        in AntMaze, where a return is 0 or 1, it is the deviation that follows from the mean.
+      settings: Further settings of its training.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What training scripts import of other projects, made of feeds: swap one import, keep the script.
+"""Drop-in replacements for the data loaders of other projects: swap one import, keep the script.
 
     from rlds.feeds.compat.openvla import RLDSBatchTransform, RLDSDataset
     from rlds.feeds.compat.octo import make_interleaved_dataset, make_single_dataset

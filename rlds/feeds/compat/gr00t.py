@@ -40,7 +40,7 @@ _Base: Any = class_of("gr00t.data.interfaces", "ShardedDataset")
 
 @dataclasses.dataclass
 class StepData:
-    """What a processor gets of a step, where `gr00t` with its `VLAStepData` is not installed.
+    """A step for a GR00T processor: in place of `VLAStepData` if `gr00t` is not installed.
 
     Attributes:
       images: The frames of each camera.
@@ -67,12 +67,12 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         (`modality_keys`), and at which distances from a step (`delta_indices`).
       video_backend: Not needed: PyAV decodes.
       video_backend_kwargs: Not needed.
-      shard_size: How many steps a shard has, about.
-      episode_sampling_rate: Which share of an episode is in one piece of a shard.
+      shard_size: The approximate number of steps in a shard.
+      episode_sampling_rate: The share of an episode in one piece of a shard.
       seed: Decides which step is in which shard.
       allow_padding: Whether the first and the last step stand for those that are not there.
-      modality: What `meta/modality.json` says, if there is none.
-      **options: Those of `LeRobotDatasetMetadata`, such as `split`.
+      modality: The content of `meta/modality.json`, if the file is missing.
+      **options: Options of `LeRobotDatasetMetadata`, such as `split`.
 
     Attributes:
       processor: Makes an item of a step; `set_processor` sets it.

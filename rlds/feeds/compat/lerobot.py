@@ -275,10 +275,10 @@ class LeRobotDatasetMetadata:
 
     @property
     def fps(self) -> Any:
-        """How many steps a second has.
+        """The frame rate, in steps per second.
 
         Raises:
-          ValueError: The dataset does not say.
+          ValueError: The dataset states no frame rate.
         """
         if self._fps is None:
             raise ValueError(f"{self.repo_id}: the dataset states no frame rate: pass fps=...")
@@ -346,12 +346,12 @@ class LeRobotDatasetMetadata:
 
     @property
     def total_episodes(self) -> int:
-        """How many episodes there are."""
+        """The number of episodes."""
         return self.table.num_episodes
 
     @property
     def total_frames(self) -> int:
-        """How many steps there are that have an action."""
+        """The number of steps that have an action."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     @functools.cached_property
@@ -401,7 +401,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def total_tasks(self) -> int:
-        """How many tasks there are."""
+        """The number of tasks."""
         return len(self.task_texts)
 
     @functools.cached_property
@@ -419,7 +419,7 @@ class LeRobotDatasetMetadata:
         return _Episodes(columns, self._row)
 
     def _row(self, number: int) -> dict[str, Any]:
-        """What the table of a LeRobot dataset has of an episode, without its statistics."""
+        """Returns the metadata of an episode of a LeRobot dataset, without its statistics."""
         if not self._is_lerobot:
             return {}
         row = json.loads(as_text(at(self.table.episodes.peek(number).metadata, _ROW))).items()
@@ -717,7 +717,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     @property
     def fps(self) -> Any:
-        """How many steps a second has."""
+        """The frame rate, in steps per second."""
         return self.meta.fps
 
     @property

@@ -1,4 +1,4 @@
-"""What loaders of other projects demand of a stored dataset, beyond the rules of RLDS.
+"""Loader profiles: demands of other projects' loaders on a stored dataset, beyond the RLDS rules.
 
 The profile "octo" is what the loaders of dlimp, Octo and OpenVLA need. They take the steps as they
 are stored (`tfds.decode.SkipDecoding`), so it is about the files of TFDS and not about the values
@@ -31,9 +31,9 @@ class Demand(NamedTuple):
     """A demand that is not met.
 
     Attributes:
-      what: What there is, and what to do about it.
+      what: The finding, and its remedy.
       field: The path of the field, if it is about one.
-      hint: What helps against all of its kind.
+      hint: A remedy for all findings of its kind.
     """
 
     what: str

@@ -290,7 +290,7 @@ class _Prepare:
 
 
 def _name_of(function: Any) -> str:
-    """What a function is called, the same in all processes."""
+    """Returns the name of a function, which is the same in all processes."""
     if isinstance(function, functools.partial):
         return f"{_name_of(function.func)}{function.args}{function.keywords}"
     return str(getattr(function, "__qualname__", function))

@@ -336,7 +336,7 @@ def _transform_of(
     depth_resize_size: Any = None,
     num_parallel_calls: Any = None,
 ) -> Any:
-    """What `apply_frame_transforms` does beyond resizing; None if that is nothing."""
+    """Returns the image augmentation of `apply_frame_transforms`; None if there is none."""
     del image_dropout_keep_key, resize_size, depth_resize_size, num_parallel_calls
     if image_dropout_prob:
         raise NotImplementedError("image_dropout_prob is not supported: change the batches")

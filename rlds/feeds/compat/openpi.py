@@ -57,7 +57,7 @@ _SUCCESS = "success"
 
 
 class DroidActionSpace(enum.Enum):
-    """What the actions are: where the joints have to be, or how fast they move there."""
+    """The action space: joint positions as targets, or joint velocities."""
 
     JOINT_POSITION = enum.auto()
     JOINT_VELOCITY = enum.auto()

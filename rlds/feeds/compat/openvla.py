@@ -281,10 +281,10 @@ class EpisodicRLDSDataset(RLDSDataset):
 
 
 class OFTDataset(RLDSDataset):
-    """What OpenVLA-OFT calls `RLDSDataset`: with action chunks, the state, and cameras at wrists.
+    """The `RLDSDataset` of OpenVLA-OFT: with action chunks, the state, and wrist cameras.
 
-    How long the chunks are, and how they are normalized, `prismatic.vla.constants` says, which
-    looks at the command that trains.
+    The length of the chunks and their normalization come from `prismatic.vla.constants`, which
+    reads them off the training command.
     """
 
     _encodings = ("EEF_POS", "JOINT_POS_BIMANUAL")
