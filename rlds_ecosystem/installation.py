@@ -1,4 +1,4 @@
-"""What is wrong with an installation, in words that say what to do."""
+"""Problems of an installation: conflicting distributions, or a missing compiled core."""
 
 from __future__ import annotations
 

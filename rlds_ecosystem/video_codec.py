@@ -34,17 +34,17 @@ _WORSE = 8  # How much quality is given up for time.
 
 @dataclasses.dataclass(frozen=True)
 class Video:
-    """How the frames of a camera become video.
+    """Video encoding of the frames of a camera: codec, quality, frame rate and keyframes.
 
     Attributes:
       codec: "h264" or "av1".
       quality: The constant rate factor of the encoder: less is better, and larger. By default 23 of
         H.264, and 30 of AV1.
       lossless: Whether the pixels stay the same, in H.264 of RGB: about half of their bytes.
-      fps: How many frames a second has, for what plays the video.
-      gop: How many frames a group of pictures has: a frame is decoded from the first of its group.
-      preset: How hard the encoder tries, by its own names. By default "superfast" of H.264, and "8"
-        of AV1, or "12" with `delays`.
+      fps: The frame rate, which players of the video use.
+      gop: The keyframe interval in frames. Decoding a frame begins at the keyframe before it.
+      preset: The speed preset of the encoder. By default "superfast" of H.264, and "8" of AV1, or
+        "12" with `delays`.
       delays: Whether the encoder may keep frames back and look ahead: smaller (AV1 by a quarter, in
         short groups), but not for what is recorded.
 

@@ -71,11 +71,11 @@ def convert(
     continues where it stopped, and the result is the same to the last byte.
 
     Args:
-      source: What is converted.
+      source: The source to convert.
       name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
       version: Its version, as `major.minor.patch`.
       data_dir: The directory that TFDS keeps datasets in; its default directory if None.
-      description: What the dataset is about; None for the description of the source.
+      description: The description of the dataset; None for that of the source.
       file_format: `tfrecord`, or `array_record` for random access (`as_data_source`).
       shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
         TFDS does, or in the order of the source.
@@ -159,7 +159,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
     a later call can continue.
 
     Args:
-      path: Where the raw data is.
+      path: The path of the raw data.
       shuffle: See `convert`; None for `SHUFFLE` of the class.
       skip_damaged: See `convert`.
       verify: See `convert`.
@@ -270,16 +270,16 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         )
 
     def raw_name(self) -> str:
-        """Returns the name that the raw data has in the `manual_dir` of TFDS; "" if that is it."""
+        """Returns the name of the raw data in the `manual_dir` of TFDS; "" for that folder."""
         return (self.url() or "").rsplit("/", 1)[-1]
 
     def url(self) -> str | None:
-        """Returns where the raw data can be downloaded, or read (`gs://`); None if nowhere."""
+        """Returns the URL to download the raw data, or to read it (`gs://`); None without."""
         return None
 
     @property
     def info(self) -> tfds.core.DatasetInfo:
-        """What is known of the dataset. Its features are those of the raw data, once that is."""
+        """The `DatasetInfo`; its features are those of the raw data, once its path is known."""
         if self._known_info is None:
             self._known_info = self._info()
         return self._known_info

@@ -38,7 +38,7 @@ _HERE = epath.Path(__file__).parent
 
 @dataclasses.dataclass
 class D4rlConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """Which dataset of D4RL is converted.
+    """The config of a dataset of D4RL.
 
     Attributes:
       dataset: Its name in D4RL; None to take it from the name of the file.
@@ -134,7 +134,7 @@ class RldsSacLocomotion(_PublishedLogs):
 
 @dataclasses.dataclass
 class BucketConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """Which files of a bucket are converted.
+    """The config of a dataset in a bucket: the folder of its files.
 
     Attributes:
       directory: Their folder in the bucket.
@@ -193,12 +193,12 @@ RLU_BUCKET = "gs://rl_unplugged"
 
 @dataclasses.dataclass
 class RluConfig(BucketConfig):
-    """Which files of RL Unplugged are converted.
+    """The config of a dataset of RL Unplugged: folder, and prefix and number of its files.
 
     Attributes:
       directory: Their folder in the bucket.
-      prefix: What their names begin with, up to `-00000-of-...`; None for all files.
-      num_files: How many were published.
+      prefix: The prefix of their names, up to `-00000-of-...`; None for all files.
+      num_files: The number of published files.
     """
 
     prefix: str | None = None

@@ -66,9 +66,9 @@ def episodes_from_logs(
       shuffle: Whether to shuffle all episodes. Only their indices are kept in memory.
       seed: Determines the order, like that of `tf.data.Dataset.shuffle`.
       reshuffle_each_iteration: Whether each pass has another order.
-      num_shards: How many hosts share the episodes. In each pass, no two hosts get the same
-        episode, and all hosts together get them all.
-      shard_index: Which of the hosts this is, from 0 on.
+      num_shards: The number of hosts that share the episodes. In each pass, no two hosts get the
+        same episode, and all hosts together get them all.
+      shard_index: The number of this host, from 0 on.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
         some episodes, by name. Without them, all episodes must have the same fields.
 
@@ -121,7 +121,7 @@ def episodes_from_source(
     to count its episodes, if nothing says how many there are; shuffling it is slow.
 
     Args:
-      source: What to read: a source, or what `rlds.sources.open` returns.
+      source: The data: a source, or the result of `rlds.sources.open`.
       split: The split of a source; it has to be given if there are several.
       layout: See `episodes_from_logs`.
       shuffle: See `episodes_from_logs`.
@@ -162,7 +162,7 @@ def episodes_from_source(
 
 @dataclasses.dataclass(frozen=True)
 class _Order:
-    """Which episodes come, and in which order; see `episodes_from_logs`."""
+    """The order of episodes: shuffling, and sharding over hosts; see `episodes_from_logs`."""
 
     shuffle: bool
     seed: int | None
@@ -188,7 +188,7 @@ class _Order:
             )
 
     def indices(self, number: int) -> tf.data.Dataset:
-        """The indices of episodes, of which there are so many."""
+        """Returns the indices of this host, of `number` episodes."""
         indices = tf.data.Dataset.range(number)
         if self.shuffle:
             indices = indices.shuffle(
@@ -326,7 +326,7 @@ class _Spec:
 
 
 class _Groups:
-    """How small episodes get from NumPy into a graph: several at once.
+    """Groups of small episodes, which a TensorFlow graph gets from NumPy in one call.
 
     A group is read in one call of Python, as columns in which one episode comes after the other,
     and then split. An episode that cannot be read with the others is read by itself, so that an
@@ -360,7 +360,7 @@ class _Groups:
         """Returns the episodes, in the order of the indices.
 
         Args:
-          indices: Which.
+          indices: The indices of the episodes.
           read_one: Reads an episode by itself.
         """
         spec = self._spec
@@ -457,7 +457,7 @@ def _empty(leaf: tf.TensorSpec) -> np.ndarray:
 
 
 def _size(leaf: tf.TensorSpec) -> int:
-    """How many bytes a value has."""
+    """Returns the number of bytes of a value."""
     return int(leaf.dtype.size * leaf.shape.num_elements())
 
 

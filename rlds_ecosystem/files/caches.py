@@ -1,4 +1,4 @@
-"""Where things are kept that can be made again: in folders, and in memory."""
+"""Caches: the folder on disk, and the least-recently-used cache in memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _of_parents: list[Any] = []
 
 
 def cache_folder(kind: str, of: str) -> Path | None:
-    """Returns the folder for what is made of some data; it need not exist.
+    """Returns the cache folder of some data; it need not exist.
 
     It is in `RLDS_CACHE_DIR`, or else in the folder `rlds` of `XDG_CACHE_HOME`.
 
     Args:
-      kind: What is kept in it.
-      of: What names the data: the real path of a folder, say.
+      kind: The kind of cached data.
+      of: The name of the data, such as the real path of a folder.
 
     Returns:
       The folder; None for users who have no home.
@@ -37,10 +37,10 @@ def cache_folder(kind: str, of: str) -> Path | None:
 
 
 class LastUsed:
-    """What was used last, up to a number of bytes. Several threads may use it.
+    """A least-recently-used (LRU) cache of limited size. Several threads may use it.
 
     Args:
-      max_bytes: The number of bytes.
+      max_bytes: The maximum size of the values together.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -55,7 +55,7 @@ class LastUsed:
         self._lock, self._bytes, self._kept = threading.Lock(), 0, collections.OrderedDict()
 
     def get(self, key: Any) -> Any:
-        """Returns what there is; None if there is nothing."""
+        """Returns the value of a key; None if there is none."""
         with self._lock:
             if key not in self._kept:
                 return None
@@ -63,19 +63,19 @@ class LastUsed:
             return self._kept[key][0]
 
     def pop(self, key: Any) -> Any:
-        """Takes it out."""
+        """Removes the value of a key, and returns it; None if there is none."""
         with self._lock:
             value, size = self._kept.pop(key, (None, 0))
             self._bytes -= size
             return value
 
     def put(self, key: Any, value: Any, size: int) -> list[Any]:
-        """Puts something in; returns what there is no room for."""
+        """Adds a value of `size` bytes; returns the evicted values."""
         with self._lock:
-            gone = [self._kept.pop(key, (None, 0))]
+            evicted = [self._kept.pop(key, (None, 0))]
             self._kept[key] = value, size
-            self._bytes += size - gone[0][1]
+            self._bytes += size - evicted[0][1]
             while self._bytes > self._max_bytes and self._kept:
-                gone.append(self._kept.popitem(last=False)[1])
-                self._bytes -= gone[-1][1]
-            return [value for value, _ in gone if value is not None]
+                evicted.append(self._kept.popitem(last=False)[1])
+                self._bytes -= evicted[-1][1]
+            return [value for value, _ in evicted if value is not None]

@@ -1,7 +1,7 @@
-"""What a forked process must not share with its parent.
+"""Fork safety: objects whose state a forked process has to renew.
 
-It has the positions in open files in common with its parent, and locks may be held by threads that
-it does not have.
+A forked process shares the positions in open files with its parent, and locks may be held by
+threads that it does not have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of the machine this process may use, and work that other processes do for it.
+"""Worker processes: their default number, and a pool that runs tasks in them.
 
 A worker is started as `python -m rlds_ecosystem.files.worker`: neither forked, since libraries have
 threads that a fork breaks, nor by `multiprocessing`, which runs the script of the caller again. So
@@ -59,7 +59,7 @@ class WorkerDied(RuntimeError):
 
 
 def default_jobs() -> int:
-    """Returns how many workers this machine has processors and free memory for, at least one."""
+    """Returns the number of workers that processors and free memory allow, at least one."""
     processors = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))
@@ -99,7 +99,7 @@ class Workers:
     """Processes that do tasks. They start when they are needed, and end with this context manager.
 
     Args:
-      jobs: How many there are. With 1, this process does it all.
+      jobs: The number of workers. With 1, this process does all tasks itself.
     """
 
     def __init__(self, jobs: int) -> None:

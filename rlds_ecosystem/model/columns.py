@@ -147,7 +147,7 @@ def known_field(name: Any) -> str:
 
 
 def missing(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """What stands where there is no value: NaN, zero, False or the empty string.
+    """Returns the placeholder of a missing value: NaN, zero, False or the empty string.
 
     >>> missing((2,), np.dtype(np.float32)), missing((), np.dtype(object))
     (array([nan, nan], dtype=float32), array('', dtype=object))
@@ -360,7 +360,7 @@ def _structure(value: Any) -> tuple[str, Any] | None:
 
 
 def dtype_and_shape(array: np.ndarray) -> tuple[Any, tuple[int, ...]]:
-    """What two values of a column must have in common; of objects, their types."""
+    """Returns dtype and shape, which are equal for all values of a column; of objects, types."""
     if array.dtype != object:
         return array.dtype, array.shape
     types = {type(item).__name__ for item in array.flat}

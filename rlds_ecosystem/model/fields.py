@@ -1,4 +1,4 @@
-"""What the fields of steps and episodes hold, and whether columns of values fit them."""
+"""The fields of steps and episodes: dtype, shape and meaning, and checks of columns."""
 
 from __future__ import annotations
 
@@ -92,21 +92,21 @@ class DepthCodes:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """What a field holds for each step, or for each episode.
+    """A field of steps or of episodes: dtype, shape, and meaning of its values.
 
     Attributes:
       dtype: The dtype of a value: `str` for text, `bytes` for other strings.
       shape: The shape of a value; None where a size differs from value to value.
       encoding: For images that are stored as files, `"png"` or `"jpeg"`: a value may be the bytes
         of a file, or the image itself. Empty for everything else.
-      names: What the elements along the last dimension are, if that is known: the joints of a
-        robot, say.
-      unit: The unit of the numbers, if it is known. Of codes, the unit of what they stand for.
-      doc: What the field is, in a sentence.
+      names: The names of the elements along the last dimension, such as the joints of a robot;
+        None if unknown.
+      unit: The unit of the numbers; None if unknown. Of codes, the unit of the decoded values.
+      doc: The description of the field, one sentence.
       codes: The quantisation, if the values are codes that stand for other numbers.
       table: The name of the table of texts whose row numbers the values are, such as `"tasks"`.
-      kind: What the numbers of an action mean to the controller, a gripper's aside: one of `KINDS`,
-        or empty if it is not known.
+      kind: The meaning of an action to the controller, apart from a gripper: one of `KINDS`, or
+        empty if unknown.
 
     >>> Field(np.float32, (3,), names=("x", "y", "z"), unit="m").dtype
     dtype('float32')
@@ -130,7 +130,7 @@ class Field:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """What gives the values their meaning, by attribute; only what is known."""
+        """The known attributes that give the values their meaning, such as unit and names."""
         return {name: value for name in MEANING if (value := getattr(self, name))}
 
     @property

@@ -69,7 +69,7 @@ _LOG_IN = {
 
 
 class Entry(NamedTuple):
-    """What is known of a file or directory.
+    """An entry of a directory: a file or another directory.
 
     Attributes:
       name: The last part of its path.
@@ -88,7 +88,7 @@ def is_local(path: PathLike) -> bool:
 
 
 class ObjectInfo(NamedTuple):
-    """What a store says about an object, or about the directory of that name."""
+    """The size, time and version of an object in a store, or of a directory."""
 
     is_dir: bool
     size: int
@@ -97,11 +97,11 @@ class ObjectInfo(NamedTuple):
 
 
 class StoreClient(Protocol):
-    """What can be done in a store. Raises `OSError`.
+    """The operations of an object store. They raise `OSError`.
 
     Attributes:
-      block_size: How much is best requested at once.
-      keeps_versions: Whether what is fetched of a version is of no other one.
+      block_size: The best size of a request, in bytes.
+      keeps_versions: True if a request for a version never returns another version.
     """
 
     block_size: int
@@ -316,12 +316,12 @@ class FsspecStore(StoreClient):
 
 
 class _Commit(NamedTuple):
-    """What a commit of a repository on the Hub has.
+    """The files of a commit of a repository on the Hub.
 
     Attributes:
-      repository: Where it is, as the functions of huggingface_hub take it.
+      repository: Its repository and revision, as arguments of huggingface_hub.
       folders: The entries of each folder; "" is the root.
-      ids: What the content of each file is known by.
+      ids: The content hash of each file.
     """
 
     repository: dict[str, str]

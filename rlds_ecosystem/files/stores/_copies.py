@@ -62,7 +62,7 @@ class CopiedObjects:
 
     Args:
       urls: The objects.
-      max_bytes: How much space they may take. What one request needs is there in any case.
+      max_bytes: The maximum size of all copies. A single request may exceed it.
 
     Raises:
       OSError: An object cannot be found, or there is no place for copies.
@@ -320,7 +320,7 @@ class CopiedObject:
         self._checking, self._checked = threading.Lock(), -1.0
 
     def are_coming(self, blocks: np.ndarray) -> np.ndarray:
-        """Which of some blocks a process is fetching."""
+        """Returns a mask of the blocks that a process is fetching."""
         ages = time.time_ns() - self.begun[blocks]
         return (ages >= 0) & (ages < _GIVEN_UP)
 
@@ -470,7 +470,7 @@ def _punch(descriptor: int, begin: int, size: int) -> None:
 
 
 def _patience() -> float:
-    """How many seconds a request may take."""
+    """Returns the timeout of a request, in seconds."""
     return _PATIENCE + _MOST_BYTES / _SLOWEST
 
 

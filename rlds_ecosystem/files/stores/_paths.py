@@ -81,7 +81,7 @@ def open_binary(path: PathLike, mode: str = "rb") -> BinaryIO:
 
 
 def list_directory(path: PathLike) -> list[Entry]:
-    """What is in a directory, by name; a store is asked once.
+    """Returns the entries of a directory, sorted by name, with one request to a store.
 
     Raises:
       FileNotFoundError: There is no such directory; or in a store, nothing under that name.
@@ -99,7 +99,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def version_of(path: PathLike) -> list[Any]:
-    """What is another list, of JSON values, when a file was written anew.
+    """Returns the version of a file, as JSON values; it changes when the file is rewritten.
 
     Raises:
       OSError: There is no such file, or it cannot be read.
