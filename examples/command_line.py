@@ -1,4 +1,4 @@
-"""What the scripts beside this one have in common on the command line."""
+"""Command-line helpers of the example scripts: arguments, output directory, verdicts."""
 
 import argparse
 import datetime
@@ -24,8 +24,8 @@ def parse(description: str, name: str, **numbers: tuple[int, str]) -> argparse.N
     """Returns the arguments of a script, and makes its output directory.
 
     Args:
-      description: What the script does.
-      name: What the output directory is called by default, before the time.
+      description: The description of the script.
+      name: The default name of the output directory, before the time.
       **numbers: Further arguments: their default, which is positive, and what they are.
     """
     parser = argparse.ArgumentParser(

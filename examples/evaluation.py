@@ -1,4 +1,4 @@
-"""What is a policy worth that never ran? Estimates, their intervals, and the truth.
+"""Off-policy evaluation: estimates of the value of a policy, their intervals, and the truth.
 
     python examples/evaluation.py [--episodes 300] [--output evaluation.svg]
 

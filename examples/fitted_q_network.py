@@ -1,4 +1,4 @@
-"""What is a policy worth? Fitted Q-evaluation by a small network, beside the closed form.
+"""Off-policy evaluation: fitted Q-evaluation by a small network, and the closed form.
 
     python examples/fitted_q_network.py [--updates 10000] [--output DIRECTORY]
 
@@ -61,7 +61,7 @@ def record(episodes: int, steps: int, rng: np.random.Generator) -> Iterator[dict
 
 
 def true_value(starts: np.ndarray) -> float:
-    """What the better controller is worth from these states on."""
+    """Returns the true value of the better controller from these states on."""
     square = (1 + 0.1 * GAIN**2) / (1 - GAMMA * (0.9 + 0.5 * GAIN) ** 2)
     rest = 0.1 * NOISE**2 + GAMMA * square * (0.25 * NOISE**2 + 0.09)
     return -(square * np.mean(starts**2) + rest / (1 - GAMMA))
@@ -122,7 +122,7 @@ def fit(
 
 
 def together(observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """What the network sees."""
+    """Returns the input of the network: observations and actions, concatenated."""
     return np.concatenate([observations, actions], axis=-1, dtype=np.float32)
 
 

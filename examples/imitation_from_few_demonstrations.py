@@ -1,4 +1,4 @@
-"""How many demonstrations does behaviour cloning need? As in section 7.1 of the RLDS paper.
+"""Behaviour cloning from few demonstrations, as in section 7.1 of the RLDS paper.
 
     python examples/imitation_from_few_demonstrations.py [--output DIRECTORY]
 

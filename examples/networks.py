@@ -54,7 +54,7 @@ class Network:
         return other
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """What comes out, for a batch of inputs."""
+        """Returns the outputs of the network for a batch of inputs."""
         return self.forward(inputs)[-1]
 
     def forward(self, inputs: np.ndarray) -> list[np.ndarray]:
@@ -70,11 +70,11 @@ class Network:
     def backward(
         self, values: list[np.ndarray], slope: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How a loss changes with the parameters, and with the inputs.
+        """Backpropagation: returns the gradients of a loss by the parameters, and by the inputs.
 
         Args:
-          values: What `forward` has returned.
-          slope: How the loss changes with what came out.
+          values: The result of `forward`.
+          slope: The gradient of the loss by the outputs.
 
         Returns:
           A vector such as `parameters`, and an array such as the inputs.

@@ -107,7 +107,7 @@ class Learner:
 
 
 def joined(observation: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """What a critic takes."""
+    """Returns the input of a critic: observation and action, concatenated."""
     return np.concatenate([observation, action], axis=1, dtype=np.float32)
 
 

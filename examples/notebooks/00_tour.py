@@ -157,7 +157,7 @@ history = model.fit(
 
 
 def chance_of_right(observation):
-    """What the network says: the probability that the teacher pushes to the right."""
+    """Returns the probability that the teacher pushes to the right, by the network."""
     return 1 / (1 + np.exp(-(np.tanh(observation @ w1 + b1) @ w2 + b2)[..., 0]))
 
 

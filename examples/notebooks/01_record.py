@@ -38,7 +38,7 @@ folder = Path(tempfile.mkdtemp())
 
 # %%
 def step_fn(timestep, action, env):
-    """Where the fingertip is, and two clocks: that of the simulation, and that on the wall."""
+    """Returns step metadata: the position of the fingertip, simulation time and wall-clock time."""
     return {
         "fingertip": env.unwrapped.get_body_com("fingertip")[:2],
         "simulation_time": env.unwrapped.data.time,
@@ -70,7 +70,7 @@ with_reset = record_reset(EpisodeStatistics())  # Seed, options, return, length 
 
 
 def episode_fn(timestep, action, env):
-    """How the episode was begun, what came of it, and how much friction the joints had."""
+    """Returns episode metadata: seed and options of the reset, result, friction of the joints."""
     more = with_reset(timestep, action, env)
     return None if more is None else {**more, **about}
 

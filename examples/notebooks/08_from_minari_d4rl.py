@@ -169,7 +169,7 @@ for name, builder in builders.items():
 
 # %%
 def common(episode):
-    """What both datasets have, in the same dtypes."""
+    """Returns the fields that both datasets have, in the same dtypes."""
     steps = episode[rlds.STEPS]
     names = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
     return {

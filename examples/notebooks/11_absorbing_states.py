@@ -140,7 +140,7 @@ REWARDS = {
 
 
 def probabilities(task):
-    """How probable each place is after each place and action; the last one is the end."""
+    """Returns the transition probabilities of places and actions; the last place is the end."""
     table = np.zeros((PLACES, 2, PLACES + 1))
     for place, action, slips in np.ndindex(PLACES, 2, 2):
         there = after(task, place, (2 * action - 1) * (-1 if slips else 1))

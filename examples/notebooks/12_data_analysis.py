@@ -104,7 +104,7 @@ def up_to_tag(steps):
 
 
 def described(episode):
-    """What you want to know of an episode."""
+    """Returns the statistics of an episode: return, length and rewards."""
     steps = episode[rlds.STEPS]
     return {
         "number": episode["episode_id"],
