@@ -44,20 +44,20 @@ _SAME_RATE, _UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """What was found in a dataset.
+    """The result of an audit: findings, scores, and facts of the dataset.
 
     Attributes:
       split: The split.
-      num_episodes: How many episodes were assessed.
-      num_rows: How many rows these have.
+      num_episodes: The number of assessed episodes.
+      num_rows: The number of their rows.
       unreadable: The numbers of the episodes that cannot be read.
-      vectors: What the actions mean.
-      findings: Why which episodes are to be looked at, ordered by what matters most.
-      facts: What is so of the dataset as a whole, in sentences.
-      unassessed: What could not be assessed, and why, in sentences.
+      vectors: The meaning of the actions.
+      findings: The episodes to look at, with reasons, the most serious ones first.
+      facts: Findings about the whole dataset, in sentences.
+      unassessed: The checks that were not possible, with reasons, in sentences.
       scores: The scores of all episodes by name, see `SCORES`: NaN where there is none.
-      ranks: Likewise, which part of the other episodes of their task have a lower score.
-      is_kept: Whether conditions on the table of episodes know it as `audit`.
+      ranks: Likewise, the share of the other episodes of their task with a lower score.
+      is_kept: True if it is the column `audit` of the table of episodes.
     """
 
     split: str
@@ -167,7 +167,7 @@ def _keep(episodes: Episodes, made: Audit) -> bool:
 
 
 class _Measured(NamedTuple):
-    """What is kept of an episode."""
+    """The measures, task and digest of an episode."""
 
     measures: Measures
     task: str | None

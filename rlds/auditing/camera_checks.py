@@ -97,7 +97,7 @@ class _Thumbnails:
         return np.log((np.minimum(off, _MOST_OFF) ** 2).mean((1, 2, 3)) + 1e-3)
 
     def own(self, camera: int) -> np.ndarray:
-        """How far the thumbnails of a camera are from usual."""
+        """Returns the deviation of the thumbnails of a camera from its usual one."""
         return self.off(self.all[:, camera], camera)
 
 

@@ -82,12 +82,12 @@ class EpisodeCheck:
 
 
 class Faults(NamedTuple):
-    """What was found in episodes.
+    """The faults in the episodes of a dataset.
 
     Attributes:
-      findings: What is wrong with single ones, what matters most first.
-      usual: In how many episodes there is what more than a quarter of them have, and how many were
-        looked at, by the names of the checks.
+      findings: The faults of single episodes, the most serious ones first.
+      usual: The faults that more than a quarter of the episodes have: the number of these episodes
+        and of those that were checked, by the names of the checks.
     """
 
     findings: list[EpisodeFinding]

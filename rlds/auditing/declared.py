@@ -1,4 +1,4 @@
-"""What the data declares of its actions, against what the numbers say."""
+"""Contradictions between the declared meaning of actions and their numbers."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ class EpisodeFinding:
 
 
 class KnownSplit(NamedTuple):
-    """What tells the episodes of a split apart.
+    """Digests and sketches of the episodes of a split, which identify duplicates.
 
     Attributes:
       split: Its name.
       names: The names of the elements of sketches.
-      rows: How many rows each episode has.
+      rows: The number of rows of each episode.
       digests: Equal for equal episodes.
       sketches: See `Measures`.
     """
@@ -119,7 +119,7 @@ class MeasuredEpisodes:
         return np.array([np.nan if it is None else getattr(it, name) for it in found], np.float64)
 
     def known(self, split: str) -> KnownSplit:
-        """What tells the episodes apart, by the name of their split."""
+        """Returns the digests and sketches of the episodes, under the name of their split."""
         return KnownSplit(split, self.names, self.rows, self.digests, self.of("sketch"))
 
     @property
@@ -134,7 +134,7 @@ class MeasuredEpisodes:
 
     @property
     def sketches(self) -> np.ndarray:
-        """What each episode is at some moments, in deviations of each element over all moments."""
+        """The values of each episode at some moments, in deviations over all moments."""
         return in_deviations(self.of("sketch"))
 
     @property
@@ -163,7 +163,7 @@ def median(values: np.ndarray) -> np.ndarray:
 
 
 def deviations(values: np.ndarray, least: float) -> np.ndarray:
-    """How many median deviations values are above the median, along the first axis.
+    """Returns the distance of values from the median, in median deviations, along the first axis.
 
     Args:
       values: The values; NaN where there is none.

@@ -1,4 +1,4 @@
-"""What is measured of each episode, against what is usual in the dataset.
+"""Measures of each episode, against the usual values of the dataset.
 
 A `Profile` is made of a sample of the episodes. Measures of an episode then need the profile and
 its own rows, so that several processes make them; `rlds.auditing.checks` compares them.
@@ -42,16 +42,16 @@ _EQUAL, _NONE = 1e-9, 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What is usual in a dataset.
+    """The usual values of a dataset, against which episodes are measured.
 
     Attributes:
-      paces: By how much each element of the state moves in four rows where it moves; 0 if it never
-        does.
-      still: The part of the usual displacement under which nothing moves.
+      paces: The usual displacement of each element of the state in four rows, while it moves; 0 if
+        it never does.
+      still: The share of the usual displacement below which an element is at rest.
       relations: The meaning of each element of the action.
-      turns: What a full turn of each element of the state is that wraps; 0 of all others.
-      rate: The rows in a second; None if unknown.
-      num_picked: How many rows of an episode are compared with those of others.
+      turns: The full turn of each element of the state that wraps; 0 for all others.
+      rate: The rows per second; None if unknown.
+      num_picked: The number of rows of an episode that are compared with other episodes.
     """
 
     paces: np.ndarray
@@ -64,25 +64,25 @@ class Profile:
 
 @dataclasses.dataclass(frozen=True)
 class Measures:
-    """What is measured of an episode. Elements are those of the state, then those of the action.
+    """The measures of an episode; elements are those of the state, then those of the action.
 
     Attributes:
-      rows: How many rows it has.
-      not_finite: How many rows have NaN or an infinity.
+      rows: The number of rows.
+      not_finite: The number of rows with NaN or an infinity.
       low: The least value of each element.
       high: The largest value.
-      values: How many values there are.
-      is_whole: Whether all are whole numbers.
-      jump: By how much one row is beyond both beside it, at most.
-      jump_row: The row of it.
+      values: The number of different values.
+      is_whole: True if all are whole numbers.
+      jump: The largest distance of a row beyond both of its neighbours.
+      jump_row: The row of the jump.
       rough: The quantiles 0.5 and 0.9 of the second differences, of shape `[2, elements]`.
       pace: The quantiles 0.5 and 0.9 of the first differences, of shape `[2, elements]`.
       at_end: The share of the moving rows in which an element stays at its own extreme.
       frozen: The longest run of rows in which the state stays exactly, while the action changes.
       frozen_row: The first row of it.
-      repeated: In how many rows everything is exactly as in the row before.
-      idle: How many rows nothing moves at first, and at last.
-      gap: How many times as large as those beside it the largest step of the state is.
+      repeated: The number of rows that equal the row before.
+      idle: The number of rows at rest at the begin, and at the end.
+      gap: The ratio of the largest step of the state to its neighbours.
       gap_row: The row of it.
       fits: The correlation of each element of the action with the state that it is known to lead
         to, of shape `[LAGS, actions]`; NaN where nothing is known.
@@ -151,7 +151,7 @@ def _displacements(states: np.ndarray) -> np.ndarray:
 
 
 def _motion(moved: np.ndarray, paces: np.ndarray) -> np.ndarray:
-    """How much more than a third of the elements move, in usual displacements.
+    """Returns the displacement that about a third of the elements reach, in usual ones.
 
     The others may be forces and the like, which are noise at rest.
     """
@@ -251,7 +251,7 @@ def _moving_rows(moves: np.ndarray, number: int) -> np.ndarray:
 
 
 def _idle(moves: np.ndarray, number: int) -> tuple[int, int]:
-    """How many rows nothing moves at first, and at last."""
+    """Returns the number of rows at rest at the begin, and at the end."""
     places = np.flatnonzero(moves)
     if not len(places):
         return (number, number)
@@ -291,7 +291,7 @@ def _frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
 
 
 def _gap(first: np.ndarray) -> tuple[float, int]:
-    """How many times as large as those beside it the largest step of most elements is, and where.
+    """Returns the largest ratio of a step of most elements to its neighbours, and its row.
 
     Steps that are small in the episode do not count as such.
     """
@@ -311,8 +311,8 @@ def _gap(first: np.ndarray) -> tuple[float, int]:
 def _fits(
     actions: np.ndarray, states: np.ndarray, relations: Sequence[ElementMeaning]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How actions correlate with the states that they lead to, by lag, and their spreads."""
-    found = np.full((len(LAGS), actions.shape[1]), np.nan)
+    """Returns the correlations of actions with the states that they lead to, by lag, and gains."""
+    correlations = np.full((len(LAGS), actions.shape[1]), np.nan)
     gains = np.full(actions.shape[1], np.nan)
     for element, relation in enumerate(relations):
         if relation.state < 0:
@@ -328,10 +328,10 @@ def _fits(
             if min(spreads) <= _NONE:
                 continue
             product = float(((one - one.mean()) * (other - other.mean())).mean())
-            found[place, element] = product / (spreads[0] * spreads[1])
+            correlations[place, element] = product / (spreads[0] * spreads[1])
             if more == 0:
                 gains[element] = np.log(spreads[0] / spreads[1])
-    return found, gains
+    return correlations, gains
 
 
 def _pair(action: np.ndarray, state: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""How the elements of actions follow those of states: measured row by row, at several lags.
+"""Relations between elements of actions and of states, measured row by row at several lags.
 
 Everything here is a squared correlation over the rows of several episodes. An action is *absolute*
 where it has the value of the state some rows later, and a *change* where its sum over some rows has
@@ -96,14 +96,14 @@ class Trajectories:
 
 @dataclasses.dataclass(frozen=True)
 class Levels:
-    """How well actions have the values of states, by lag.
+    """Correlations of actions with the values of states, by lag.
 
     Attributes:
       raw: Squared correlations of shape `[lags, actions, states]`, the lower one of those over all
         rows and within episodes.
-      slopes: By how much an action grows with the state, of the same shape.
-      agree: Whether the slope is positive, and the same over all rows and within episodes.
-      offsets: What an action is where the state is zero, of the same shape.
+      slopes: The slopes of actions over states, of the same shape.
+      agree: True where the slope is positive, and the same over all rows and within episodes.
+      offsets: The values of actions where the state is zero, of the same shape.
     """
 
     raw: np.ndarray
@@ -114,11 +114,11 @@ class Levels:
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """How well sums of actions have the differences of states, by lag and window.
+    """Correlations of sums of actions with the differences of states, by lag and window.
 
     Attributes:
       raw: Squared correlations of shape `[lags, windows, actions, states]`.
-      slopes: By how much a state grows with the sum of the actions, of the same shape.
+      slopes: The slopes of states over the sums of actions, of the same shape.
     """
 
     raw: np.ndarray

@@ -187,17 +187,17 @@ def _farthest(rows: np.ndarray) -> np.ndarray:
 
 
 def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """What each row adds to the mutual information, as Kraskov et al. estimate it."""
+    """Returns the contribution of each row to the mutual information (Kraskov et al.)."""
     number = len(states)
     # The digamma function of whole numbers, but for a constant.
     psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, number + 1))])
     joint = np.sort(np.maximum(states, actions), axis=1)
-    found = np.zeros(number)
+    information = np.zeros(number)
     for neighbours in _NEIGHBOURS:
         reach = joint[:, neighbours - 1, None]
         near = [(each < reach).sum(1) for each in (states, actions)]
-        found += psi[neighbours] + psi[number] - psi[near[0] + 1] - psi[near[1] + 1]
-    return found / len(_NEIGHBOURS)
+        information += psi[neighbours] + psi[number] - psi[near[0] + 1] - psi[near[1] + 1]
+    return information / len(_NEIGHBOURS)
 
 
 def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.ndarray:

@@ -230,7 +230,10 @@ def _flat(column: np.ndarray) -> np.ndarray:
 
 
 def _moving(sample: Sequence[EpisodeNumbers], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which elements of the state change in some episode; and which are clocks, which only grow."""
+    """Returns masks of the state elements that change in some episode, and of clocks.
+
+    A clock only grows, at an even rate.
+    """
     moving, clocks = np.zeros(width, bool), np.ones(width, bool)
     for each in sample:
         # What is never finite changes as little as a constant does.

@@ -118,11 +118,11 @@ def vector_meanings(
 
 
 class Usual(NamedTuple):
-    """What is usual in a dataset.
+    """The usual actions and measures of a dataset.
 
     Attributes:
-      vectors: What its actions mean.
-      profile: What episodes are measured against.
+      vectors: The meaning of its actions.
+      profile: The usual values, against which episodes are measured.
     """
 
     vectors: list[VectorMeaning]

@@ -53,15 +53,15 @@ _INEXACT = ("changed", "lost", "renumbered")
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What an export has made.
+    """The result of an export.
 
     Attributes:
-      path: Where it is.
+      path: Its path.
       format: Its format.
-      num_episodes: How many episodes it has.
-      num_steps: How many steps they have; None if they were copied, and not counted.
-      placements: What has become of each field.
-      left_out: What is wrong with the episodes that were left out, as they are damaged.
+      num_episodes: The number of episodes.
+      num_steps: The number of steps; None if they were copied, and not counted.
+      placements: The place of each field in the format, and its changes.
+      left_out: The errors of the damaged episodes that were left out.
     """
 
     path: str
@@ -442,7 +442,7 @@ def prepare(
 
 
 def _num_steps(episodes: Episodes) -> int | None:
-    """How many steps there are, where the format says so without the episodes being read."""
+    """Returns the number of steps, if the format tells it without reading the episodes."""
     lengths = episodes.lengths()
     return None if lengths is None else int(lengths.num_steps.sum())
 

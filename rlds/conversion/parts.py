@@ -78,12 +78,12 @@ class NotComparable(TypeError):
 
 @dataclasses.dataclass(frozen=True)
 class PartEpisode:
-    """What is noted of an episode of a part.
+    """The record of an episode in a part.
 
     Attributes:
-      index: Which of the episodes it is that are written.
-      digest: That of its values, as they were read from the source; 0 if none is needed.
-      origin: Where those are in the files of the source.
+      index: The number of the episode among those that are written.
+      digest: The digest of its values, as read from the source; 0 if none is needed.
+      origin: Its location in the files of the source.
     """
 
     index: int

@@ -163,7 +163,7 @@ class Staging:
 
     @property
     def num_episodes(self) -> int | None:
-        """How many episodes the parts have; None if only reading them tells."""
+        """The number of episodes of the parts; None if only reading them tells."""
         return self.count(range(len(self.parts)))
 
     def count(self, numbers: Sequence[int]) -> int | None:

@@ -145,7 +145,7 @@ def _block(hdf5: Hdf5File, group: Any, name: str, number: int) -> np.ndarray:
 
 
 def _member(hdf5: Hdf5File, file: Any, path: str) -> Any:
-    """What is at a path, whose groups and end are no links."""
+    """Returns the group or dataset at a path in which nothing is a link."""
     item = file
     for name in path.split("/"):
         item = hdf5.member(item, name, path)

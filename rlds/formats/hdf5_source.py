@@ -60,7 +60,7 @@ _COLOURS: Mapping[str, tuple[str, ...]] = {"rgb": ("red", "green", "blue"), "bgr
 
 @dataclasses.dataclass(frozen=True)
 class Channels:
-    """What the numbers along the last axis of an array are; see `Field`."""
+    """The names, unit and meaning of the numbers along the last axis of an array; see `Field`."""
 
     names: tuple[str, ...] | None = None
     unit: str | None = None
@@ -70,19 +70,19 @@ class Channels:
 
 @dataclasses.dataclass(frozen=True)
 class Hdf5Table:
-    """What the groups of a format hold that are episodes.
+    """The layout of groups that are episodes: the arrays of steps, actions and episode fields.
 
-    Other arrays with a row for each action are fields of the steps, too, with their own names. All
-    else is fields of the episode.
+    Other arrays with a row for each action become fields of the steps, too, with their own names.
+    All else becomes fields of the episode.
 
     Attributes:
       steps: The fields of steps by the paths of arrays, or of groups whose arrays are their parts.
       actions: The array, or the group of arrays, with a row for each transition.
-      with_final: Those of `steps` that have a row for the final observation, too.
+      with_final: Arrays of `steps` that have a row for the final observation, too.
       episode: Arrays that are fields of the episode, whatever rows they have.
       derived: Arrays that follow from others, and are not read.
-      terminal: The array that says in its last row whether the state is terminal.
-      channels: What is known of arrays, by the ends of their paths.
+      terminal: The array whose last row marks a terminal state.
+      channels: The channels of arrays, by the ends of their paths.
     """
 
     steps: Mapping[str, str]

@@ -97,7 +97,7 @@ class Checkpoint:
 
     @property
     def end(self) -> int:
-        """How many rows were recorded with the last one that is read."""
+        """The number of rows that were recorded up to the last row that is read."""
         return self.first + sum(end - begin for begin, end in self.segments)
 
 

@@ -1,4 +1,4 @@
-"""Which topics become which fields, and how messages become steps.
+"""The configuration of bags: the topics of fields, the clock of steps, the bounds of episodes.
 
 A configuration is declared once, here. It is written in TOML or in Python; a dataset keeps it in
 its metadata.
@@ -89,20 +89,21 @@ class FieldOf:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodesBy:
-    """Where episodes begin and end, by the log times of messages.
+    """The rule that bounds episodes, by the log times of messages.
 
     Attributes:
-      by: "bag": a bag is an episode. "marker": messages of a topic say so. "metadata": metadata
-        records of an MCAP file do. "gap": an episode ends where the clock pauses, or goes back.
+      by: "bag": a bag is an episode. "marker": messages of a topic mark episodes. "metadata":
+        metadata records of an MCAP file do. "gap": an episode ends where the clock pauses, or goes
+        back.
       topic: The topic of the markers. `NAME/_service_event` has the calls of a service.
       path: The path of the value in a marker.
       start: The value with which an episode begins. By default, any that is true.
       stop: The value with which it ends. By default, any other than `start`. An episode without one
         ends where the next one begins, or with the bag; it is incomplete if others have one.
       name: The name of the metadata records.
-      begin_key: What records call the time at which an episode begins, in nanoseconds.
-      end_key: What they call the one at which it ends.
-      seconds: How long a pause is.
+      begin_key: The key of the time at which an episode begins, in nanoseconds.
+      end_key: The key of the time at which it ends.
+      seconds: The length of a pause.
     """
 
     by: By = "bag"
@@ -118,12 +119,12 @@ class EpisodesBy:
 
 @dataclasses.dataclass(frozen=True)
 class BagConfig:
-    """How recordings become episodes.
+    """The configuration that turns recordings into episodes.
 
     Attributes:
-      clock: When there are steps.
+      clock: The clock of the steps.
       fields: The fields of a step.
-      episodes: Where episodes begin and end.
+      episodes: The rule that bounds episodes.
       types: Definitions (.msg) of types of messages, for files that do not have them.
 
     >>> text = '''

@@ -1,4 +1,4 @@
-"""What the files of recordings have in common: messages of channels, and flaws."""
+"""Messages, channels and flaws of recorded files, for all formats of bags."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LAST_TIME = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True)
 class Channel:
-    """What messages with the same meaning have in common.
+    """A channel: the topic, type and encoding of its messages.
 
     Attributes:
       topic: The topic.
       type: The name of their type, as the file has it.
-      encoding: How they are encoded, in the words of MCAP: cdr, ros1, json, protobuf, ....
+      encoding: Their encoding, by its MCAP name: cdr, ros1, json, protobuf, ....
       schema: The definition of the type; empty if the file has none.
-      schema_encoding: How that is written: ros1msg, ros2msg, ros2idl, jsonschema, protobuf, ....
+      schema_encoding: The language of the schema: ros1msg, ros2msg, ros2idl, jsonschema, ....
     """
 
     topic: str
@@ -45,11 +45,11 @@ class Message(NamedTuple):
 
 @dataclasses.dataclass
 class Flaws:
-    """What is wrong with a file that was read.
+    """The damage in a file.
 
     Attributes:
-      cut: Why the file ends before its end; empty if it does not.
-      damages: Pieces that cannot be read: log times between which they are, and why.
+      cut: The reason why the file is incomplete; empty if it is complete.
+      damages: Unreadable pieces: the log times before and after each, and the reason.
     """
 
     cut: str = ""

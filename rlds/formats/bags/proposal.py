@@ -1,4 +1,4 @@
-"""What is in recordings, and a configuration to begin with."""
+"""An overview of the topics in recordings, and a proposal for their configuration."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class _Topic:
 
     @property
     def rate(self) -> float:
-        """How many messages there are in a second; zero if there are too few to say."""
+        """The number of messages per second; zero if there are too few."""
         return (self.count - 1) * 1e9 / (self.last - self.first) if self.last > self.first else 0.0
 
 
 class Overview:
-    """What was seen of recordings.
+    """The topics and first messages of recordings.
 
     Attributes:
       topics: The topics, by name.

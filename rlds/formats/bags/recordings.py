@@ -40,7 +40,7 @@ _METADATA_FILE, _METADATA_KEY = "metadata.yaml", "rosbag2_bagfile_information"
 
 @dataclasses.dataclass(frozen=True)
 class BagRecording:
-    """What was recorded at a time: a file, or several that follow one another.
+    """A recording: a file, or several consecutive ones.
 
     Attributes:
       name: Its name, relative to what was opened, without a suffix.
@@ -56,7 +56,7 @@ class BagRecording:
         """Yields all messages in the order of the files.
 
         Args:
-          flaws: Takes what is wrong with the files. What can be read is yielded nevertheless.
+          flaws: Collects the damage. Readable messages are yielded nevertheless.
 
         Raises:
           SourceError: A file is no recording, or one is missing.

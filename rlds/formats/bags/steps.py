@@ -1,4 +1,4 @@
-"""Where episodes and steps begin, and which values of messages each step has."""
+"""The bounds of episodes and steps, and the messages whose values each step has."""
 
 from __future__ import annotations
 

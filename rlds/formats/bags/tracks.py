@@ -56,14 +56,14 @@ class Track:
 
 @dataclasses.dataclass
 class Index:
-    """What was found in a recording.
+    """The index of a recording: the messages of its clock, fields and markers.
 
     Attributes:
       clock: The messages of the clock, if it is a topic.
       fields: The track of each field, by its path.
       markers: The messages of the topic of markers: their log times, and whether each begins an
         episode (None if neither that nor the end of one).
-      flaws: What is wrong with the files.
+      flaws: The damage in the files.
       first: The first log time.
       last: The last log time.
     """

@@ -1,4 +1,4 @@
-"""What messages hold: numbers by path or by name, text, images."""
+"""Values of messages: numbers by path or by name, text, images."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class NotThereError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Picked:
-    """How values of a field are taken out of messages.
+    """The field for values in messages, and a function that extracts them.
 
     Attributes:
-      field: What the values are.
-      config: What was requested; with the order of the joints.
+      field: The type of the values.
+      config: The configuration of the field, with the order of the joints.
       value: Takes the value out of a decoded message.
       kind: "numbers" of a fixed shape, "text", "image" (files or arrays), "video" (packets), or
         "bytes" (of the message, or in it).

@@ -134,7 +134,7 @@ class D3rlpySource(RowsSource):
         return self._file.array(opened, name)[()]
 
     def _parts_of(self, opened: Any, index: int) -> dict[str, int]:
-        """How many parts each column has; 0 if it is not made of parts."""
+        """Returns the number of parts of each column; 0 for a single array."""
         parts = {}
         for column in self._columns:
             parts[column] = 0

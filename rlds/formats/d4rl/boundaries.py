@@ -119,8 +119,8 @@ def has_index(arrays: Mapping[str, Field]) -> bool:
 
 
 def _compare(reader: RowReader, name: str, following: str, compare: Callable[..., Any]) -> Any:
-    """What a comparison says of each row and the next; false for the last row."""
-    found = np.zeros(reader.sizes(name)[0], bool)
+    """Returns the result of a comparison of each row with the next; false for the last row."""
+    result = np.zeros(reader.sizes(name)[0], bool)
     for begin, rows, others in reader.pairs(name, following):
-        found[begin : begin + len(rows)] = compare(rows, others)
-    return found
+        result[begin : begin + len(rows)] = compare(rows, others)
+    return result

@@ -40,7 +40,7 @@ class D4rlDataset:
 
     @property
     def url(self) -> str:
-        """Where the file was published."""
+        """The download URL of the file."""
         return f"{_URL}/{self.file}"
 
 

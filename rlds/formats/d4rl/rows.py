@@ -71,12 +71,11 @@ _BLOCK_BYTES = 4 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a file holds.
+    """The contents of a D4RL file.
 
     Attributes:
-      num_rows: How many rows its arrays have.
-      arrays: The arrays of rows, by path: what a row holds. One number is a scalar where D4RL has
-        vectors of one.
+      num_rows: The number of rows of its arrays.
+      arrays: The types of rows, by the paths of arrays. A vector of one number is a scalar.
       constants: The other arrays, with their values in the types of JSON.
       attributes: The attributes of arrays and groups, likewise.
       vectors: The arrays of one number per row that have the shape (N, 1).

@@ -72,13 +72,13 @@ _POSITION_JUMP = 1.0
 
 
 class _NextObservations(NamedTuple):
-    """What `next_observations` adds to the observations.
+    """The content of `next_observations` that is not in the observations.
 
     Attributes:
-      num_inconsistent: In how many rows within an episode it is not the observation of the next;
-        None if damage hides it.
-      final: The rows at the ends of the episodes, which are their final observations, if it is the
-        next one in all others. Otherwise they are read with these.
+      num_inconsistent: The number of rows within an episode that differ from the observation of
+        the next row; None if damage hides it.
+      final: The rows at the ends of the episodes, which are their final observations, if no other
+        row is inconsistent. Otherwise they are read with the other rows.
     """
 
     num_inconsistent: int | None
@@ -286,7 +286,7 @@ class D4rlSource(Hdf5RowsSource):
 
     @functools.cached_property
     def _next(self) -> _NextObservations | None:
-        """What `next_observations` adds to the observations, found in a pass over both."""
+        """The content that `next_observations` adds to the observations, from a pass over both."""
         if NEXT_OBSERVATIONS not in self._contents.arrays:
             return None
         is_end = np.zeros(self._contents.num_rows, bool)

@@ -205,13 +205,13 @@ def _metadata_of(episode: Hdf5Episode) -> dict[str, Any]:
 
 
 def _roles(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Which camera has which place, by serial numbers."""
+    """Returns the roles of cameras, by their serial numbers."""
     found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
     return {serial: role for serial, role in found.items() if serial}
 
 
 def _uuid_of(folder: epath.Path) -> str:
-    """What the metadata in a folder is of; empty if there is none."""
+    """Returns the UUID of the metadata file in a folder; empty if there is none."""
     for entry in stores.list_directory(folder):
         name = str(entry.name)
         if name.startswith(_METADATA) and name.endswith(".json") and not entry.is_dir:

@@ -1,4 +1,4 @@
-"""What the pickles of RLDS Creator name beside plain data: steps, timesteps and specs."""
+"""The classes in pickles of RLDS Creator: steps, timesteps and specs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_VALUES = 1 << 24
 
 
 def _step_type_of_name(kind: Any, name: Any) -> dm_env.StepType:
-    """How the first releases of Python 3.11 write the members of an enumeration."""
+    """Unpickles a `StepType` as the first releases of Python 3.11 write enumerations."""
     if kind is not dm_env.StepType:
         raise ValueError("an attribute of an object other than StepType")
     return dm_env.StepType[name]

@@ -364,7 +364,7 @@ def _check_steps(steps: Any, file: epath.Path) -> None:
 
 
 def _numbers_of(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What the metadata says of the length and the return, for an episode that was cut."""
+    """Returns the length and the return for the metadata of an episode that was cut."""
     rewards = [step.timestep.reward for step in steps if step.timestep.reward is not None]
     numbers = {
         _NUM_STEPS: len(steps) - 1,

@@ -119,7 +119,7 @@ class ImitationSource(RowsSource):
         raise IndexError(f"there are {sum(self._sizes)} trajectories")
 
     def _array(self, name: str, index: int) -> Any:
-        """What a column has for a trajectory, as an array of Arrow that was checked."""
+        """Returns the validated Arrow array of a column for a trajectory."""
         number, row = self._place(index)
         array = self._read_tables()[number][name].slice(row, 1).combine_chunks()
         array.validate(full=True)

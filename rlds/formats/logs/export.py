@@ -135,7 +135,7 @@ class EnvLoggerExport(Export):
         return int(google_crc32c.extend(digest, beside))
 
     def _metadata(self) -> dict[str, Any]:
-        """What the log says of itself: what was recorded, or the specs of the fields."""
+        """Returns the metadata of the log: the recorded one, or the specs of the fields."""
         said = dict(self.episodes.metadata)
         if lineage.KEY in said:  # Values in logs are not nested as deep.
             said[lineage.KEY] = json.dumps(said[lineage.KEY], ensure_ascii=False)
@@ -202,7 +202,7 @@ class EnvLoggerExport(Export):
             yield StepData(timestep, arrived.get(rlds.ACTION), custom_data)
 
     def _as_recorded(self, fields: dict[str, Any], name: str) -> Any:
-        """What was recorded that logs are read as these fields; what is no dict has this name."""
+        """Returns the value to record for these fields: a dict, or the value of a field `name`."""
         if self._sidecar is None:
             fields = _without_marks(fields)
             if fields.keys() == {name}:

@@ -47,7 +47,7 @@ class Log:
 
     @property
     def num_episodes(self) -> int:
-        """How many episodes it had when it was looked at first."""
+        """The number of episodes in the log when it was first read."""
         return len(self.begins) - 1
 
     def __post_init__(self) -> None:

@@ -292,7 +292,7 @@ class EnvLoggerSource(Source):
     @functools.cached_property
     @override
     def about(self) -> About:
-        """What was recorded of the logs is the metadata: if they differ, of each in `logs`."""
+        """The recorded metadata of the logs; if they differ, that of each log in `logs`."""
         return About(
             description="Episodes recorded with EnvLogger.",
             metadata=self._metadata,
@@ -689,7 +689,7 @@ def _sound_metadata(
 
 
 def _kind_of(columns: Any) -> Any:
-    """What the metadata of two episodes has in common if the same features fit both."""
+    """Returns the types in the metadata of an episode; equal ones fit the same features."""
     if isinstance(columns, Mapping):
         return tuple((name, _kind_of(child)) for name, child in columns.items())
     if isinstance(columns, (list, tuple)):

@@ -96,9 +96,9 @@ class ManiSkillExport(Hdf5EpisodesExport):
         self.write_values(group, episode)
 
     def _entry(self, episode: SourceEpisode) -> dict[str, Any]:
-        """What the JSON file says of an episode."""
-        if found := json_in(episode.metadata.get(ENTRY, ""), ENTRY):
-            return dict(found)
+        """Returns the entry of an episode in the JSON file."""
+        if entry := json_in(episode.metadata.get(ENTRY, ""), ENTRY):
+            return dict(entry)
         return {
             "episode_seed": None,
             "control_mode": None,
@@ -107,7 +107,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
         }
 
     def _content(self) -> dict[str, Any]:
-        """What the JSON file says of all episodes."""
+        """Returns the dataset-level content of the JSON file."""
         if found := self.metadata.get("json"):
             return dict(found)
         return {

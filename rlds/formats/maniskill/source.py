@@ -239,6 +239,6 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
 
 def _number_of(entry: Any) -> int | None:
-    """Which episode an entry of the JSON file is about; None if it does not say so."""
+    """Returns the episode number of an entry of the JSON file; None if it has none."""
     number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
     return number if type(number) is int else None

@@ -164,5 +164,5 @@ def _is_json(value: Any) -> bool:
 
 
 def _to_json(value: Any) -> Any:
-    """What comes next to a value in JSON; `encode_value` keeps what it is."""
+    """Returns the closest JSON value to an attribute; `encode_value` keeps its exact type."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)

@@ -484,7 +484,7 @@ def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
 
 
 class _Texts:
-    """What the texts of a field have in common: their alphabet, and their longest."""
+    """The alphabet and the greatest length of the texts of a field."""
 
     def __init__(self) -> None:
         self._characters: set[str] = set()

@@ -1,4 +1,4 @@
-"""Where Minari keeps datasets, and by which names it knows them."""
+"""Paths and names of Minari datasets in its local storage."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ _OTHERS_ZERO = 0.1
 
 
 class Layout(NamedTuple):
-    """What files do not say of their arrays.
+    """The layout of NPZ files that only the user knows.
 
     Attributes:
-      alignment: Which rows belong together; None if it is not known.
-      names: The paths in an episode of arrays that are called otherwise, by name; of flags, such
-        as "done", their usual names.
-      time_limit: After how many transitions the environment cuts an episode, if `done` does not
-        tell; 0 if it cuts none, None if it is not known.
+      alignment: The order of state, action and reward in a row; None if it is not known.
+      names: The paths in an episode of arrays with other names, by name; of flags, such as "done",
+        their usual names.
+      time_limit: The number of transitions after which the environment cuts an episode, if `done`
+        does not tell; 0 if it cuts none, None if it is not known.
     """
 
     alignment: Literal["sar", "rsa"] | None = None

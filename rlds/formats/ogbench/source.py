@@ -147,7 +147,7 @@ def _field_of(array: Any) -> Field:
 
 
 def _ends_of(file: NpzRows) -> np.ndarray:
-    """Where the episodes end: the rows after the final observations."""
+    """Returns the ends of the episodes: the rows after the final observations."""
     terminals = file.read(_TERMINALS) != 0
     if terminals.ndim != 1:
         raise SourceError("expected a number for each row", file=file.path, field=_TERMINALS)

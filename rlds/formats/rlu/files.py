@@ -1,4 +1,4 @@
-"""Which files a dataset of RL Unplugged is in, by names that are the same on every machine."""
+"""The files of RL Unplugged datasets, by names that are the same on every machine."""
 
 from __future__ import annotations
 

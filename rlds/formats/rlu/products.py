@@ -1,4 +1,4 @@
-"""How to recognize the products of RL Unplugged: by a field, and by whether episodes are whole."""
+"""Detection of the products of RL Unplugged: by a field, and by whether episodes are whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlds.formats.rlu.records import FIRST, LAST, STEP_TYPE, Values
 
 __all__ = ["builder_for"]
 
-# How many records are looked at: a few, as one may be damaged, or be an episode of one transition.
+# The number of records to examine: one alone may be damaged, or an episode of one transition.
 _NUM_EXAMINED = 3
 
 

@@ -73,15 +73,15 @@ class FieldError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class RecordField:
-    """How a field of the records is laid out.
+    """The layout of a field in the records.
 
     Attributes:
-      path: Where it goes in the dataset.
-      per: What it has a value for.
+      path: The path of the field in the dataset.
+      per: The unit that has one value: row, transition or episode.
       shape: The shape of a value.
       dtype: Its dtype; `object` for byte strings that are no images.
       stored_as: The dtype in the record, `object` for all byte strings.
-      png: What all files begin with, if the values are PNG images.
+      png: The common first bytes of all files, if the values are PNG images.
     """
 
     path: Path
@@ -104,7 +104,7 @@ class RecordField:
 
 
 class RecordContents(NamedTuple):
-    """What a record has: nested columns of the rows and of the transitions, values of the episode.
+    """The contents of a record: columns of rows and transitions, and values of the episode.
 
     Attributes:
       rows: Columns with a value for each row.
@@ -146,8 +146,8 @@ def field_of_strings(
 
     Args:
       name: Its name.
-      path: Where it goes in the dataset.
-      per: What it has a value for.
+      path: The path of the field in the dataset.
+      per: The unit that has one value: row, transition or episode.
       found: Its values.
       raw_shape: The shape of images that are stored as strings of raw values, if they are.
 

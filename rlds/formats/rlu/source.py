@@ -1,4 +1,4 @@
-"""What the products of RL Unplugged have in common: records of TFRecord files as episodes.
+"""The reader of all RL Unplugged products: records of TFRecord files as episodes.
 
 What a record holds is found out from the first one (`rlds.formats.rlu.records`), and nothing of it
 is left out: what is not an observation, an action, a reward or a discount becomes metadata of the

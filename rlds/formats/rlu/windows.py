@@ -1,4 +1,4 @@
-"""What the products of RL Unplugged that are pieces of episodes have in common.
+"""Windows of RL Unplugged: products whose records are pieces of episodes.
 
 They were made for training: windows of a few rows, in random order, and nothing says which follow
 each other. An episode of the dataset is one window. `n` transitions have `n + 1` steps, the last of

@@ -41,14 +41,14 @@ _ISAAC_QUATERNION = (
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """What the names in a file mean, as far as it is not the same in all dialects.
+    """The meaning of the names in a file, where dialects differ.
 
     Attributes:
       name: Its name.
-      following: The names of arrays and groups whose rows hold what followed the action of the row,
-        rather than what was there before it.
-      initial: The group that has what was there before the first action, if one has.
-      docs: What fields are, by patterns of their paths in the file.
+      following: The names of arrays and groups whose rows hold the observation after the action of
+        the row, rather than the one before it.
+      initial: The group with the observation before the first action, if there is one.
+      docs: Descriptions of fields, by patterns of their paths in the file.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Dialect:
     docs: tuple[tuple[str, str], ...] = _ROBOSUITE
 
     def doc(self, path: str) -> str:
-        """Returns what an array is, in a sentence; empty if there is nothing to say."""
+        """Returns the description of an array; empty if there is none."""
         return next((text for pattern, text in self.docs if re.fullmatch(pattern, path)), "")
 
 

@@ -120,7 +120,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         return places
 
     def _place(self, path: str) -> str:
-        """Where robomimic has a field of steps; empty if it is not numbers of one shape."""
+        """Returns the path of a field in robomimic; empty if it is not numbers of one shape."""
         field = self.steps[path]
         if path in self._copies or not isinstance(field, Field) or {None, 0} & {*field.shape}:
             return ""

@@ -61,12 +61,12 @@ class Demo:
 
     @functools.cached_property
     def rows(self) -> Mapping[str, int]:
-        """How many rows the arrays have, by path; without single values."""
+        """The number of rows of arrays, by path; without single values."""
         return {path: stored.shape[0] for path, stored in self.arrays.items() if stored.shape}
 
     @functools.cached_property
     def length(self) -> int:
-        """How many actions there are."""
+        """The number of actions."""
         return next(rows for path, rows in self.rows.items() if is_in(path, _ACTIONS))
 
     def error(self, what: str, field: str) -> SourceError:

@@ -1,4 +1,4 @@
-"""What demonstrations have in common, and which of them are unlike the others."""
+"""The common arrays of demonstrations, and the demonstrations that differ from them."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ class RobomimicSource(Source):
         return any(is_in(path, name) for name in self._dialect.following)
 
     def _offset(self, path: str) -> int:
-        """How much later the row of a step is than the step."""
+        """Returns the difference between the row of a step and its number."""
         if self._is_shifted:
             return int(not self._follows(path))
         return -1 if self._follows(path) and self._initials[path] else 0
@@ -404,7 +404,7 @@ class RobomimicSource(Source):
         return self._terminal == "dones" or bool(last.get("rewards", 0) >= 1)
 
     def _task(self, file: DemoFile) -> str:
-        """What all demonstrations of a file do."""
+        """Returns the instruction of all demonstrations of a file."""
         return instruction_of_file(file.attributes, self._dialect.name, file.name)
 
     def _instruction(self, opened: OpenDemo) -> str:

@@ -77,13 +77,13 @@ _ROUNDING = 1e-5
 
 
 class _Episode(NamedTuple):
-    """Where an episode is.
+    """The location of an episode in the buffer.
 
     Attributes:
       env: The environment.
       rows: The rows of its transitions.
-      is_cut: Whether it began before the first row.
-      is_done: Whether it ended.
+      is_cut: True if it began before the first row.
+      is_done: True if it ended.
     """
 
     env: int

@@ -401,7 +401,7 @@ class TfdsExport(Export):
 
     @property
     def _template(self) -> str:
-        """How files are named: an edit of a dataset that is appended to leaves that possible."""
+        """The template of file names; an edit of a growing dataset keeps one that can grow."""
         return GROWING_TEMPLATES[0] if self._grows and not self._is_conversion else TEMPLATE
 
     @property
@@ -507,13 +507,13 @@ class TfdsExport(Export):
 
 
 class _Plan:
-    """Which examples go to which file of a split.
+    """A plan of the shards of a split: the source file and record of each example.
 
     Attributes:
-      files: The files that have the examples.
-      numbers: For each example, in the order of the dataset, which of the files has it.
-      records: Which record it is there.
-      sizes: How many bytes it has.
+      files: The files with the examples.
+      numbers: The index of the file of each example, in the order of the dataset.
+      records: The number of its record in the file.
+      sizes: Its size in bytes.
       ends: For each shard, the number of the example after its last one.
     """
 
@@ -546,7 +546,7 @@ class _Plan:
 
     @property
     def shard_lengths(self) -> list[int]:
-        """How many examples each file has."""
+        """The number of examples of each shard."""
         return [end - begin for begin, end in itertools.pairwise([0, *self.ends])]
 
     def examples(self, shard: int) -> Iterator[bytes]:
@@ -617,14 +617,14 @@ class _ShardWriter:
 def _split_json(
     name: str, lengths: Sequence[int], num_bytes: int = 0, template: str = TEMPLATE
 ) -> dict[str, Any]:
-    """What `dataset_info.json` says of a split."""
+    """Returns the entry of a split in `dataset_info.json`."""
     size = {"numBytes": str(num_bytes)} if num_bytes else {}
     shards = [str(length) for length in lengths]
     return {"name": name, "filepathTemplate": template, "shardLengths": shards, **size}
 
 
 def _report(counts: Mapping[str, int], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """What the metadata says of a split."""
+    """Returns the entry of a split in the metadata."""
     raw = {name.removeprefix(RAW): counts[name] for name in sorted(counts) if name.startswith(RAW)}
     return {
         **{name: count for name, count in counts.items() if not name.startswith(RAW)},

@@ -46,17 +46,17 @@ _TENSORS = ("", _TENSOR, "tensorflow_datasets.core.features.scalar.Scalar")
 
 @dataclasses.dataclass(frozen=True)
 class TensorStorage:
-    """How a dataset stores steps: what all writers of datasets let you choose.
+    """The storage of arrays in a TFDS dataset: encoding, rounding and compression.
 
     The loaders of dlimp, Octo and OpenVLA take the steps as they are stored. They need
     `float64="float32"` and plain arrays (`tensor_encoding="none"` if the features ask for zlib).
     The metadata of episodes, which TFDS decodes for them too, always keeps every bit.
 
     Attributes:
-      float64: How float64 is stored. "bytes" keeps every bit; TFDS decodes the bytes, and readers
+      float64: The storage of float64. "bytes" keeps every bit; TFDS decodes the bytes, and readers
         get float64. "float32" rounds, and stores plain numbers; readers get float32. None is
         "bytes", with a warning if a feature that you give would have made plain numbers of it.
-      tensor_encoding: How arrays of numbers are stored: "none" as plain numbers, "zlib" compressed.
+      tensor_encoding: The storage of arrays of numbers: "none" as plain numbers, "zlib" compressed.
         None leaves that to the features.
       layout: "direct" stores each value in as many bytes as all others of its field, where that is
         possible, so that any step can be read alone: plain float32 and bools, and the bytes of

@@ -163,7 +163,7 @@ class FolderSource(Source):
 
     @functools.cached_property
     def _said(self) -> dict[str, Field]:
-        """What features cannot say of fields, by path, if the dataset says it."""
+        """The fields with meaning that features cannot express, by path, from the metadata."""
         with source_errors(self.directory / "metadata.json", field=FIELDS):
             said = self.folder.metadata.get(FIELDS, {}).items()
             return {str(path): field_from_json(content) for path, content in said}
@@ -184,7 +184,7 @@ class FolderSource(Source):
         )
 
     def _as_texts(self, path: str, value: Any) -> Any:
-        """What is stored as UTF-8, as text."""
+        """Returns a value as text, if its field is text that is stored as UTF-8."""
         said = self._said.get(path)
         if said is None or said.dtype != str:
             return value
@@ -194,7 +194,7 @@ class FolderSource(Source):
 
     @functools.cached_property
     def _meaning(self) -> DatasetMeaning | None:
-        """What the fields mean, if the dataset is known: files do not say what elements are."""
+        """The meaning of the fields, if the dataset is known: files do not define elements."""
         with contextlib.suppress(ValueError):  # Then it is not known; `rlds validate` says why.
             return find_meaning(self.name, self.folder.metadata)
         return None

@@ -32,14 +32,14 @@ _SKIPPED = re.compile(r"__[^/]*__($|/)")
 
 
 class Sample(NamedTuple):
-    """Where a sample is.
+    """The location of a sample in its shard.
 
     Attributes:
       key: Its key.
-      number: Which one it is in its file.
-      begin: Where its first member begins in the file.
-      end: Where its last one ends.
-      damage: What is wrong with it; empty if nothing is.
+      number: Its number in the file.
+      begin: The offset of its first member in the file.
+      end: The end of its last member.
+      damage: Its fault; empty if there is none.
     """
 
     key: str
