@@ -22,14 +22,14 @@ _NAMED = 6
 
 @dataclasses.dataclass(frozen=True)
 class AuditedDataset(Result):
-    """What was found in a dataset.
+    """The result of `rlds audit`: the audits of the splits of a dataset.
 
     Attributes:
-      path: Where the data is.
-      audits: What was found in each split.
-      most: How many findings, or episodes, of a split are printed.
+      path: The path of the data.
+      audits: The audit of each split.
+      most: The maximum number of printed findings, or episodes, of a split.
       by: The score whose lowest episodes are printed.
-      best: Which part of the episodes of each task the command keeps that is printed.
+      best: The share of the episodes of each task that the printed command keeps.
     """
 
     path: str
@@ -137,9 +137,9 @@ def audit(
       where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format, as `rlds.sources.open` takes them.
-      most: How many findings, or episodes, of a split are printed.
+      most: The maximum number of printed findings, or episodes, of a split.
       by: The score whose lowest episodes are printed, see `rlds.auditing.SCORES`.
-      best: Which part of the episodes of each task the command keeps that is printed.
+      best: The share of the episodes of each task that the printed command keeps.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: How many processes read; as many as there are processors if None.
 

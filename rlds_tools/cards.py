@@ -229,7 +229,7 @@ def _counted(source: AnySource, split: InspectedSplit, bars: Progress) -> Inspec
 
 @dataclasses.dataclass(frozen=True)
 class _About:
-    """What there is to say about a dataset; what is not known is empty."""
+    """The content of a dataset card; unknown facts are empty."""
 
     found: Inspection
     source: AnySource
@@ -243,7 +243,7 @@ class _About:
     lineage: Mapping[str, Any] | None
 
     def missing(self) -> tuple[str, ...]:
-        """What nobody has said."""
+        """Returns the names of the facts that are missing."""
         return tuple(fact for fact in _FACTS if not self.facts[fact])
 
     def all_tags(self) -> list[str]:
@@ -252,7 +252,7 @@ class _About:
         return list(dict.fromkeys(filter(None, (*kinds, *self.tags))))
 
     def front_matter(self) -> dict[str, Any]:
-        """What hubs read, by the names of Hugging Face."""
+        """Returns the front matter, with the keys of Hugging Face."""
         episodes = sum(split.episodes or 0 for split in self.found.splits)
         return {
             **_license(self.facts["license"]),
@@ -435,7 +435,7 @@ def _license(license: str) -> dict[str, str]:
 
 
 def _size_category(number: int) -> str:
-    """How hubs call a number of examples."""
+    """Returns the size category of a number of examples, by the names of hubs."""
     limits = [10**power for power in range(3, 13)]
     at = bisect.bisect_right(limits, number)
     if at == 0:

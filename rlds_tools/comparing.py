@@ -112,18 +112,18 @@ class Unmatched:
 
 @dataclasses.dataclass(frozen=True)
 class Differences(Result):
-    """Where two datasets differ.
+    """The result of `rlds diff`: the differences of two datasets.
 
     Attributes:
       one: The first dataset.
       other: The second one.
-      episodes: How many pairs of episodes were compared; 0 if only the structure was.
-      steps: How many steps these have in both.
+      episodes: The number of compared pairs of episodes; 0 if only the structure was.
+      steps: The number of their steps, in both datasets.
       differences: Splits, fields and numbers of episodes that differ.
       values: The fields whose values differ.
       unmatched: Episodes that only one of them has.
-      notes: What differs, and does not count: where episodes came from, what is said of the dataset
-        as a whole, what elements are called, the name of the only split.
+      notes: Differences that do not count: the origin of episodes, the metadata of the dataset, the
+        names of elements, the name of the only split.
       structure_only: Whether the values were not compared.
     """
 
@@ -323,7 +323,7 @@ def _id_of(episodes: Episodes, index: int) -> str:
 
 
 class _Comparison:
-    """What is found while two datasets are compared.
+    """A running comparison of two datasets, which collects their differences.
 
     Args:
       opened: For each of them its splits, by name.
@@ -336,8 +336,8 @@ class _Comparison:
       differences: See `Differences`.
       notes: See `Differences`.
       values: The fields whose values differ, by their paths.
-      unmatched: How many episodes only the first (0) or the second dataset (1) has, and the first
-        of their ids, by split.
+      unmatched: The number of episodes that only the first (0) or the second dataset (1) has, and
+        the first of their ids, by split.
       episodes: See `Differences`.
       steps: See `Differences`.
 

@@ -41,7 +41,7 @@ FILE_FORMATS = ("tfrecord", "array_record")
 
 @dataclasses.dataclass(frozen=True)
 class Conversion(Result):
-    """What a conversion has made.
+    """The result of a conversion to a dataset of TFDS: path, splits, and skipped episodes.
 
     Attributes:
       path: The new dataset.
@@ -68,17 +68,17 @@ class Conversion(Result):
 
 @dataclasses.dataclass(frozen=True)
 class ExportResult(Result):
-    """What an export has made, or would make.
+    """The result of an export, or of its dry run: placement of the fields, skipped episodes.
 
     Attributes:
       path: The file or the folder.
       to: Its format.
-      is_written: Whether it was written; if not, the rest says what would become of the fields.
-      episodes: How many episodes it has.
-      steps: How many steps they have.
-      fields: What becomes of each field: `field`, `place`, `how` and `why`, see
+      is_written: Whether it was written; False for a dry run.
+      episodes: The number of its episodes.
+      steps: The number of their steps.
+      fields: The placement of each field: `field`, `place`, `how` and `why`, see
         `rlds.sources.Placement`.
-      left_out: What is wrong with the episodes that were left out, as they are damaged.
+      left_out: The problems of the damaged episodes, which were skipped.
       is_share: Whether it is a share of the parts that the whole is made of.
     """
 

@@ -1,4 +1,4 @@
-"""What a dataset is, in JSON-LD with the vocabulary of Croissant 1.1."""
+"""Croissant metadata of a dataset: JSON-LD with the vocabulary of Croissant 1.1."""
 
 from __future__ import annotations
 

@@ -56,19 +56,19 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Stats(Result):
-    """What the numbers of a split are like.
+    """The result of `rlds stats`: lengths, returns and field statistics of a split.
 
     Attributes:
-      path: Where the dataset is.
+      path: The path of the dataset.
       split: The split.
-      episodes: How many episodes it has.
-      steps: How many steps.
-      lengths: How many steps its episodes have.
+      episodes: The number of its episodes.
+      steps: The number of its steps.
+      lengths: The spread of the numbers of steps of its episodes.
       returns: The returns of its episodes; None without rewards.
       by: The field that episodes are grouped by.
       groups: The groups, the largest first.
       statistics: The moments, extremes and quantiles of each field, by element.
-      names: What the elements of a field are called, if that is known.
+      names: The names of the elements of each field, if known.
       not_finite: The number of values of each element that are NaN or infinite, by field; only
         fields that have some. They do not count in the statistics.
     """
@@ -260,7 +260,7 @@ def _numeric(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _names(field: Any) -> tuple[str, ...]:
-    """What the elements of a vector are called, if that is known."""
+    """Returns the names of the elements of a vector; empty if unknown."""
     is_vector = isinstance(field, Field) and len(field.shape) == 1
     return (field.names or ()) if is_vector else ()
 

@@ -1,4 +1,4 @@
-"""What `rlds edit` shows: what is going to become of a dataset, or what has."""
+"""The results of `rlds edit`, planned or finished, and of `rlds inspect --lineage`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EditResult(Result):
     plan: str
 
     def blocks(self) -> Iterable[Block]:
-        """Yields what there is to see."""
+        """Yields the lines and tables to print."""
         if not self.paths:
             yield "plan; nothing was written"
             yield from self.plan.splitlines()
@@ -57,13 +57,13 @@ class EditResult(Result):
 
 @dataclasses.dataclass(frozen=True)
 class Lineage(Result):
-    """Where a dataset comes from.
+    """The result of `rlds inspect --lineage`: the operations and the origins of a dataset.
 
     Attributes:
       path: The dataset.
-      lineage: What `rlds.editing.lineage_of` returns; None if nothing is known.
-      episode: Where one of its episodes was in each dataset before, if it was asked for.
-      origin: In which file, and in which of its rows, that was at first.
+      lineage: The result of `rlds.editing.lineage_of`; None if unknown.
+      episode: The origins of an episode in earlier datasets, if requested.
+      origin: The file and the rows that the episode was first read from.
     """
 
     path: str
@@ -72,7 +72,7 @@ class Lineage(Result):
     origin: sources.Origin | None = None
 
     def blocks(self) -> Iterable[Block]:
-        """Yields what there is to see."""
+        """Yields the lines and tables to print."""
         if self.episode is not None:
             yield f"{self.path}, that episode comes from:"
             yield from (f"  {name}, {split}, {index}" for name, split, index in self.episode)
@@ -86,13 +86,13 @@ class Lineage(Result):
 
 
 def in_words(operation: Mapping[str, Any]) -> str:
-    """Returns what an operation of a lineage does."""
+    """Returns a description of an operation of a lineage."""
     arguments = [f"{k}: {value}" for k, value in operation.items() if k not in ("do", "rows")]
     return f"{operation['do']} {', '.join(arguments)}".rstrip()
 
 
 def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
-    """Yields what a lineage says, in words."""
+    """Yields a description of a lineage, line by line."""
     for said in lineage["operations"]:
         yield indent + in_words(said)
     yield from (f"{indent}license: {what}" for what in lineage.get("conflicts", ()))
@@ -109,7 +109,7 @@ def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
 
 
 def inspect_lineage(path: str, split: str | None = None, episode: int | None = None) -> Lineage:
-    """Returns where a dataset comes from, or one of its episodes."""
+    """Returns the lineage of a dataset, or of one of its episodes."""
     found = editing.lineage_of(path)
     if episode is None:
         return Lineage(path, found)
@@ -212,7 +212,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def _meaning(field: str, text: str) -> editing.SetMeaning:
-    """What a field means: `delta,unit=m,names=x/y/z`, or `unknown`; in any order."""
+    """Parses the meaning of a field: `delta,unit=m,names=x/y/z`, or `unknown`; in any order."""
     said: dict[str, Any] = {}
     for word in text.split(","):
         name, sign, value = word.partition("=")

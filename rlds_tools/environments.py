@@ -204,7 +204,7 @@ def _named(name: str) -> Any:
 
 
 def _made(thing: Any, name: str, seed: int) -> Any:
-    """What a function or a class makes; anything else is made already."""
+    """Calls a function or a class to make an instance; returns anything else as it is."""
     if not callable(thing) or (hasattr(thing, "step") and not inspect.isclass(thing)):
         return thing
     signature = inspect.signature(thing)
@@ -303,7 +303,7 @@ class Rendered(EnvironmentWrapper):
 
     @property
     def frame(self) -> np.ndarray:
-        """How the environment looks now: uint8 `[height, width, 3]`."""
+        """The rendered frame of the current state: uint8 `[height, width, 3]`."""
         if self._frame is None:
             self._frame = self._draw()
         return self._frame
@@ -403,7 +403,7 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
 
 
 def _random(spec: Any, rng: np.random.Generator) -> Callable[[], Any]:
-    """What chooses values that fit a spec: uniform within bounds; normal where there are none."""
+    """Returns a sampler of values that fit a spec: uniform within bounds, normal without."""
     if isinstance(spec, Mapping):
         named = {name: _random(part, rng) for name, part in spec.items()}
         return lambda: {name: choose() for name, choose in named.items()}

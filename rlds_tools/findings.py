@@ -1,4 +1,4 @@
-"""What is wrong with a dataset: each kind of fault once, with where it was seen."""
+"""Findings of a validation: each kind of fault once, with the episodes that have it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Finding:
 
     Attributes:
       severity: "error" for a broken rule of the format, "warning" for what is probably a mistake.
-      text: What is wrong.
+      text: The description of the fault.
       field: The path of the field, if it is about one.
-      count: How many episodes have it; 0 if it is about the dataset as a whole.
+      count: The number of affected episodes; 0 if it is about the dataset as a whole.
       episodes: The first of these.
       step: The step of the first one, if it is about a step.
-      hint: What to do about it, if there is something to say.
+      hint: The remedy, if there is one.
     """
 
     severity: Severity

@@ -104,26 +104,26 @@ class InspectedSplit:
 
 @dataclasses.dataclass(frozen=True)
 class Inspection(Result):
-    """What a path is.
+    """The result of `rlds inspect`: format, splits, fields and metadata of a dataset.
 
     Attributes:
-      path: Where it is.
+      path: The path of the data.
       format: The name of the format, as `rlds.sources.formats` has it.
       name: The name of the dataset, with its config.
       version: Its version, if it has one.
       file_format: The format of its files, if it can have several.
-      num_bytes: How large it is.
-      num_files: In how many files.
-      description: What it is, in words.
+      num_bytes: The size of its files.
+      num_files: The number of its files.
+      description: Its description.
       splits: Its splits.
       step_fields: The fields of a step.
       episode_fields: The fields of an episode beside the steps.
-      metadata: What is said of the data as a whole.
-      robotics: What the fields mean, if the dataset is of a robot and known.
-      tasks: How many episodes of a LeRobot dataset have each task; empty if that is not known.
+      metadata: The metadata of the dataset.
+      robotics: The meaning of the fields, if it is a known dataset of a robot.
+      tasks: The number of episodes of each task of a LeRobot dataset; empty if unknown.
       where: The condition of the episodes that are counted.
       meanings: The meaning of the actions of the first split, in sentences, if it was asked for.
-      meanings_by: Whether an audit tells it, or how many episodes.
+      meanings_by: The basis of the meanings: the last audit, or a number of episodes.
     """
 
     path: str
@@ -447,7 +447,7 @@ def with_meanings(found: Result, options: Mapping[str, Any]) -> Result:
 
 
 def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
-    """What is known of the episodes of a split for which a condition holds."""
+    """Returns the number and the lengths of the episodes of a split that fulfil a condition."""
     lengths = episodes.where(where).table().arrow(["steps"])["steps"].to_numpy()
     return InspectedSplit(episodes.split, len(lengths), int(sum(lengths)), lengths=_spread(lengths))
 
@@ -637,7 +637,7 @@ def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
 
 
 def _meaning(name: str, metadata: Mapping[str, Any]) -> DatasetMeaning | None:
-    """What is known of a dataset. Loads `rlds` only if something is."""
+    """Returns the robotics meaning of a dataset. Loads `rlds` only for known datasets."""
     spec = importlib.util.find_spec("rlds")
     folders = (spec and spec.submodule_search_locations) or []
     tables = [os.path.join(folder, "robotics", "datasets.json") for folder in folders]
@@ -695,7 +695,7 @@ def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
 
 
 def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
-    """How many steps a conversion of this project says that it wrote."""
+    """Returns the number of steps that a conversion of this project recorded in metadata."""
     conversion = metadata.get("conversion")
     splits = conversion.get("splits", {}) if isinstance(conversion, Mapping) else {}
     steps = splits.get(split, {}).get("steps") if isinstance(splits, Mapping) else None

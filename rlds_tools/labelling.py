@@ -107,11 +107,11 @@ class Moved(Result):
 
 @dataclasses.dataclass(frozen=True)
 class Agreements(Result):
-    """How far annotators agree.
+    """The inter-annotator agreement of the layers of a dataset.
 
     Attributes:
       path: The dataset.
-      compared: What `rlds.labels.agreement` returns of each layer.
+      compared: The result of `rlds.labels.agreement` for each layer.
     """
 
     path: str

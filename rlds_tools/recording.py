@@ -28,21 +28,21 @@ _INTERRUPTED = 130
 
 @dataclasses.dataclass(frozen=True)
 class Recording(Result):
-    """What was recorded.
+    """The result of `rlds record`: the log, its episodes, their returns and the speed.
 
     Attributes:
-      path: Where the log is.
+      path: The path of the log.
       environment: The name of the environment.
       policy: The name of the policy.
       seed: The seed of both.
-      episodes: How many episodes were recorded.
-      steps: How many steps they have together. Those of an episode are one more than its actions,
-        because the final observation has a step of its own.
-      seconds: How long it took.
-      steps_per_second: How fast it was.
+      episodes: The number of recorded episodes.
+      steps: The number of their steps together. An episode has one step more than actions, because
+        the final observation has a step of its own.
+      seconds: The duration of the recording.
+      steps_per_second: The speed of the recording.
       returns: The returns of the episodes; None without any, or with several rewards in a step.
-      episodes_before: How many episodes the log had before.
-      video: Where the video of the first episode is.
+      episodes_before: The number of episodes that the log had before.
+      video: The path of the video of the first episode.
       interrupted: Whether it was interrupted. The episode that was running then is not in the log.
     """
 
@@ -224,7 +224,7 @@ class _Session:
       film: Called after each step of the first episode.
       returns: Those of the finished episodes.
       num_steps: How many steps these have together.
-      seconds: How long it took.
+      seconds: The duration of the recording.
       is_interrupted: Whether Ctrl-C ended it.
     """
 
@@ -300,7 +300,7 @@ def _check_positive(**numbers: int | None) -> None:
 
 
 def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: str) -> int:
-    """How many episodes a log has, if there is one.
+    """Returns the number of episodes of the log at a path; 0 without a log.
 
     Raises:
       ValueError: It is of another environment.

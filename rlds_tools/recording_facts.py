@@ -1,4 +1,4 @@
-"""What a dataset of a robot says of its recording: robot, frame rate, cameras, tasks."""
+"""Facts about the recording of a robot dataset: robot, frame rate, cameras, tasks."""
 
 from __future__ import annotations
 

@@ -22,21 +22,21 @@ __all__ = ["Recovery", "recover"]
 
 @dataclasses.dataclass(frozen=True)
 class Recovery(Result):
-    """What was recovered, or would be.
+    """The result of `rlds recover`, the crash recovery of a log or of a LeRobot dataset.
 
     Attributes:
       path: The recovered log or dataset.
       dry_run: Whether nothing was written.
       is_changed: Whether there was anything to recover.
-      num_episodes_before: How many episodes a reader saw; of LeRobot, how many `info.json` counts.
-      num_episodes: How many episodes a reader sees now.
-      num_steps_before: How many steps a reader saw, or `info.json` counts.
-      num_steps: How many steps a reader sees now.
+      num_episodes_before: The number of readable episodes before; of LeRobot, as in `info.json`.
+      num_episodes: The number of readable episodes after it.
+      num_steps_before: The number of readable steps before; of LeRobot, as in `info.json`.
+      num_steps: The number of readable steps after it.
       metadata_problem: Why the metadata of the log is replaced by empty metadata; None if it is
         kept.
-      shards: What was found in each directory of steps.
-      faults: What is wrong with a LeRobot dataset.
-      lost: What of it is lost.
+      shards: The report of each directory of steps.
+      faults: The faults of a LeRobot dataset.
+      lost: The data loss of a LeRobot dataset.
     """
 
     path: str

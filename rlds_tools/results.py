@@ -1,6 +1,6 @@
-"""What the functions here return: dataclasses that show themselves as text, as HTML and as JSON.
+"""The results of all commands: dataclasses that display as text, as HTML and as JSON.
 
-A result says once what there is to see, as lines and tables (`Result.blocks`). The command line
+A result yields its lines and tables in `Result.blocks`. The command line
 prints them, a notebook shows them as HTML. What a program reads is `Result.to_dict`, whose keys are
 the attributes of the dataclass.
 """
@@ -92,7 +92,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How some numbers are spread."""
+    """The spread of numbers: minimum, median, mean and maximum."""
 
     min: float
     median: float

@@ -1,4 +1,4 @@
-"""What goes wrong with datasets of robots: names, and fields that are not those known."""
+"""Checks of robot datasets: misspelled names, and fields that differ from the known ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_description", "known_defect", "meaning_or_none"]
 
 
 def meaning_or_none(episodes: Episodes) -> DatasetMeaning | None:
-    """Returns what is known of the dataset; None for what cannot be understood, too."""
+    """Returns the meaning of a dataset; None if it is unknown or malformed."""
     try:
         return find_meaning(name_of(episodes.source), episodes.metadata)
     except ValueError:
@@ -25,13 +25,13 @@ def meaning_or_none(episodes: Episodes) -> DatasetMeaning | None:
 
 
 def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
-    """Yields what seems to be wrong with the name and the fields of a dataset.
+    """Yields the probable faults of the name and the fields of a dataset.
 
     Args:
       episodes: A split of it.
 
     Yields:
-      What it is, and the path of the field if it is about one.
+      The fault, and the path of the field if it is about one.
     """
     name = name_of(episodes.source)
     try:

@@ -22,15 +22,15 @@ __all__ = ["Check", "Validation", "validate"]
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What was found in a split.
+    """The result of the validation of a split.
 
     Attributes:
-      path: Where the data is.
+      path: The path of the data.
       split: The split; empty if the data cannot be opened.
-      episodes: How many episodes were read.
-      steps: How many steps they have.
-      seconds: How long it took.
-      findings: What is wrong, errors first.
+      episodes: The number of episodes that were read.
+      steps: The number of their steps.
+      seconds: The duration of the validation.
+      findings: The faults, errors first.
     """
 
     path: str
@@ -41,18 +41,18 @@ class Check:
     findings: tuple[Finding, ...]
 
     def number_of(self, severity: str) -> int:
-        """How many findings are of a severity."""
+        """Returns the number of findings of a severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
 
 @dataclasses.dataclass(frozen=True)
 class Validation(Result):
-    """What was found in datasets.
+    """The result of `rlds validate`: the checks of the splits of datasets.
 
     Attributes:
-      checks: For each split of each of them, what was found.
+      checks: The check of each split of each dataset.
       strict: Whether warnings count as errors do.
-      most: How many findings of a split are printed.
+      most: The maximum number of printed findings of a split.
     """
 
     checks: tuple[Check, ...]
@@ -135,7 +135,7 @@ def validate(
       checksums: Whether to decode all images, too. Checksums of records are always verified.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format, as `rlds.sources.open` takes them.
-      most: How many findings of a split are printed.
+      most: The maximum number of printed findings of a split.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: How many processes read at once, where there are thousands of small episodes. With more
         than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
@@ -192,7 +192,7 @@ def _open(
 
 
 def _left_of_dataset(path: str) -> tuple[Finding, ...]:
-    """What `rlds recover` would mend in a dataset whose recorder was killed."""
+    """Returns the faults of a LeRobot dataset that `rlds recover` repairs after a crash."""
     from rlds.formats.lerobot import recovering
     from rlds.sources.source import SourceError
 

@@ -1,4 +1,4 @@
-"""What is kept of the numbers of a field while the steps go by: little, whatever there are."""
+"""Streaming statistics of numeric fields: extremes, counts and a sample, in little memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Thinned:
     """Evenly spread rows of a stream: each of them, later every second, every fourth, ...
 
     Args:
-      most: How many rows are kept at most.
+      most: The maximum number of kept rows.
 
     Attributes:
       stride: The distance of those that are kept.
@@ -60,20 +60,20 @@ class Thinned:
 
 
 class NumericField:
-    """What is known of the elements of a field of numbers.
+    """The streaming statistics of a numeric field, by element.
 
     Args:
       shape: The shape of a value.
 
     Attributes:
       shape: The shape of a value. The following have a number for each of its elements.
-      count: How many values there are, without placeholders.
-      not_finite: How many of them are NaN or infinite.
-      zeros: How many are zero.
+      count: The number of values, without placeholders.
+      not_finite: The number of values that are NaN or infinite.
+      zeros: The number of zeros.
       min: The least finite value.
       max: The largest finite value.
-      at_min: How many values are the least one.
-      at_max: How many values are the largest one.
+      at_min: The number of values equal to the least one.
+      at_max: The number of values equal to the largest one.
       kept: The values of evenly spread steps, `[steps, elements]`.
     """
 
@@ -113,16 +113,16 @@ class NumericField:
 
     @property
     def is_constant(self) -> np.ndarray:
-        """Which elements never change."""
+        """A mask of the elements that never change."""
         return np.asarray(self.at_min == self.count)
 
     def are_often(self, at_limit: np.ndarray) -> np.ndarray:
-        """Returns which elements are at a limit suspiciously often.
+        """Returns a mask of the elements that are at a limit suspiciously often.
 
-        What takes few values is often at one of them.
+        Elements with few distinct values are exempt.
 
         Args:
-          at_limit: How many values are at the limit: `at_min` or `at_max`.
+          at_limit: The number of values at the limit: `at_min` or `at_max`.
         """
         often = ~self.is_constant & (at_limit >= _AT_LIMIT * self.count)
         for element in np.flatnonzero(often):

@@ -1,4 +1,4 @@
-"""What all commands have in common: how they print their results."""
+"""Output of all commands: results as text or JSON, and messages."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass
 class Invocation:
-    """How the command was called.
+    """The invocation of a command: verbosity, condition, and options of the opened paths.
 
     Attributes:
       owns_process: Whether the process is the command's own, so that it may change settings of the
         whole process.
       quiet: Whether to print errors only.
-      verbose: Whether to show what libraries say.
+      verbose: Whether to show the messages of libraries.
       where: The condition of the episodes that were read.
-      carried: By a path, how it was opened, as words that the next commands for it need.
+      carried: By path, the options it was opened with, as words of the next commands.
     """
 
     owns_process: bool = False

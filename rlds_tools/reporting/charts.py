@@ -108,7 +108,7 @@ def sparkline(values: np.ndarray, what: str) -> Markup:
 def _binned(
     values: np.ndarray, distinct: np.ndarray, low: float, high: float, bins: int = _BINS
 ) -> tuple[np.ndarray, float, float]:
-    """How many values are in each bin, where the first one begins, and where the last one ends."""
+    """Returns the counts of a histogram, and the lower and the upper end of its bins."""
     if len(distinct) == 1:
         return np.array([0, len(values), 0]), low - 1, low + 1
     are_whole = len(distinct) <= _FEW_VALUES and np.all(distinct == np.round(distinct))

@@ -1,4 +1,4 @@
-"""What a report is made of: a survey of the episodes, and a choice of those to be shown."""
+"""The data of a report: a survey of the episodes, and a choice of episodes to show."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _choice(
     unusual: Sequence[EpisodeFinding],
     named: Sequence[int],
 ) -> tuple[Shown, ...]:
-    """Which episodes tell most about the data."""
+    """Returns the episodes to show: the named ones, or extremes, findings and unusual ones."""
     indices, lengths, rewards = survey.table.index, survey.table.length, survey.table.reward
     if named:
         readable = set(indices.tolist())

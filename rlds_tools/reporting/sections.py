@@ -135,7 +135,7 @@ def _card(
 
 
 def findings(material: Material) -> Markup:
-    """What is wrong, with links to episodes that are shown."""
+    """Renders the table of findings, with links to the shown episodes."""
     if not material.findings:
         read = "The episodes of the sample" if material.is_sample else "All episodes"
         text = f"None. {read} follow the rules of RLDS, and show none of the common mistakes."
@@ -156,7 +156,7 @@ def findings(material: Material) -> Markup:
 
 
 def audit(material: Material) -> Markup:
-    """What actions mean, and the episodes that are unlike others."""
+    """Renders the audit: the meaning of actions, and unusual episodes."""
     found = material.audit
     if found is None or not (found.vectors or found.findings):
         return Markup("")
@@ -254,7 +254,7 @@ def _share(share: float) -> str:
 
 
 def distributions(material: Material) -> Markup:
-    """How returns, lengths, rewards and discounts are spread."""
+    """Renders the histograms of returns, lengths, rewards and discounts."""
     table, numbers = material.survey.table, material.survey.numbers
     rewards = table.reward
     panels = []
@@ -498,7 +498,7 @@ def _tile(material: Material, camera: str, index: int) -> Markup | None:
 
 
 def states(material: Material) -> Markup:
-    """Where the observations are, in their two principal components."""
+    """Renders the density of the observations in their first two principal components."""
     rows = states_of(material.survey)
     if rows.shape[0] < 10 or not 2 <= rows.shape[1] <= _MOST_STATES:
         return Markup("")
@@ -626,7 +626,7 @@ def statistics(material: Material) -> Markup:
 
 
 def provenance(material: Material, command: str) -> Markup:
-    """Where the data is, what of it was read, and by what."""
+    """Renders the provenance: path, format, files, the share that was read, and the command."""
     inspection, source = material.inspection, material.episodes.source
     facts = {
         "Path": tag("code", material.path),

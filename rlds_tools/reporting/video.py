@@ -30,11 +30,11 @@ _STILL = 96
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """How much space clips take.
+    """The quality of clips: their maximum length, and the rate factor of the encoder.
 
     Attributes:
-      frames: How many frames they have at most.
-      crf: How coarse they are: 23 is fine, 45 is coarse.
+      frames: The maximum number of frames.
+      crf: The constant rate factor: 23 is fine, 45 is coarse.
     """
 
     frames: int = 100
