@@ -79,12 +79,12 @@ class Violation:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was found in a dataset.
+    """The result of a validation.
 
     Attributes:
       violations: the broken rules, in the order of the dataset.
-      num_episodes: how many episodes were read.
-      num_steps: how many steps were read.
+      num_episodes: the number of episodes that were read.
+      num_steps: the number of steps that were read.
       is_complete: whether all of the dataset was read; otherwise there were too many violations.
     """
 
@@ -541,7 +541,7 @@ def _is_ragged(column: np.ndarray) -> bool:
 
 
 def _are_finite(column: np.ndarray) -> np.ndarray | None:
-    """Which rows of a column are finite; None if they are no floating point numbers."""
+    """Returns a mask of the finite rows of a column; None if they are no floating point numbers."""
     if _is_ragged(column):
         of_rows = [_are_finite(row) for row in column]
         return None if of_rows[0] is None else np.array([np.all(row) for row in of_rows])

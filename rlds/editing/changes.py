@@ -401,7 +401,7 @@ def _whole(fields: Mapping[str, Any], path: str) -> str:
 
 
 def _places_of(path: str) -> Sequence[str]:
-    """Where fields of a path are: a camera has a clip elsewhere, or names of its files."""
+    """Returns the paths of a field: of a camera also those of its clip and of its file names."""
     if not path.startswith(STEPS):
         return (path,)
     name = path.removeprefix(STEPS)

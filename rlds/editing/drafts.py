@@ -49,29 +49,29 @@ class Part(NamedTuple):
 
 
 class Draft:
-    """What operations change; all arrays have an element for each episode that there was.
+    """The state of an edit, which operations change; arrays have an element for each old episode.
 
     Args:
       episodes: The episodes before the edit.
-      name: What to call them.
-      progress: Whether to show how far the table of episodes is.
+      name: The name of their dataset.
+      progress: Whether to show the progress of the table of episodes.
 
     Attributes:
       parts: The datasets, by their names.
       inputs: The `state_of` the first one, before anything else was read of it.
       aliases: Other names of fields, see `About`.
-      kept: Which episodes stay.
+      kept: A mask of the episodes that stay.
       begin: The first step that each keeps.
       end: The step after the last one; -1 for all.
-      fixed: Of which the flags are made anew.
+      fixed: A mask of the episodes whose flags are made anew.
       split: The name of the split that each gets into.
       names: The splits in their order, if an operation has made them.
-      metadata: What is said of the data as a whole.
-      facts: Attributes of sources that become others, such as `license`.
-      notes: What was done that nobody asked for in so many words.
-      uses_tables: Whether the tables of episodes were asked.
-      asked: Which episodes each condition chose, see `lineage.digest_of_rows`.
-      expected: Which they chose when the recipe was made.
+      metadata: The metadata of the dataset.
+      facts: Changed attributes of sources, such as `license`.
+      notes: Changes that follow from the operations, in sentences.
+      uses_tables: True if the tables of episodes were queried.
+      asked: Digests of the episodes that each condition chose, see `lineage.digest_of_rows`.
+      expected: The same, from the time when the recipe was made.
       duplicates: What becomes of episodes that two merged datasets have, see `Merge`.
       target: The format of the new dataset and its options, if an operation names it.
     """
@@ -374,7 +374,7 @@ def state_of(episodes: Episodes) -> object:
 
 
 def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of the data; what a conversion has counted is so of the original only."""
+    """Returns the metadata; counts of a conversion move to `original`, as an edit changes them."""
     conversion = metadata.get("conversion")
     if not isinstance(conversion, Mapping) or not conversion.get("splits"):
         return dict(metadata)
@@ -411,7 +411,7 @@ def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:
 
 
 def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
-    """What to put before the keys of each, so that no two episodes have one key."""
+    """Returns prefixes for the keys of each dataset that make all keys of episodes unique."""
     taken: set[str] = set()
     prefixes = {}
     for name, episodes in datasets.items():

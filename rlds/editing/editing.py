@@ -39,13 +39,13 @@ _CACHE = ".feeds"
 
 @dataclasses.dataclass(frozen=True)
 class Edited:
-    """What an edit has made.
+    """The result of an edit.
 
     Attributes:
       datasets: The new datasets.
-      num_episodes: How many episodes they have.
-      of: How many there were.
-      plan: What was done, in words.
+      num_episodes: The number of their episodes.
+      of: The number of episodes before the edit.
+      plan: The description of the edit.
     """
 
     datasets: tuple[Exported, ...]
@@ -343,10 +343,10 @@ def _opened(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
 
 
 def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
-    """What is replaced: the file or the folder that the episodes were read from.
+    """Returns the target of an edit in place: the file or the folder that the episodes come from.
 
     Raises:
-      ValueError: It is not clear what that is, or nothing can take its place.
+      ValueError: The target is ambiguous, or cannot be replaced.
     """
     source, suffixes = made.source, export_class(made.format).suffixes
     target = Path(_place_of(source, path))
@@ -367,7 +367,7 @@ def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
 
 
 def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Where a dataset is that was opened by a path, which may be above it."""
+    """Returns the path of a dataset that was opened by a path, which may be a folder above it."""
     return path if source.can.examples is None else source.can.examples.directory
 
 

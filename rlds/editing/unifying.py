@@ -52,7 +52,7 @@ class Unified(Change):
 
     @property
     def notes(self) -> list[str]:
-        """What becomes of the fields, in words."""
+        """The changes to the fields, in sentences."""
         widened = [f"{p}: {f} becomes {self._after[p]}" for p, f in self._before.items()]
         filled = [f"{path}: filled with {value}" for path, value in self._fills.items()]
         dropped = [f"{path}: left out" for path in sorted(self._dropped)]
@@ -118,7 +118,7 @@ def unify(
 
 
 def _kind(field: Any) -> Any:
-    """What the values of a field are, without what is said of it."""
+    """Returns the dtype, shape and encoding of a field, without its meaning."""
     if not isinstance(field, Field):
         return field
     return np.dtype(field.dtype), field.shape, field.encoding

@@ -1,4 +1,4 @@
-"""How far annotators agree."""
+"""Inter-annotator agreement."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Agreement", "agreement", "alpha_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """How far annotators agree about a layer.
+    """The inter-annotator agreement about a layer.
 
     Attributes:
       layer: The layer.
-      annotators: Who.
+      annotators: The names of the annotators.
       alpha: Krippendorff's alpha: 1 if they always agree, 0 if as often as by chance, less if less
         often. None if it is not defined, as all values are equal, or nobody labels what others do.
-      equal: In which part of the units all say the same; None if there are none.
-      units: Of how many episodes and steps several annotators say something.
+      equal: The share of the units that all annotators label alike; None if there are no units.
+      units: The number of episodes and steps with labels of several annotators.
     """
 
     layer: str

@@ -224,7 +224,7 @@ def _step(value: Any) -> int | None:
 
 
 def _plain(text: str) -> bool | int | float | str:
-    """What a text says, if that is a flag or a number; or the text."""
+    """Parses a text as a flag or a number; returns any other text."""
     try:
         value = json.loads(text.lower())
     except ValueError:

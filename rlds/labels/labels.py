@@ -69,11 +69,11 @@ class Labels:
 
     @functools.cached_property
     def digests(self) -> list[str]:
-        """What names each episode in labels; empty for damaged ones, which cannot be labelled."""
+        """The digest by which labels refer to each episode; empty for damaged episodes."""
         return [(row["digest"] or b"").hex() for row in self._known]
 
     def _row(self, episode: int) -> dict[str, Any]:
-        """What is known of an episode, if need be without the table."""
+        """Returns the row of an episode in the table, or makes it if there is no table yet."""
         if "_known" in self.__dict__ or not isinstance(self.episodes.source, Source):
             return self._known[episode]
         return self._alone(*self.episodes.place(episode))
@@ -89,7 +89,7 @@ class Labels:
 
     @property
     def lengths(self) -> list[int]:
-        """How many steps the episodes have; 0 for damaged ones."""
+        """The number of steps of the episodes; 0 for damaged ones."""
         return [row["steps"] or 0 for row in self._known]
 
     def rows(self) -> list[Label]:

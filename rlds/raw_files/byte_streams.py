@@ -51,7 +51,7 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
 
     @property
     def fraction(self) -> float:
-        """How much of the file has been read, in bytes as they are stored."""
+        """The share of the file that has been read, in stored bytes."""
         return min(self._raw.tell() / self._size, 1.0) if self._size else 1.0
 
     def read(self, size: int) -> bytes:

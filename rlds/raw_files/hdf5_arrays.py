@@ -21,13 +21,13 @@ Kind: TypeAlias = Literal["numbers", "text", "bytes", "ragged"]
 
 
 class StoredArray(NamedTuple):
-    """What an array holds, or an attribute.
+    """The type, shape and offset of an array or an attribute.
 
     Attributes:
       dtype: Its dtype in the byte order of this machine; that of objects for all but numbers.
-      kind: What it holds.
+      kind: The kind of its values.
       shape: Its shape.
-      offset: Where its values are, see `Hdf5File.check_values`; None if only HDF5 knows.
+      offset: The offset of its values, see `Hdf5File.check_values`; None if only HDF5 knows it.
     """
 
     dtype: np.dtype

@@ -79,7 +79,7 @@ class Files:
         weakref.finalize(self, os.close, os.open(path, os.O_RDONLY))
 
     def _identity(self, found: os.stat_result) -> tuple[int, ...]:
-        """Which folder or file it is; and with which content, of a file that does not grow."""
+        """Returns the identity of a folder or file, and the version unless the file grows."""
         if stat.S_ISDIR(found.st_mode) or self.may_grow:
             return found.st_dev, found.st_ino
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
@@ -148,12 +148,12 @@ def _settled(folder: os.stat_result) -> int:
 
 
 class FileState(NamedTuple):
-    """What shows that a file is another one, in the types of JSON.
+    """The state of a file, which changes when the file is replaced, in the types of JSON.
 
     Attributes:
       path: The file.
-      size: How many bytes it has.
-      version: What is another when it was written anew, see `version_of` of the stores.
+      size: Its size in bytes.
+      version: A version that changes when the file is written, see `version_of` of the stores.
       samples: A digest of 16 pieces, spread evenly, of 16 KiB each, of a file of this machine. It
         finds other contents where all else is the same, as times can be set. Of stores, the version
         is enough.

@@ -49,12 +49,12 @@ class NpyArray(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """How many bytes the values take."""
+        """The size of the values, in bytes."""
         return self.dtype.itemsize * math.prod(self.shape)
 
     @property
     def row_bytes(self) -> int:
-        """How many of them a row takes."""
+        """The size of a row, in bytes."""
         return self.dtype.itemsize * math.prod(self.shape[1:])
 
     def values(self, content: np.ndarray) -> np.ndarray:

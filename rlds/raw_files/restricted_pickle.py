@@ -31,12 +31,12 @@ class RestrictedPickleError(pickle.UnpicklingError):
 
 @dataclasses.dataclass
 class Record:
-    """What a pickle says of an object that is not made.
+    """An object in a pickle that is not constructed: its class, arguments and state.
 
     Attributes:
       name: Its class, with the module.
-      arguments: What it would be made from.
-      state: What it would be given then, mostly its attributes; None if nothing.
+      arguments: The arguments of its construction.
+      state: The state to set then, mostly its attributes; None if there is none.
     """
 
     name: str
@@ -184,7 +184,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _count(value: Any, counts: dict[int, float]) -> float:
-    """How many values a walk through a value meets; without end if it contains itself."""
+    """Counts the values in a nested value; infinite if it contains itself."""
     if id(value) in counts:
         return counts[id(value)]
     children: Any = value if isinstance(value, list | tuple | set | frozenset) else ()
@@ -196,7 +196,7 @@ def _count(value: Any, counts: dict[int, float]) -> float:
         children = value.ravel().tolist()
     if not children:
         return 1
-    counts[id(value)] = math.inf  # For as long as it is not known.
+    counts[id(value)] = math.inf  # Until it is counted: a cycle stays infinite.
     counts[id(value)] = 1 + sum(_count(child, counts) for child in children)
     return counts[id(value)]
 
@@ -263,7 +263,7 @@ def _bytes(data: Any) -> bytes:
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """How bytes are written for Python 2."""
+    """Returns the bytes that a pickle for Python 2 stores as latin1 text."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         _refuse(f"the pickle encodes text as {encoding!r:.100}, expected latin1")
     return text.encode("latin1")

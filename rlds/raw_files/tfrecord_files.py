@@ -44,7 +44,7 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
 
     @property
     def fraction(self) -> float:
-        """How much of the file has been read, in bytes as they are stored."""
+        """The share of the file that has been read, in stored bytes."""
         return self._stream.fraction
 
     def read(self, *, check: bool = True) -> bytes | None:

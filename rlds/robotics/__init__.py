@@ -1,4 +1,4 @@
-"""What the numbers of robot datasets mean, and the standard that policies train on.
+"""The meaning of actions and states in robot datasets, and the standard that policies train on.
 
     meaning = rlds.robotics.meaning_of("bridge_dataset")
     print(meaning.action[6])  # gripper: 0 to 1; 1 is open, 0 is closed
@@ -7,8 +7,8 @@
     standard = rlds.robotics.standardized(episodes)
     standard.columns(0, ["standard/action", "standard/state"])
 
-Its files say little of what a dataset means. What is said elsewhere is in a table here, with who
-says it and how sure it is. The stored action is never replaced.
+The files of a dataset hardly describe its meaning. A table here has it from other sources, with
+a reference and a confidence for each entry. The stored action is never replaced.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

@@ -1,4 +1,4 @@
-"""How the table says what a part of the standard is made of.
+"""Expressions in the table: the fields and rules that make a part of the standard.
 
 0                                   a zero
 observation/state                   a field
@@ -42,7 +42,7 @@ class Piece:
 
     @property
     def size(self) -> int | None:
-        """How many elements of the field it has; None if that depends on the field."""
+        """The number of elements of the field; None if that depends on the field."""
         if not self.path:
             return 1
         if self.begin is None or (self.end is None and self.begin >= 0):

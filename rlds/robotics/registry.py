@@ -121,15 +121,15 @@ class Dimension:
 
 @dataclasses.dataclass(frozen=True)
 class Gripper:
-    """What the command of the gripper means.
+    """The meaning of the gripper command.
 
     Attributes:
-      meaning: "absolute" if a value says how far it is open, "relative" if it says what to change,
-        "none" if there is no such command, "unknown" if nobody says.
+      meaning: "absolute" if a value is the opening, "relative" if it is a change of the opening,
+        "none" if there is no such command, "unknown" if it is not documented.
       open: The value that is open, or that opens.
       closed: The value that is closed, or that closes.
-      rules: What makes it 1 for open and 0 for closed; see `standard_columns`.
-      doc: What else is known.
+      rules: The rules that make it 1 for open and 0 for closed; see `standard_columns`.
+      doc: Further notes.
     """
 
     meaning: Literal["absolute", "relative", "none", "unknown"] = "unknown"
@@ -149,11 +149,11 @@ class Gripper:
 
 @dataclasses.dataclass(frozen=True)
 class Disagreement:
-    """What is published in different ways.
+    """A disagreement between published sources.
 
     Attributes:
-      about: What it is about: "gripper", "cameras", "language" and so on.
-      said: What is said, by who says it.
+      about: The subject: "gripper", "cameras", "language" and so on.
+      said: The statements, by their sources.
     """
 
     about: str
@@ -165,28 +165,28 @@ class Disagreement:
 
 @dataclasses.dataclass(frozen=True)
 class DatasetMeaning:
-    """What the fields of a dataset mean.
+    """The meaning of the fields of a dataset.
 
     Attributes:
       name: The name of the dataset.
       aliases: Other names that it goes by.
       robot: The robot.
-      control_hz: How many steps a second has; None if it is not known.
+      control_hz: The steps per second; None if it is not known.
       cameras: The field of each camera: "primary", "secondary", "wrist".
       depth: The field of the depth of each camera.
       action: The elements of the stored action: those of its fields one after the other.
-      action_encoding: Which standard the action can be given in, one of `ACTIONS`.
-      standard_action: How to make it: see `standard_columns`. Empty if nobody has said how.
+      action_encoding: The standard that the action can be converted to, one of `ACTIONS`.
+      standard_action: The conversion: see `standard_columns`. Empty if there is none.
       state: The elements of the stored state, as far as the standard takes them.
-      state_encoding: Which standard the state can be given in, one of `STATES`.
-      standard_state: How to make it.
+      state_encoding: The standard that the state can be converted to, one of `STATES`.
+      standard_state: The conversion of the state.
       kept: The first step that the standard has a place for, and the one after the last.
-      gripper: What the command of the gripper means.
+      gripper: The meaning of the gripper command.
       language: The fields of the instruction.
-      defects: What is known to be wrong, or to be different from what one expects.
-      disagreements: What is published in different ways.
-      confidence: How sure all this is, one of `CONFIDENCE`.
-      sources: Who says so.
+      defects: Known defects, and surprises.
+      disagreements: Disagreements between published sources.
+      confidence: The confidence in this entry, one of `CONFIDENCE`.
+      sources: References.
     """
 
     name: str
@@ -223,12 +223,12 @@ class DatasetMeaning:
 
     @property
     def action_mask(self) -> tuple[bool, ...]:
-        """Which elements of the standard action to normalize: all but the grippers."""
+        """A mask of the elements of the standard action to normalize: all but the grippers."""
         return tuple(not name.endswith(_GRIPPER) for name in self._standard_names)
 
     @property
     def absolute_action_mask(self) -> tuple[bool, ...]:
-        """Which elements of the standard action are absolute, as OpenVLA takes them."""
+        """A mask of the absolute elements of the standard action, for OpenVLA."""
         are_absolute = "BIMANUAL" in self.action_encoding
         return tuple(are_absolute or name.endswith(_GRIPPER) for name in self._standard_names)
 
@@ -352,7 +352,7 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
 
 
 def _marked(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What a user says, which is as sure as the user is."""
+    """Marks an entry of a user, whose confidence is "user"."""
     return {"confidence": "user", "assumed": [], **entry}
 
 
@@ -379,7 +379,7 @@ def _table() -> Mapping[str, Any]:
 
 @functools.cache
 def _entries() -> dict[str, Any]:
-    """What the table says of each dataset, with what the user has registered."""
+    """Returns the entries of the table by dataset, including those that the user has registered."""
     return dict(_table()["datasets"])
 
 
@@ -540,7 +540,7 @@ def _about(
     quantity: Mapping[str, Any],
     gripper: Gripper,
 ) -> dict[str, Any]:
-    """What is known of the elements of a part of the action."""
+    """Returns the unit, limits and confidence of the elements of a part of the action."""
     low, high, doc = part.get("low"), part.get("high"), part.get("doc") or quantity["doc"]
     is_spatial = "unit" in quantity or part["is"].endswith("velocity")
     unit = entry.get("unit", {}).get(quantity.get("unit"), "")
@@ -560,7 +560,7 @@ def _about(
 
 
 def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -> list[str]:
-    """What the elements of a part are called."""
+    """Returns the names of the elements of a part."""
     size = piece.size or size
     if size is not None and not 0 < size <= _MOST_ELEMENTS:
         raise ValueError(f"{piece.path}: {size} elements, expected 1 to {_MOST_ELEMENTS}")

@@ -1,4 +1,4 @@
-"""What makes the commands of all grippers alike, and other small rules, for columns of an episode.
+"""Rules for columns of an episode: they make the commands of all grippers alike, and more.
 
 All of them take the values of one or more elements in each step, of shape `[steps, elements]`, and
 return the same.

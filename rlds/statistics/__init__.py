@@ -42,10 +42,10 @@ _WIDTH, _MAX_ELEMENTS, _MIN_NAME = 100, 8, 8
 
 @dataclasses.dataclass(frozen=True)
 class FieldStatistics:
-    """What is known of the values of a field, for each element of it.
+    """Statistics of the values of a field, for each element of it.
 
     Attributes:
-      count: how many values there were, int64. This and the following have the shape of the field.
+      count: the number of values, int64. This and the following have the shape of the field.
       mean: the mean, float64. NaN where there were no values, or a value that was NaN; the same
         holds for the following.
       squares: the sum of the squared distances from the mean.
@@ -332,12 +332,12 @@ def compute_statistics(
 
 
 class FieldType(NamedTuple):
-    """What a field holds, as far as it matters for whether it can be described.
+    """The type of a field, which decides whether statistics describe it.
 
     Attributes:
       is_numeric: whether it holds real numbers or booleans.
       is_image: whether it is an image, which is not described unless it is requested.
-      what: what it is, in messages.
+      what: a description for messages.
     """
 
     is_numeric: bool
@@ -346,7 +346,7 @@ class FieldType(NamedTuple):
 
     @classmethod
     def of(cls, column: np.ndarray) -> "FieldType":
-        """The type of a column of steps."""
+        """Returns the type of a column of steps."""
         shape = column.shape[1:]
         is_image = column.dtype == np.uint8 and len(shape) >= 3
         return cls(column.dtype.kind not in "OSUcMm", is_image, f"{column.dtype} of shape {shape}")
@@ -386,11 +386,11 @@ def choose_fields(fields: Sequence[str] | None, types: Mapping[str, FieldType]) 
 
 
 def are_valid(fields: Iterable[str], is_last: Any) -> dict[str, Any]:
-    """Where the values of fields count that hold placeholders in the last step.
+    """Returns masks of the valid values of fields that hold placeholders in the last step.
 
     Args:
       fields: the paths of fields; those that have no placeholders are not in the result.
-      is_last: which steps are last, an array or a tensor.
+      is_last: a mask of the last steps, an array or a tensor.
     """
     return {name: ~is_last for name in fields if name.split("/")[0] in _PLACEHOLDERS}
 
@@ -538,7 +538,7 @@ def _joined(batches: Sequence[_Batch], finite_only: bool) -> _Batch:
 
 
 def _finite(batch: _Batch) -> dict[str, np.ndarray]:
-    """Which values count if those that are not finite do not."""
+    """Returns masks of the values that count, without those that are not finite."""
     valid = dict(batch.valid)
     for name, values in batch.data.items():
         finite = np.isfinite(values)
@@ -564,7 +564,7 @@ def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:
 
 
 def _num_real(data: Mapping[str, np.ndarray], is_placeholder: np.ndarray) -> int:
-    """How many of these steps of a batch have an action or a reward that is not zero."""
+    """Returns the number of marked steps with an action or a reward that is not zero."""
     rows = np.flatnonzero(is_placeholder)
     is_real = np.zeros(len(rows), np.bool_)
     for name, column in data.items():

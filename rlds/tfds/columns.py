@@ -68,7 +68,7 @@ def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
 
 
 class _Place:
-    """Where rows are, for error messages: the number of the step of each row, if it has one."""
+    """The location of rows, for error messages: with the number of the step of each, if known."""
 
     def __init__(self, where: str, path: str, steps: np.ndarray | None) -> None:
         self.where = where
@@ -79,12 +79,12 @@ class _Place:
         return _Place(self.where, f"{self.path}/{name}", self.steps)
 
     def of_elements(self, lengths: np.ndarray) -> "_Place":
-        """The place of the elements of sequences that are the rows of this one."""
+        """Returns the location of the elements of sequences that are the rows of this one."""
         steps = None if self.steps is None else np.repeat(self.steps, lengths)
         return _Place(self.where, self.path, steps)
 
     def error(self, row: int | None, got: str, expected: str) -> ValueError:
-        """The error that a row is not what is expected; None if that is so for all."""
+        """Returns the error of a row that is not as expected; a row of None stands for all."""
         step = "" if self.steps is None or row is None else f", step {self.steps[row]}"
         return ValueError(f"{self.where}{step}, {self.path}: got {got}, expected {expected}")
 

@@ -257,7 +257,7 @@ def _shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...], tf.D
 def _image_encoding(
     shape: tuple[int | None, ...], dtype: tf.DType, path: str, image_encoding: str | None
 ) -> str | None:
-    """How an image is encoded; None if this is no image."""
+    """Returns the encoding of an image; None for any other field."""
     own_name = path.rpartition("/")[2]
     if shape == ():
         is_image = dtype == tf.string and _is_image_name(own_name)

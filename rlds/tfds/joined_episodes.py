@@ -150,7 +150,7 @@ def _has_rows(feature: Any) -> bool:
 
 
 def _row_size(row: Any) -> int:
-    """How many values, or bytes, make a row."""
+    """Returns the number of values, or bytes, of a row."""
     if isinstance(row, _Rows):
         return int(np.prod(row.shape[1:])) * np.dtype(row.np_dtype).itemsize
     return int(np.prod(row.shape))

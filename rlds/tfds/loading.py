@@ -269,7 +269,7 @@ def _keep(features: Any, leaves: set[str], path: str = "") -> Any:
 
 
 def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any]:
-    """How to decode what TFDS does not decode right, or not fast."""
+    """Returns decoders for the features that TFDS decodes wrongly, or slowly."""
     decoders: dict[str, Any] = {}
     for name, feature in features.items():
         child_path = f"{path}/{name}" if path else name

@@ -62,7 +62,7 @@ def over_steps_by_index(
 
 
 def parallelism(episodes: tf.data.Dataset) -> int | None:
-    """How many episodes to map at once.
+    """Returns the number of episodes to map in parallel; None for no parallelism.
 
     With batched steps the work is in the map. With nested ones it comes later, when their
     datasets are read.

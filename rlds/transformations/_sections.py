@@ -42,7 +42,7 @@ class Section:
 
     @property
     def num_steps(self) -> Index:
-        """How many steps there are, neighbours included."""
+        """The number of steps, including neighbours."""
         static = _layouts.static_num_steps(self.steps)
         return _layouts.num_steps(self.steps) if static is None else static
 

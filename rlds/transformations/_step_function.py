@@ -185,7 +185,7 @@ def step_function(
 
 
 class _CannotTellError(Exception):
-    """What a function does depends on something that may change unnoticed."""
+    """A function depends on something that may change unnoticed."""
 
 
 # Arrays are compared by their bytes: a mean or a scale, not a data set.

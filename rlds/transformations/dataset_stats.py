@@ -177,7 +177,7 @@ def _broadcasts(mask: tf.TensorShape, value: tf.TensorShape) -> bool:
 
 
 class _Moments(NamedTuple):
-    """What is known of the values read so far, each nested like the data and in float64.
+    """Running moments of the values read so far, each nested like the data and in float64.
 
     Unlike plain sums they lose no digits when the mean is far from zero, and those of two parts
     of the data give those of the whole.

@@ -1,4 +1,4 @@
-"""Which episodes to keep, and which of their steps.
+"""Filters of episodes and of their steps.
 
 The functions for episodes make predicates: pass what they return to `Dataset.filter`.
 """

@@ -132,7 +132,7 @@ def windows_of_batch(
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """Where windows start and which elements they take."""
+    """Sliding windows: their size, shift and stride."""
 
     size: int
     shift: int
@@ -147,18 +147,18 @@ class _Window:
         return (self.size - 1) * self.stride + 1
 
     def count(self, num_elements: tf.Tensor, drop_remainder: bool) -> tf.Tensor:
-        """How many windows a sequence of that many elements has."""
+        """Returns the number of windows of a sequence of that many elements."""
         needed = self.span if drop_remainder else 1
         count = tf.maximum(num_elements + (self.shift - needed), 0)
         return count if self.shift == 1 else count // self.shift
 
     def cardinality(self, dataset: tf.data.Dataset, drop_remainder: bool) -> tf.Tensor:
-        """How many windows a dataset has; infinite or unknown if its cardinality is."""
+        """Returns the number of windows of a dataset; infinite or unknown if its cardinality is."""
         starts = dataset.skip(self.span - 1) if drop_remainder else dataset
         return (starts if self.shift == 1 else starts.window(self.shift)).cardinality()
 
     def distance(self, count: tf.Tensor) -> tf.Tensor:
-        """How many elements lie between the start of a window and the one `count` later."""
+        """Returns the number of elements between the starts of windows that are `count` apart."""
         return count if self.shift == 1 else count * self.shift
 
     def gather(self, elements: Any, first: tf.Tensor | int, end: tf.Tensor) -> Any:

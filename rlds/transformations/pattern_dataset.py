@@ -564,7 +564,7 @@ def _count_from_end(ends: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 
 
 def _since_last(applied: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """How many steps have come after the last that is marked, if none then since before."""
+    """Returns the number of steps after the last marked one; `before` counts earlier steps."""
     num_steps = tf.shape(applied, out_type=tf.int64)[0]
     last = tf.reduce_max(tf.where(applied, tf.range(num_steps), -1 - before))
     return num_steps - 1 - last

@@ -164,7 +164,7 @@ def _selection(fields: Any, spec: Any, size: int) -> Callable[[Any], tuple[Any, 
 
 
 def type_of(leaf: Any) -> FieldType:
-    """What a field holds, from the spec of a step."""
+    """Returns the type of a field, from the spec of a step."""
     is_tensor = isinstance(leaf, tf.TensorSpec)
     is_numeric = is_tensor and leaf.dtype != tf.string and not leaf.dtype.is_complex
     is_image = is_tensor and leaf.dtype == tf.uint8 and (leaf.shape.rank or 0) >= 3

@@ -1,4 +1,4 @@
-"""How to describe patterns: which steps make an output, and when there is one.
+"""Patterns: the steps that make an output, and the conditions under which there is one.
 
 The names are those of `reverb.structured_writer`, so patterns written for it work here; reverb is
 not needed. A *reference step* looks like a step, and indexing its fields says what is wanted:
@@ -199,9 +199,9 @@ class Condition:
 
     @staticmethod
     def steps_since_applied() -> "_Quantity":
-        """How many steps have come since this config last made an output.
+        """The number of steps since this config last made an output.
 
-        Before the first output, how many have come at all. The end of an episode does not reset it.
+        Before the first output, the number of all steps. The end of an episode does not reset it.
         """
         return _Quantity("steps_since_applied")
 

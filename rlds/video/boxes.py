@@ -1,7 +1,7 @@
-"""What the boxes of an mp4 file declare, before a library believes it.
+"""Checks of the boxes of an mp4 file, before a library trusts their sizes.
 
-An mp4 file is a tree of boxes: a length, a type of four letters, content. FFmpeg makes room for as
-many samples as a table says there are, which a few bytes can say of billions.
+An mp4 file is a tree of boxes: a length, a type of four letters, content. FFmpeg allocates memory
+for all samples that a table declares, and a few bytes can declare billions.
 """
 
 from __future__ import annotations

@@ -115,12 +115,12 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes the packets have."""
+        """The size of the packets, in bytes."""
         return int(self.video.index()[1].size[self.rows].sum())
 
     @property
     def seconds(self) -> float:
-        """How long the packets are shown."""
+        """The duration of the packets, in seconds."""
         info, known = self.video.index()
         ends = known.pts[self.rows] + known.duration[self.rows]
         return float(int(ends.max() - known.pts[self.rows].min()) * info.time_base)
@@ -180,7 +180,7 @@ class VideoFile:
 
     @property
     def info(self) -> VideoInfo:
-        """What the file says of the video."""
+        """The properties of the video."""
         return self.index()[0]
 
     @functools.cached_property

@@ -26,11 +26,11 @@ _local = threading.local()
 
 
 class ClipIndex(NamedTuple):
-    """What has to be known of a video file to decode any of its frames.
+    """The index of a video file: its packets, and the keyframe for each frame.
 
     Attributes:
-      info: What the file says of the video.
-      packets: Where the packets are.
+      info: The properties of the video.
+      packets: The packets, with their offsets.
       keys: The packet at which decoding begins for each frame.
     """
 
@@ -40,7 +40,7 @@ class ClipIndex(NamedTuple):
 
     @classmethod
     def of(cls, video: VideoFile) -> ClipIndex:
-        """Returns that of a video file.
+        """Returns the index of a video file.
 
         Raises:
           SourceError: It is damaged.
@@ -59,7 +59,7 @@ class ClipIndex(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes, about."""
+        """The approximate memory of the index, in bytes."""
         return 50 * len(self.packets) + len(self.info.extradata)
 
 
@@ -111,7 +111,7 @@ class ClipReader:
 
     @property
     def info(self) -> VideoInfo:
-        """What the file says of the video: `info.num_frames`, `info.shape`, `info.dtype`."""
+        """The properties of the video: `info.num_frames`, `info.shape`, `info.dtype`."""
         return self.index.info
 
     def frames(self, start: int, stop: int) -> np.ndarray:
@@ -247,7 +247,7 @@ def _convert(frame: Any, image: np.ndarray, dtype: np.dtype, values: np.ndarray 
 
 
 def _to_rgb() -> Callable[[Any], Any]:
-    """What converts frames in this thread; what it prepares for one is for the next, too."""
+    """Returns the RGB converter of this thread, which is reused for all frames."""
     if not hasattr(_local, "to_rgb"):
         module = import_extra("av").video.reformatter
         reformat = module.VideoReformatter().reformat

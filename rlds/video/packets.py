@@ -35,20 +35,20 @@ _DEEP = {"gray10le": 10, "gray12le": 12, "gray14le": 14, "gray16le": 16}
 
 @dataclasses.dataclass(frozen=True)
 class VideoInfo:
-    """What a video file says of its first video stream.
+    """The properties of the first video stream of a file.
 
     Attributes:
       codec: The codec, by FFmpeg's name: "h264", "hevc", "av1".
-      width: How many pixels a row has.
-      height: How many rows there are.
+      width: The width in pixels.
+      height: The height in pixels.
       fps: The frames per second.
       pix_fmt: The format of the pixels, by FFmpeg's name.
-      num_frames: How many frames are shown.
-      time_base: How many seconds a unit of time stamps takes.
+      num_frames: The number of frames that are shown.
+      time_base: The unit of time stamps, in seconds.
       has_audio: Whether there is sound.
       profile: The profile of the codec, if it has one.
       decoder: The name of the decoder.
-      extradata: What the decoder needs beside the packets.
+      extradata: The data that the decoder needs beside the packets.
     """
 
     codec: str
