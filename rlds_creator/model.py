@@ -1,4 +1,4 @@
-"""What there is: studies and their environments, people, episodes, tags.
+"""The data model: studies and their environments, people, episodes, tags.
 
 These are the types in which the store, the server and the pages speak of things; the pages get them
 as JSON, with these names. Identifiers are made by the server: nobody can guess them. Times are
@@ -40,7 +40,7 @@ NewIdentifier = Annotated[str, msgspec.Meta(pattern=rf"^({PATTERN})?\Z")]
 
 
 class Role(enum.StrEnum):
-    """What a person may do; see `rlds_creator.server.permissions`."""
+    """The role of a person, with its permissions; see `rlds_creator.server.permissions`."""
 
     OWNER = "owner"
     ANNOTATOR = "annotator"
@@ -69,7 +69,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mode(enum.StrEnum):
-    """When an environment steps: once for each input, or at its own rate."""
+    """The timing of an environment: a step for each input, or steps in real time."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -82,17 +82,17 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       id: Made by the server when the study is saved; stays when the study is edited.
       name: Shown to players.
       family: The name of the entry point that makes it, see `rlds_creator.environments`.
-      options: What the family takes, in the types of JSON.
+      options: The arguments of the family, in the types of JSON.
       instructions: Shown beside the picture, as plain text.
-      mode: When it steps.
-      fps: Steps per second, where it steps at its own rate.
-      max_episode_steps: After how many steps an episode is truncated.
+      mode: Step for each input, or in real time.
+      fps: Steps per second in real time.
+      max_episode_steps: The number of steps after which an episode is truncated.
       seed: Of the first episode of each player; the later ones follow. None draws one.
       interpreter: Which Python runs it: a name in the configuration of the server; "" for its own.
       keys: Actions of keys, by their physical codes, in place of those of the family.
-      video: Which fields of the observation are recorded as video, and how; see
+      video: The video encoding of fields of the observation, by field; see
         `envlogger.Video.called`.
-      quota: How many completed episodes of it all people together make; None for any number.
+      quota: The maximum number of completed episodes of all people; None for no limit.
     """
 
     id: NewIdentifier = ""
@@ -111,7 +111,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assignment(enum.StrEnum):
-    """Who chooses the environment: the player, chance, turns, or what was played least."""
+    """The assignment of environments: choice, random, round robin, or the least played one."""
 
     CHOICE = "choice"
     RANDOM = "random"
@@ -142,7 +142,7 @@ class StudyTag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
-    """What people are asked to do.
+    """A study: the environments, instructions and quotas of a data collection.
 
     Attributes:
       id: Made by the server.
@@ -150,15 +150,15 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
       description: For those who run it.
       instructions: For those who play, as plain text.
       state: Whether it can be played.
-      environments: What is played.
-      assignment: Who chooses among them.
-      quota: How many completed episodes a person may make; None for any number.
-      total_quota: How many completed episodes all people together make; None for any number.
-      practice: How many episodes of a person are practice at first, and no data.
-      consent: What people agree to before their first episode; "" for nothing.
+      environments: The environments to play.
+      assignment: The assignment of environments to episodes.
+      quota: The maximum number of completed episodes per person; None for no limit.
+      total_quota: The maximum number of completed episodes of all people; None for no limit.
+      practice: The number of practice episodes of a person at first, which are no data.
+      consent: The text that people agree to before their first episode; "" for none.
       labels: The tags that its annotators use.
-      creator: Who made it: the identifier of a person.
-      created: When.
+      creator: The identifier of the person who made it.
+      created: The time of its creation.
       version: Counts the edits. An edit says which version it is of, and is refused if there is a
         later one.
     """
@@ -181,7 +181,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodeState(enum.StrEnum):
-    """What became of an episode.
+    """The state of an episode.
 
     PLAYING while it goes on, ENDED until the player has said what it is worth. COMPLETED ones are
     good, CANCELLED ones are not but may be of use, REJECTED ones were a mistake. ABANDONED ones
@@ -208,19 +208,19 @@ class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
       session: That of the visit in which it was played.
       person: That of the player.
       number: Which one of the visit, from 0 on.
-      state: What became of it.
+      state: Its state.
       reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", "stopped" if the
         server was killed, or "".
-      success: What the player says; None if nothing.
-      num_steps: How many steps it has, with the one of the reset.
+      success: The success, as the player judges it; None if unknown.
+      num_steps: The number of its steps, with the one of the reset.
       total_reward: The sum of the rewards.
       started: When its first step was recorded.
-      seconds: How long it took.
-      notes: What annotators wrote.
+      seconds: Its duration.
+      notes: The notes of annotators.
       version: Counts the edits of the notes.
       is_practice: Whether it is practice, and no data.
       labels: The names of all tags that it has, in order; of the episode, and of steps.
-      error: What went wrong, for FAILED ones.
+      error: The error message, for FAILED ones.
     """
 
     id: Identifier
@@ -272,7 +272,7 @@ class LabelRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> tuple[Any, ...]:
-        """What the last row holds of."""
+        """The key of a label: of the rows with the same key, only the last one is valid."""
         return self.annotator, self.type, self.layer, self.begin, self.end
 
 
@@ -289,7 +289,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportState(enum.StrEnum):
-    """How far a download is."""
+    """The progress of an export."""
 
     QUEUED = "queued"
     RUNNING = "running"

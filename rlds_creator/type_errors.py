@@ -1,4 +1,4 @@
-"""What is wrong with a value that does not have its type, in words of who sent it."""
+"""Readable messages of msgspec type errors: the field, the value and the expected type."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CHANGES = (
 
 
 def in_words(error: Exception) -> str:
-    """Returns what an error of msgspec is about: the field, and what was expected.
+    """Returns a readable message of an error of msgspec: the field, and the expected type.
 
     >>> in_words(ValueError("Expected `str` of length >= 1 - at `$.name`"))
     'name: expected text that is not empty.'

@@ -1,4 +1,4 @@
-"""How inputs become actions, whatever the actions of an environment are like.
+"""Key maps: the mapping of human inputs to actions, generated from an action spec.
 
     keys = key_map(environment.action_spec(), overrides={"KeyF": "fire"}, meanings=["wait", "fire"])
     keys.controls, keys.action(Inputs({"KeyF": 1.0}, ["KeyF"]))

@@ -1,4 +1,4 @@
-"""What a person plays: an environment, with keys that become actions, and a picture."""
+"""Playable environments: an environment with a key map and rendered frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Control", "Family", "Inputs", "Playable", "versions_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a person did since the last step, with all devices.
+    """The inputs of a person since the last step, from all devices.
 
     Inputs have names: the physical code of a key (`KeyA`, `ArrowLeft`), `Button0`, `Axis1` of a
     gamepad, `Space0` to `Space5` for the axes of a SpaceMouse, `PointerX` and `PointerY` in parts
@@ -31,7 +31,7 @@ class Inputs:
         that were held first come first.
       pressed: Those that went down since the last step, in order; one that went down twice is
         there twice.
-      text: What was typed.
+      text: The typed text.
     """
 
     held: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -49,13 +49,13 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Control:
-    """What an input does, for people to read.
+    """The description of an input, for the help of the player.
 
     Attributes:
       inputs: The names of the inputs, any of which does it; several that are held together are
         joined by "+": `ArrowUp+Space`. Of an axis with `-` or `+` at its end only that side does.
-      does: What it does: "left", "open the gripper". For both sides of an axis, "left / right":
-        first what its left or upper side does.
+      does: Its effect: "left", "open the gripper". For both sides of an axis, "left / right":
+        first the effect of its left or upper side.
     """
 
     inputs: Sequence[str]

@@ -33,17 +33,17 @@ _PART_OF_ZIP = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Download(Result):
-    """What an export has made.
+    """The result of an export: path, format, and numbers of episodes and steps.
 
     Attributes:
       path: The folder, or the ZIP file.
       format: The format of the data.
       data: The data, relative to the folder.
-      episodes: How many episodes it has.
-      steps: How many steps they have.
-      cut: How many episodes end at one of the labels, before their last step.
+      episodes: The number of its episodes.
+      steps: The number of their steps.
+      cut: The number of episodes that end at one of the labels, before their last step.
       bytes: The size of all files.
-      left_out: For each state how many episodes were left out because of it.
+      left_out: The number of excluded episodes, by their state.
     """
 
     path: str

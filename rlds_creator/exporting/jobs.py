@@ -28,13 +28,13 @@ _ARGUMENTS = ("format", "name", "keep_internal", "end_at", "options")
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants to download.
+    """A request for an export: the selection of episodes, the format and its options.
 
     Attributes:
       episodes: The identifiers of the episodes, in their order; None for those that `filter` finds.
-      filter: What `GET /api/episodes` takes.
+      filter: A query, as of `GET /api/episodes`.
       format: One of `FORMATS`.
-      name: What the data is called.
+      name: The name of the dataset.
       keep_internal: See `export`.
       end_at: See `export`.
       options: See `export`.

@@ -89,20 +89,20 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server and people said about an episode: the content of `annotations.json`.
+    """The annotations of an episode by the server and by people: `annotations.json`.
 
     Attributes:
-      state: What became of it; None if nobody said so.
-      reason: Why it ended.
-      success: What the player said.
-      notes: What annotators wrote.
+      state: Its state; None if unknown.
+      reason: The reason of its end.
+      success: The success, as the player judged it.
+      notes: The notes of annotators.
       labels: The rows of its labels, with those that hold no more.
       tags: Tags that an earlier release wrote.
       verdicts: Verdicts that an earlier release wrote.
-      study: Of which it is.
-      environment: Which was played.
+      study: The study of the episode.
+      environment: The environment of the episode.
       is_practice: Whether it is practice, and no data.
-      consent: What its player agreed to before it; None if nothing.
+      consent: The consent of the player before it; None without.
     """
 
     state: EpisodeState | None = None

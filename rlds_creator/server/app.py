@@ -37,16 +37,16 @@ YOU = "you"
 
 @dataclasses.dataclass(frozen=True)
 class ServerSettings:
-    """How a server behaves.
+    """The settings of a server: address, hosts, interpreters, limits and timeouts.
 
     Attributes:
-      address: Where browsers find it: the beginning of links.
+      address: The base URL of links.
       hosts: The names by which it may be called.
       is_single_user: Whether all requests are from one person, who may do everything.
       is_secure: Whether browsers reach it by https only.
       interpreters: The paths of other Pythons for environments, by their names.
-      limits: How much there may be of all.
-      patience: How long workers may take.
+      limits: The limits of plays, and of requests.
+      patience: The timeouts of workers.
     """
 
     address: str = "http://127.0.0.1:8000"
@@ -134,7 +134,7 @@ class Creator:
         )
 
     def summary(self) -> Iterator[str]:
-        """Returns what there is, in words."""
+        """Yields a summary: the numbers of studies, of episodes and of recovered episodes."""
         studies, episodes = len(self.store.studies()), self.store.episodes(EpisodeQuery(limit=0))[1]
         yield f"{studies} {'study' if studies == 1 else 'studies'}, {count(episodes, 'episode')}"
         if self.recovered:

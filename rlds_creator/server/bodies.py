@@ -1,4 +1,4 @@
-"""What requests bring, and what they are answered, in JSON."""
+"""JSON bodies of requests and responses: parsing, validation and encoding."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class LoginRequest(msgspec.Struct):
-    """What the page for entering sends."""
+    """The body of a login: the token of an invitation, and the name of a person."""
 
     token: Annotated[str, msgspec.Meta(max_length=200)]
     name: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 def answer(value: Any) -> Response:
-    """Returns an answer in JSON."""
+    """Returns a response with a JSON body."""
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
@@ -47,7 +47,7 @@ async def body(request: Request, kind: type[T]) -> T:
 
 
 def query(request: Request, kind: type[T]) -> T:
-    """Returns what is requested in an address.
+    """Returns the query parameters of a request, parsed.
 
     Raises:
       BadRequestError: It is not of that kind; says why.

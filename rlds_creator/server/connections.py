@@ -1,6 +1,6 @@
-"""How many connections there may be, and how long they may take for a request.
+"""Connection limits: in total and per address, and a timeout for the request.
 
-What a connection is refused for is decided before anything is read from it.
+A connection over the limit is refused before anything is read from it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Connections:
     """Counts connections; `http` and `sockets` are the protocols that uvicorn is given.
 
     Attributes:
-      in_total: How many there may be at a time.
-      per_address: How many of them from one address; None for any number.
-      seconds: How long a connection may take until its request has come, without its body.
+      in_total: The maximum number of connections at a time.
+      per_address: The maximum number from one address; None for no limit.
+      seconds: The timeout of a connection until its request has come, without its body.
     """
 
     in_total: int = 1000

@@ -96,7 +96,7 @@ class DataDirectory:
 
     @property
     def name(self) -> str:
-        """What stands for this directory, where its path shall not be seen."""
+        """The pseudonym of this directory, which does not reveal its path."""
         return hashlib.sha256(self._salt + b"name").hexdigest()[:8]
 
     def _read_salt(self) -> bytes:

@@ -1,7 +1,7 @@
-"""What a request can do wrong, and what it is answered: a status, a code and a sentence.
+"""HTTP errors of the server: a status, a code and a sentence for each.
 
-The answer never has a path or a traceback in it. What nobody expected is logged with a number, and
-the answer has that number only.
+The response never has a path or a traceback in it. An unexpected error is logged with a number,
+and the response has that number only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FOLDERS = re.compile(
 
 
 class ServerError(Exception):
-    """Something that a request is refused for.
+    """An error response to a request.
 
     Attributes:
       status: The status of the answer.
@@ -59,35 +59,35 @@ class ServerError(Exception):
 
 
 class BadRequestError(ServerError):
-    """The request is not what this address takes."""
+    """The request is malformed."""
 
     status = 400
     code = "bad_request"
 
 
 class LoginError(ServerError):
-    """Nobody knows who asks."""
+    """The request has no valid session or invitation."""
 
     status = 401
     code = "login"
 
 
 class ForbiddenError(ServerError):
-    """Who asks may not do this."""
+    """The user lacks the required role."""
 
     status = 403
     code = "forbidden"
 
 
 class MissingError(ServerError):
-    """There is nothing at this address, or nothing that who asks may see."""
+    """The resource does not exist, or the user may not see it."""
 
     status = 404
     code = "not_found"
 
 
 class ConflictError(ServerError):
-    """What there is has changed, or is in the way."""
+    """The request conflicts with the current state, such as a newer version."""
 
     status = 409
     code = "conflict"
@@ -101,21 +101,21 @@ class TooLargeError(ServerError):
 
 
 class TooManyError(ServerError):
-    """Too much is requested at a time."""
+    """The request exceeds a rate limit, or a limit on the number of something."""
 
     status = 429
     code = "too_many"
 
 
 class ServiceUnavailableError(ServerError):
-    """It could be done, but not here, or not now."""
+    """The server cannot handle the request here, or at the moment."""
 
     status = 503
     code = "unavailable"
 
 
 def as_server_error(error: Exception) -> ServerError:
-    """Returns what to answer when something was raised; logs what nobody expected."""
+    """Converts any error to a response; logs unexpected errors."""
     if isinstance(error, ServerError):
         return error
     if isinstance(error, HTTPException):  # Such as of a method that an address does not have.
@@ -131,7 +131,7 @@ def as_server_error(error: Exception) -> ServerError:
 
 
 def answer(error: ServerError) -> Response:
-    """Returns the answer for an error."""
+    """Returns the response for an error."""
     body = {"error": {"code": error.code, "message": str(error)}, **error.more}
     return Response(msgspec.json.encode(body), error.status, media_type="application/json")
 

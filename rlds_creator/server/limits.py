@@ -1,4 +1,4 @@
-"""How much of something may be asked for at a time."""
+"""Rate limits: token buckets, one for each person or address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_BUCKETS = 10_000
 
 
 class Bucket:
-    """Allows so much at once, and so much per second after that.
+    """A token bucket: allows `size` requests at once, and `per_second` after that.
 
     >>> now = 0.0
     >>> bucket = Bucket(2, 1.0, clock=lambda: now)
@@ -31,7 +31,7 @@ class Bucket:
         self._time = clock()
 
     def take(self) -> float:
-        """Takes one; returns 0, or in how many seconds there will be one if there is none now."""
+        """Takes a token and returns 0, or returns the seconds until there is one."""
         now = self._clock()
         self._room = min(self._size, self._room + (now - self._time) * self._rate)
         self._time = now
@@ -42,7 +42,7 @@ class Bucket:
 
 
 class Buckets:
-    """A bucket for each person, or each address."""
+    """A token bucket for each person, or each address."""
 
     def __init__(self, size: float, per_second: float) -> None:
         self._of = functools.lru_cache(_MAX_BUCKETS)(lambda whose: Bucket(size, per_second))

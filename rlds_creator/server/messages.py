@@ -1,7 +1,7 @@
-"""What a page says while somebody plays: JSON, with the kind of the message as `op`.
+"""The messages of a page during play: JSON, with the kind of the message as `op`.
 
-Everything has a limit, so that a message costs no more than its length. What is said by the server
-is built where it is said; `rlds_creator.frames` has the pictures.
+All fields have limits, so that a message costs no more than its length. The sender builds the
+messages of the server; `rlds_creator.frames` has the frames.
 """
 
 from __future__ import annotations

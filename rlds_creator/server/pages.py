@@ -23,7 +23,7 @@ _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xm
 
 
 class Pages:
-    """What a browser loads before it asks for anything.
+    """The static files of the pages: HTML, JavaScript and style sheets.
 
     All files are read here, once: an address is looked up among their names, and never becomes a
     path.

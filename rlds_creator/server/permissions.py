@@ -10,7 +10,7 @@ __all__ = ["ROLES", "May", "may", "of_episode", "sees_episode", "sees_study"]
 
 
 class May(enum.StrEnum):
-    """What some may do.
+    """The permissions of roles.
 
     PLAY studies that are enabled. SEE all studies, all episodes and their tags. TAG them, write
     notes on them, and change their verdicts. DELETE episodes. EXPORT them. MANAGE studies: make,

@@ -47,19 +47,19 @@ _KEPT = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How much there may be of all, and how long pages may be away, in seconds.
+    """The limits of plays: numbers, rates, and timeouts of absent pages in seconds.
 
     Attributes:
-      players: How many may play at the same time.
-      starts: How often a person may begin a play at once.
-      starts_per_minute: How often after that.
-      until_pause: After what time without an ack an environment that steps by itself is paused.
-      until_end: After what time without a page a play ends.
-      until_idle: After what time without an input an environment that steps by itself is paused.
-      until_expired: After what time without an input a play ends.
-      until_hello: How long a page may take for its first message.
-      messages_per_second: What a page may say; it is heard more slowly if it says more.
-      wrong_messages: After how many messages that are none a page is sent away.
+      players: The maximum number of concurrent players.
+      starts: The maximum number of plays that a person may begin at once.
+      starts_per_minute: The maximum rate after that.
+      until_pause: Time without an ack after which a real-time environment is paused.
+      until_end: Time without a page after which a play ends.
+      until_idle: Time without an input after which a real-time environment is paused.
+      until_expired: Time without an input after which a play ends.
+      until_hello: Timeout for the first message of a page.
+      messages_per_second: Maximum rate of messages of a page; more are read with a delay.
+      wrong_messages: Number of invalid messages after which the connection is closed.
     """
 
     players: int = 16
@@ -80,7 +80,7 @@ Save = Callable[[EpisodeRecord, bool], Awaitable[tuple[EpisodeRecord, bool]]]
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What is played next.
+    """The environment and the seed of the next episode.
 
     Attributes:
       environment: The environment.

@@ -271,7 +271,7 @@ class Recordings:
 
 
 def _said(directory: Path) -> Annotations:
-    """What is said beside a log, if the database that it came from is lost."""
+    """Returns the annotations in the sidecar of a log, to recover from the loss of a database."""
     try:
         return Annotations.read(directory)
     except ExportError as error:

@@ -1,4 +1,4 @@
-"""What all routes do: ask who sent a request, and call what takes its time."""
+"""Authentication of requests, and calls of blocking functions in threads."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LOGIN_SECONDS = 30 * 86_400
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls what waits for the disk or a database; what it refuses becomes an answer."""
+    """Calls a blocking function in a thread; errors of the store become error responses."""
     with refusals():
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """What a store refuses in here becomes an answer."""
+    """Converts errors of the store in this context to error responses."""
     try:
         yield
     except store.RecordNotFoundError as error:
@@ -57,7 +57,7 @@ def _sentence(error: Exception) -> str:
 
 @dataclasses.dataclass(eq=False)
 class Authentication:
-    """Who sends a request.
+    """The authentication of requests.
 
     Attributes:
       store: Knows all people, and where they are logged in.

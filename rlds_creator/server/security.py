@@ -1,4 +1,4 @@
-"""Which requests are let in, and what browsers may do with the answers.
+"""Web security: checks of `Host` and `Origin`, and the headers of responses.
 
 A page of somebody else that is open in the same browser can send requests to this server, and one
 that changes what its name resolves to (DNS rebinding) could even read the answers. So the `Host` of
@@ -90,7 +90,7 @@ class Hosts:
 
 
 class Application:
-    """Routes behind the checks; what is raised in them becomes an answer."""
+    """Routes behind the checks; errors raised in them become responses."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What `rlds view` serves: the pages, and the datasets that it was given."""
+"""The application of `rlds view`: its pages, and the datasets to view."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _FASTEST = 10_000
 
 
 class DamagedError(errors.ServerError):
-    """What is stored cannot be read."""
+    """The stored data is damaged."""
 
     status = 422
     code = "damaged"
@@ -249,7 +249,7 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
 
 
 def _in_words(error: Exception) -> str:
-    """What is wrong, without the files that it is in: these may be many."""
+    """Returns the message of an error, without the folders of files."""
     if not isinstance(error, SourceError):
         return without_folders(str(error))
     field = None if error.field is None else repr(error.field)

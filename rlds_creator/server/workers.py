@@ -36,7 +36,7 @@ _MAX_OUTPUT = 8192
 
 @dataclasses.dataclass(frozen=True)
 class Patience:
-    """How long a worker may take for something, in seconds.
+    """The timeouts of a worker, in seconds.
 
     Attributes:
       to_make: For its environment, and the first picture.

@@ -1,4 +1,4 @@
-"""What goes wrong in a store. The messages are for people; none has a path or an address in it."""
+"""Errors of a store. The messages are for people; none has a path or an address in it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["InUseError", "QuotaError", "RecordNotFoundError", "StaleError", "Sto
 
 
 class StoreError(DontWrapMixin, Exception):
-    """What was requested cannot be done; nothing has changed."""
+    """The operation failed; nothing has changed."""
 
 
 class RecordNotFoundError(StoreError):
-    """There is no such thing, or there is none any more."""
+    """The record does not exist, or was deleted."""
 
 
 class StaleError(StoreError):

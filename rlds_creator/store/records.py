@@ -1,4 +1,4 @@
-"""What a store takes and returns beside the records of `rlds_creator.model`."""
+"""Records of a store apart from those of `rlds_creator.model`: queries, counts, statistics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Invite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which episodes, and in which order.
+    """A query for episodes: filters, sort order and range.
 
     Attributes:
       study: Only those of this study.
@@ -70,8 +70,8 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
       since: Only those that began then or later.
       until: Only those that began before.
       sort: One of its fields; the largest first with a `-` before it. What is not known comes last.
-      offset: How many to leave out at the beginning.
-      limit: How many to return at most.
+      offset: The number of episodes to skip.
+      limit: The maximum number of episodes to return.
     """
 
     study: str | None = None
@@ -90,13 +90,13 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a study is.
+    """The progress of a study: numbers of episodes, and the consent of a person.
 
     Attributes:
       num_episodes: All of its episodes.
       num_completed: The completed ones that are no practice.
-      mine: Those of the person who asks: what counts towards the quota.
-      agreed: When the person who asks agreed to the consent of the study, as it is now.
+      mine: Those of the requesting person, which count towards the quota.
+      agreed: The time at which that person agreed to the current consent of the study.
     """
 
     num_episodes: int = 0
@@ -106,14 +106,14 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What was played of an environment of a study.
+    """The statistics of an environment of a study.
 
     Attributes:
       id: The identifier of the environment.
       name: Its name, also when it is not in the study any more.
-      episodes: How many there are.
-      completed: How many of them are completed, and no practice.
-      success: How many of the completed ones are a success, say their players.
+      episodes: The number of its episodes.
+      completed: The number of completed episodes, without practice.
+      success: The number of completed episodes that their players judged a success.
       steps: The steps that players made in the completed ones.
       mean_reward: The mean return of the completed episodes; None if there are none.
     """
@@ -128,14 +128,14 @@ class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person played of a study.
+    """The statistics of a person in a study.
 
     Attributes:
       person: The identifier of the person.
       name: Their name.
-      episodes: How many there are.
-      completed: How many of them are completed, and no practice.
-      seconds: How long they took, all together.
+      episodes: The number of their episodes.
+      completed: The number of completed episodes, without practice.
+      seconds: The total duration of their episodes.
     """
 
     person: str
@@ -146,7 +146,7 @@ class PersonStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What was played of a study, by environment and by person."""
+    """The statistics of a study, by environment and by person."""
 
     environments: tuple[EnvironmentStatistics, ...] = ()
     people: tuple[PersonStatistics, ...] = ()

@@ -11,9 +11,9 @@ __all__ = ["Store"]
 
 
 class Store(People, Studies, EpisodeDatabase, Exports):
-    """What there is in a database, see `open`.
+    """The database of a server, see `open`.
 
-    Threads can share a store, and processes a database. Each method is one transaction: it does all
-    that it says, or nothing if it raises. A method that changes what is not there raises
+    Threads can share a store, and processes a database. Each method is one transaction: it is
+    done completely, or not at all if it raises. A method that changes what is not there raises
     `NotFoundError`.
     """

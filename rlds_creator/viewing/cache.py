@@ -1,4 +1,4 @@
-"""What was read last, up to a number of bytes."""
+"""A least-recently-used (LRU) cache of limited size."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Cache", "size_of"]
 
 
 class Cache:
-    """What was read last. Threads may share it.
+    """A least-recently-used (LRU) cache of limited size. Threads may share it.
 
     Args:
-      max_bytes: How much it keeps. What takes more than half of that is not kept.
+      max_bytes: The maximum size of all values. Values over half of it are not cached.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -26,7 +26,7 @@ class Cache:
         self._lock = threading.Lock()
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Returns what is kept under a key, or makes it."""
+        """Returns the cached value of a key, or makes it."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)

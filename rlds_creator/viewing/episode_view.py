@@ -75,11 +75,11 @@ class ViewedEpisode:
 
     @property
     def num_steps(self) -> int:
-        """How many steps it has."""
+        """The number of steps."""
         return self.steps.num_steps
 
     def _kind_of(self, path: str) -> str:
-        """What a field is: see `outline`. Raises a KeyError if there is none."""
+        """Returns the kind of a field, see `outline`. Raises a KeyError if there is none."""
         with self._lock:
             if self._kinds is None:
                 first = self.steps.step(0, self.steps.fields) if self.num_steps else {}
@@ -327,7 +327,7 @@ class ViewedEpisode:
         return not is_file and field.column_dtype not in (np.uint8, np.bool_)
 
     def _scale_of(self, path: str) -> Scale | None:
-        """How brightness is made of the values, the same in all steps; None for bytes."""
+        """Returns the brightness scale of a field, the same in all steps; None for bytes."""
         if not self._is_scaled(path):
             return None
         if path not in self._scales:

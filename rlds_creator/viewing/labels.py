@@ -24,7 +24,7 @@ _Key = Annotated[str, msgspec.Meta(max_length=32)]
 
 
 class ShownLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What people may say in a layer; see `rlds.labels.Layer`."""
+    """A layer of labels, as pages show it; see `rlds.labels.Layer`."""
 
     name: Name
     type: _Type
@@ -36,7 +36,7 @@ class ShownLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody says of an episode, or of the steps from the first to the last one."""
+    """The value of a label of an episode, or of the steps from the first to the last one."""
 
     layer: Name
     type: _Type

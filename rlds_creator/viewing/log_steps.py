@@ -107,7 +107,7 @@ class LogSteps(EpisodeSteps):
         return values
 
     def _grouped(self, paths: Iterable[str]) -> list[tuple[int, _Places]]:
-        """How many records after the one of a step have values of it, and where they have which."""
+        """Groups fields by the record that stores them: 0 for that of the step, 1 for the next."""
         groups: dict[int, _Places] = {}  # Some come with the next step: see `to_rlds_episode`.
         for path in paths:
             if path in self._places:
@@ -177,7 +177,7 @@ def _leaves_of(record: StepData) -> Iterator[tuple[_Keys, Any]]:
 
 
 def _walked(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
-    """What is nested in dicts and tuples, with the keys that lead to it."""
+    """Yields the leaves of nested dicts and tuples, with their keys."""
     if isinstance(value, Mapping):
         for key, child in value.items():
             yield from _walked(child, (*keys, key))

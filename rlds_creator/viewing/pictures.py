@@ -1,4 +1,4 @@
-"""Which fields are pictures, and their values as files that browsers show."""
+"""Image fields: their detection, and the encoding of values as files for browsers."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def _fits(shape: Sequence[int | None], axes: str, dtype: np.dtype) -> bool:
 
 
 class Scale(NamedTuple):
-    """Which values are black and white.
+    """The brightness scale of an image.
 
     Attributes:
-      low: What is black.
-      high: What is white.
+      low: The value shown as black.
+      high: The value shown as white.
     """
 
     low: float

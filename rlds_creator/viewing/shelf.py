@@ -272,7 +272,7 @@ def neighbours(
 
 
 def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
-    """Where datasets are, at or below a path, and what they are."""
+    """Yields the paths and the formats of the datasets at or below a path."""
     if format is None and "://" not in path and os.path.isdir(path) and not marked_format(path):
         below = sorted(find_datasets(path))
         logs = [place for place, found in below if found == "envlogger"]
@@ -288,7 +288,7 @@ def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _name(path: str) -> str:
-    """What a dataset is called: as its folder, and as the one above it if that is a version.
+    """Returns the name of a dataset: its folder, with the one above if it is a version.
 
     >>> _name("logs/run7"), _name("data/walker2d/1.0.0"), _name("gs://bucket/logs")
     ('run7', 'walker2d/1.0.0', 'gs://bucket/logs')
@@ -376,7 +376,7 @@ class _Dataset:
         return type(self)(self.id, self.name, self.path, self.format, self.cache, self.where)
 
     def described(self) -> dict[str, Any]:
-        """What it is; what is wrong with it if it cannot be opened."""
+        """Returns the description of the dataset, or the error if it cannot be opened."""
         described = {"id": self.id, "name": self.name, "format": self.format, "description": ""}
         try:
             self.open()
@@ -554,7 +554,7 @@ class _Dataset:
         raise NotImplementedError
 
     def count(self, split: str) -> int | None:
-        """How many episodes a split has, if that is known."""
+        """Returns the number of episodes of a split; None if unknown."""
         raise NotImplementedError
 
     def episodes(self, split: str) -> sources.Episodes:
@@ -566,7 +566,7 @@ class _Dataset:
         raise NotImplementedError
 
     def state(self, split: str, index: int) -> str:
-        """What changes if somebody writes to the files of an episode; empty if nobody knows."""
+        """Returns a tag that changes when the files of an episode change; empty if unknown."""
         raise NotImplementedError
 
     def summary(self, split: str, index: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rlds_ecosystem.model.fields import Field
 __all__ = ["MOST_POINTS", "EpisodeSteps", "num_curves"]
 
 MOST_POINTS = 5_000
-"""How many points a curve has at most."""
+"""The maximum number of points of a curve."""
 
 # A vector with more elements has no curves: nobody tells so many apart.
 _MOST_CURVES = 512
@@ -53,7 +53,7 @@ class EpisodeSteps(abc.ABC):
 
     @property
     def most_points(self) -> int:
-        """How many points a curve has at most."""
+        """The maximum number of points of a curve."""
         is_long = self.is_slow and self.num_steps > MOST_POINTS
         return MOST_POINTS * 2 // 5 if is_long else MOST_POINTS
 

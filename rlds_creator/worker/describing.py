@@ -1,4 +1,4 @@
-"""Which environments can be made in this interpreter, and with what options."""
+"""Descriptions of the supported environments of this interpreter, with their options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ARGUMENT = re.compile(r"^  (\w+): ((?:.+\n?)(?:    .+\n?)*)", re.MULTILINE)
 
 
 def describe() -> dict[str, Any]:
-    """Returns what there is of each family, in the types of JSON, by its name.
+    """Returns the description of each family of environments, as JSON, by its name.
 
     `identifiers` is None where `error` says why there are none.
     """

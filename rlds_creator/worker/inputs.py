@@ -1,4 +1,4 @@
-"""What a person does, event by event, as what an environment takes step by step."""
+"""The input queue: collects the input events of a person for the next step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_EVENTS = 1000
 
 
 class InputQueue:
-    """Gathers what happens until the next step.
+    """Collects input events until the next step.
 
     No press is lost: what went down since the last step counts for the next one, although it is up
     again. What is held is released by an event of its own, or by that of `EVERYTHING`.

@@ -1,4 +1,4 @@
-"""How the server and a worker speak: messages over a pair of sockets.
+"""The protocol of the server and its workers: messages over a pair of sockets.
 
 A message has a header of 5 bytes and a payload:
 
@@ -52,7 +52,7 @@ _STUCK_SECONDS = 60.0
 
 
 class LinkError(Exception):
-    """What came is no message, or what is to be sent is too large."""
+    """A received message is malformed, or a message to send is too large."""
 
 
 def encode(message: Mapping[str, Any] | bytes) -> bytes:

@@ -29,7 +29,7 @@ _SMALL_SIDE = 256
 
 
 class PictureError(ValueError):
-    """What an environment has drawn is no picture."""
+    """An environment rendered no valid image."""
 
 
 def as_rgb(drawn: Any) -> np.ndarray:

@@ -200,7 +200,7 @@ class Player:
                 raise _FailedError(str(e), e) from e
 
     def _checked_video(self) -> dict[str, Video]:
-        """How fields are recorded as video; a failure here and not with the first step."""
+        """Returns the video encoding of fields, checked before the first step."""
         said = self._environment.get("video") or {}
         try:
             video = {name: Video.called(how, self._fps) for name, how in said.items()}
@@ -624,7 +624,7 @@ def _recording() -> Iterator[None]:
 
 
 def names_of_actions(playable: Playable) -> dict[str, Any]:
-    """What actions are called that are one of several, for those who look at the recording."""
+    """Returns the names of discrete actions, for the metadata of the recording."""
     spec = playable.environment.action_spec()
     has_names = type(playable).describe is not Playable.describe
     if not (isinstance(spec, specs.DiscreteArray) and has_names and spec.num_values <= _MOST_NAMES):

@@ -15,10 +15,10 @@ __all__ = ["RecoveredEpisode", "recover_episode"]
 
 @dataclasses.dataclass(frozen=True)
 class RecoveredEpisode:
-    """What the log of an episode holds.
+    """An episode that is recovered from its log after a crash.
 
     Attributes:
-      num_steps: How many steps, with the one of the reset.
+      num_steps: The number of steps, with the one of the reset.
       total_reward: The sum of the rewards.
       metadata: The metadata of the episode; empty if there is none.
       started: When the first step was recorded, in seconds since 1970.

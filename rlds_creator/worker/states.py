@@ -1,4 +1,4 @@
-"""Which state the play of a person is in, and what may happen in it."""
+"""The state machine of a play: its states and their transitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Expiry", "PlayStates", "RefusedError", "State"]
 
 
 class State(enum.StrEnum):
-    """Where a play is.
+    """The state of a play.
 
     NEW until there is an environment; READY before the first step of an episode; RUNNING and PAUSED
     while there is one; ENDED until the player has said what the episode is worth; CLOSED when the
@@ -26,16 +26,16 @@ class State(enum.StrEnum):
 
 
 class RefusedError(Exception):
-    """What is requested cannot be done; the text is for the player."""
+    """The request is not allowed in the current state; the text is for the player."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Expiry:
-    """How long a player may be away, in seconds.
+    """The timeouts of an inactive player, in seconds.
 
     Attributes:
-      idle: After what time without an input an environment that steps at its own rate is paused.
-      paused: After what time without an input the episode is abandoned.
+      idle: Time without an input after which a real-time environment is paused.
+      paused: Time without an input after which the episode is abandoned.
     """
 
     idle: float = 30.0

@@ -1,1 +1,1 @@
-"""What the pages call: a class for each thing that there is, with its routes."""
+"""The HTTP API of the pages: a class of routes for each kind of resource."""

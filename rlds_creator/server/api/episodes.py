@@ -135,7 +135,7 @@ class EpisodeRoutes(Routes):
         return await reading(self.recordings.view, episode.id)
 
     async def _beside(self, request: Request) -> dict[str, Any]:
-        """What the page of an episode has beside its steps."""
+        """Returns the title of the page of an episode, and the links to its neighbours."""
         person, episode = await self._looked_at(request)
         return {
             "title": (await in_thread(self._rows, person, [episode]))[0]["environment_name"],

@@ -66,7 +66,7 @@ class ExportRoutes(Routes):
         ]
 
     async def formats(self, request: Request, person: Person) -> Any:
-        """What there is to choose from."""
+        """Returns the export formats: names, titles, and the extras they require."""
         names = ("name", "title", "installed", "requires")
         shown = [{name: getattr(one, name) for name in names} for one in FORMATS.values()]
         return {"formats": shown}

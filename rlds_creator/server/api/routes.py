@@ -1,4 +1,4 @@
-"""What all routes of `rlds create` have at hand."""
+"""The base class of all routes of `rlds create`, with their shared services."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class StudyRoutes(Routes):
         ]
 
     async def families(self, request: Request, person: Person) -> Any:
-        """What environments can be made, in the interpreter of the server or in another one."""
+        """Returns the supported environments of an interpreter, by family."""
         families = await self.interpreters.describe(request.query_params.get("interpreter", ""))
         return {"interpreters": self.interpreters.names, "families": families}
 
@@ -166,7 +166,7 @@ class StudyRoutes(Routes):
         )
 
     async def statistics(self, request: Request, person: Person) -> Any:
-        """What was played of a study."""
+        """Returns the statistics of a study: episodes, steps and success."""
         return await in_thread(self.store.statistics, request.path_params["id"])
 
 
