@@ -171,7 +171,7 @@ def filmed() -> dict[str, FaultyDataset]:
 
 
 def simulated() -> dict[str, FaultyDataset]:
-    """Those of MuJoCo: without a gripper, and nothing says what a torque leads to."""
+    """Returns the simulated datasets of MuJoCo, without the faults of grippers and torques."""
     import simulated_data
 
     no_torque = audited_data.FAULTS["sign"].but["gait"]
@@ -233,7 +233,7 @@ def skills(seeds: Iterable[int]) -> None:
 
 
 def _area(better: np.ndarray, others: np.ndarray) -> float:
-    """How often one of the better is above one of the others: 0.5 is chance."""
+    """Returns the area under the ROC curve of two sets of scores: 0.5 is chance."""
     apart = better[:, None] - others
     return float((apart > 0).mean() + (apart == 0).mean() / 2)
 

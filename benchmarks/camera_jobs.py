@@ -98,7 +98,7 @@ def _paced(
 
 
 def _kept(folder: Path, seen: list[dict[str, np.ndarray]], size: int) -> dict[str, float]:
-    """How large a step is, and the PSNR of the luma of the first episode, where it is in files."""
+    """Returns the bytes per step, and the PSNR of the luma of the first episode in video files."""
     import av
     from av.video.frame import VideoFrame
 

@@ -141,7 +141,7 @@ def convert_by_lerobot(
 
 
 def _features(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What lerobot is told of columns."""
+    """Returns the `features` argument of lerobot for columns."""
     names = ["height", "width", "channels"]
     return {
         name: {"dtype": "video", "shape": column.shape[1:], "names": names}
@@ -282,7 +282,7 @@ _PHASES = {"_PartWriter": "parts", "ReadBack": "read back"}
 
 
 def _makespan(tasks: Sequence[float], workers: int) -> float:
-    """How long it takes that workers do tasks in their order, each the next one once it is free."""
+    """Returns the makespan of tasks in their order, each done by the next free worker."""
     free = [0.0] * workers
     for seconds in tasks:
         first = free.index(min(free))
@@ -291,7 +291,7 @@ def _makespan(tasks: Sequence[float], workers: int) -> float:
 
 
 class _Disk:
-    """How full a folder has been at most; looking takes no more than a hundredth of the time."""
+    """The peak disk usage of a folder, measured in no more than a hundredth of the time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._most, self._next, self.seconds = folder, 0, 0.0, 0.0

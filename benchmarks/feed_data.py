@@ -51,7 +51,7 @@ class Data:
 
     @property
     def batch_size(self) -> int:
-        """How many samples are in a batch."""
+        """The number of samples in a batch."""
         return BATCH_SIZES[self.kind]
 
     @property

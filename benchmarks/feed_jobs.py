@@ -145,7 +145,7 @@ def ours_from_store(data: Data) -> Batches:
 
 @contender(by_epoch=True)
 def ours_kept(data: Data) -> Batches:
-    """What was fetched in the first epoch is on the disk in the others."""
+    """Batches from a store, with a cache on disk: later epochs fetch nothing."""
     return _from_store(data, is_kept=True)
 
 

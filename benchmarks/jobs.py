@@ -31,7 +31,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Contender:
-    """What takes part in a job.
+    """A contender of a job: this project or a peer.
 
     Attributes:
       prepare: Takes the folder of the data and the size of the job; returns the work of a round.
@@ -44,14 +44,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Job:
-    """What is measured.
+    """A measured job.
 
     Attributes:
-      title: What is done.
-      unit: What times are given for.
-      size: How many steps, rows or records there are.
+      title: The description of the work.
+      unit: The unit of work of the reported times.
+      size: The number of steps, rows or records.
       ours: This project.
-      peers: Who is beside it, by name.
+      peers: The other contenders, by name.
       quick: The size in a quick run, in which the job is left out if that is 0.
       once: Whether one round is enough.
     """

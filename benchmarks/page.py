@@ -46,7 +46,7 @@ class Row:
 
     @property
     def ratios(self) -> list[float]:
-        """How many times as fast this project is, round by round."""
+        """The speedup of this project over the peer, by round."""
         return [theirs / ours for theirs, ours in zip(self.theirs, self.ours)]
 
     @property

@@ -1,4 +1,4 @@
-"""Where the peers are that cannot live beside this project."""
+"""Peers in environments of their own, as their requirements conflict with this project."""
 
 import os
 import shutil

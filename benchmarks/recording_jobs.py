@@ -163,7 +163,7 @@ def _camera(
 
 
 def _robot(number: int, row: np.ndarray) -> dict[str, Any]:
-    """What a robot arm knows of itself: 20 fields."""
+    """Returns the proprioception of a robot arm: 20 fields."""
     return {
         **{f"joint_{i}": row[3 * i : 3 * i + 3].astype(np.float32) for i in range(6)},
         **{f"pose_{i}": row[20 + 3 * i : 23 + 3 * i].copy() for i in range(4)},

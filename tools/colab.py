@@ -39,7 +39,7 @@ def find_python() -> str:
 
 
 def install_line() -> str:
-    """What the notebooks install, with the checkout in place of the repository."""
+    """Returns the requirement that the notebooks install, from the checkout."""
     first = json.loads((FOLDER / f"{NOTEBOOKS[0]}.ipynb").read_text("utf-8"))["cells"][1]
     match = re.search(r'%pip install --quiet "(.+) @ git\+.+"', "".join(first["source"]))
     if not match:

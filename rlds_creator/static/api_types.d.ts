@@ -6,7 +6,7 @@ export interface Ack {
   frame: number;
 }
 
-/** Who chooses the environment: the player, chance, turns, or what was played least. */
+/** The assignment of environments: choice, random, round robin, or the least played one. */
 export type Assignment = "balanced" | "choice" | "random" | "round_robin";
 
 /** The consent of a person to a study. */
@@ -28,7 +28,7 @@ export interface ControlPress {
   value?: "cancelled" | "completed" | "rejected" | boolean | null;
 }
 
-/** How far a study is. */
+/** The progress of a study: numbers of episodes, and the consent of a person. */
 export interface Counts {
   num_episodes: number;
   num_completed: number;
@@ -53,7 +53,7 @@ export interface Environment {
   quota: number | null;
 }
 
-/** What was played of an environment of a study. */
+/** The statistics of an environment of a study. */
 export interface EnvironmentStatistics {
   id: string;
   name: string;
@@ -86,7 +86,7 @@ export interface EpisodeRecord {
   error: string;
 }
 
-/** What became of an episode. */
+/** The state of an episode. */
 export type EpisodeState = "abandoned" | "cancelled" | "completed" | "ended" | "failed" | "playing" | "rejected";
 
 /** Something that a person did; see `rlds_creator.environments.playable.Inputs`. */
@@ -109,7 +109,7 @@ export interface ExportRecord {
   created: number;
 }
 
-/** What somebody wants to download. */
+/** A request for an export: the selection of episodes, the format and its options. */
 export interface ExportRequest {
   episodes?: string[] | null;
   filter?: Record<string, any> | null;
@@ -121,7 +121,7 @@ export interface ExportRequest {
   practice?: boolean;
 }
 
-/** How far a download is. */
+/** The progress of an export. */
 export type ExportState = "cancelled" | "done" | "failed" | "queued" | "running";
 
 /** The first message. */
@@ -149,7 +149,7 @@ export interface Invite {
   study: string;
 }
 
-/** When an environment steps: once for each input, or at its own rate. */
+/** The timing of an environment: a step for each input, or steps in real time. */
 export type Mode = "async" | "sync";
 
 /** A person. */
@@ -171,7 +171,7 @@ export interface PersonConsent {
   name: string;
 }
 
-/** What a person played of a study. */
+/** The statistics of a person in a study. */
 export interface PersonStatistics {
   person: string;
   name: string;
@@ -180,10 +180,10 @@ export interface PersonStatistics {
   seconds: number;
 }
 
-/** What a person may do; see `rlds_creator.server.permissions`. */
+/** The role of a person, with its permissions; see `rlds_creator.server.permissions`. */
 export type Role = "annotator" | "owner" | "participant" | "viewer";
 
-/** What somebody says of an episode, or of the steps from the first to the last one. */
+/** The value of a label of an episode, or of the steps from the first to the last one. */
 export interface Said {
   layer: string;
   type: "choice" | "flag" | "number" | "text";
@@ -216,7 +216,7 @@ export interface ShownLabel {
   decides: boolean | null;
 }
 
-/** What people may say in a layer; see `rlds.labels.Layer`. */
+/** A layer of labels, as pages show it; see `rlds.labels.Layer`. */
 export interface ShownLayer {
   name: string;
   type: "choice" | "flag" | "number" | "text";
@@ -227,7 +227,7 @@ export interface ShownLayer {
   title: string;
 }
 
-/** What people are asked to do. */
+/** A study: the environments, instructions and quotas of a data collection. */
 export interface Study {
   id: string;
   name: string;
@@ -249,7 +249,7 @@ export interface Study {
 /** Whether participants can play: not before it is enabled, nor while it is disabled. */
 export type StudyState = "disabled" | "draft" | "enabled";
 
-/** What was played of a study, by environment and by person. */
+/** The statistics of a study, by environment and by person. */
 export interface StudyStatistics {
   environments: EnvironmentStatistics[];
   people: PersonStatistics[];
