@@ -35,10 +35,10 @@ __all__ = ["Audit", "audit", "audit_splits"]
 
 # So many episodes are measured by one call, and others help if it all takes so many seconds.
 _AT_ONCE, _LONG = 32, 5.0
-# How many rows of all episodes are compared with each other, and how many of each at least.
+# Rows of all episodes to compare with each other, and the least number of each episode.
 _MOST_PICKED, _LEAST_PICKED = 200_000, 4
 _MOST_FAULTS = 3
-# How far a declared rate may be from that of the times; in which units these are.
+# Tolerance between a declared rate and that of the times; units of the times.
 _SAME_RATE, _UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
 
 
@@ -94,7 +94,7 @@ def audit(
     Args:
       episodes: The episodes.
       progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
-      jobs: How many processes read episodes; as many as there are processors if None.
+      jobs: The number of processes that read episodes; one for each processor if None.
       keep: Whether the table of episodes gets the column `audit`, if these are all of a split.
       earlier: Splits whose episodes must not be here; this one is added.
 
@@ -142,7 +142,7 @@ def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
 
     Args:
       splits: The splits.
-      **options: Those of `audit`.
+      **options: Options of `audit`.
     """
     earlier: list[KnownSplit] = []
     return [audit(episodes, earlier=earlier, **options) for episodes in splits]

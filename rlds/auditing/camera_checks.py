@@ -20,9 +20,9 @@ __all__ = ["black", "blurred", "colours", "frozen", "swapped", "turned"]
 
 # The part of the usual contrast, and the grey levels, under which a picture shows nothing.
 _DARK, _LEAST_CONTRAST = 0.1, 2.0
-# By how many grey levels equal frames of video differ at most: less than by the noise of a sensor.
+# Grey levels by which equal frames of video may differ: less than the noise of a sensor.
 _EQUAL = 1.0
-# How much better thumbnails fit in another way, as a logarithm; what they usually lose by it.
+# The gain in fit of transformed thumbnails, as a logarithm, and their usual loss.
 _BETTER, _LOST = -0.5, 0.3
 # No element of a thumbnail is off by more deviations; the least deviation.
 _MOST_OFF, _LEAST_OFF = 5.0, 0.1
@@ -45,7 +45,7 @@ def black(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 def frozen(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which the pictures of a camera stay while something moves."""
     changes = given.of_pictures("changes")
-    # What changes least in most episodes: noise, if a camera does not see all that moves.
+    # The smallest changes in most episodes: noise, if a camera does not see all that moves.
     floor = np.nan_to_num(median(quantile(np.moveaxis(changes, 2, 0), 0.0)))
     flags = np.where(np.isnan(changes), np.nan, changes <= np.minimum(0.5 * floor, _EQUAL)[:, None])
     yield from _shares(given, "camera frozen", flags, 0.25, "stays as it is")
@@ -61,7 +61,7 @@ def _shares(
       name: The name of the check.
       flags: 0, 1 or NaN, of shape `[episodes, cameras, pairs]`.
       least: The least part of the pictures that counts.
-      text: What a flag says.
+      text: The text of a flag.
     """
     shares = np.nan_to_num(mean(flags))
     sizes = shares / np.clip(2 * np.quantile(shares, 0.8, axis=0) + 0.1, least, 0.9)
@@ -110,7 +110,7 @@ def _better(
       given: The episodes.
       name: The name of the check.
       lost: By how much the pictures of each episode are less usual in that way, as a logarithm.
-      text: Which way.
+      text: The transformation.
     """
     if not len(lost) or np.quantile(lost, 0.25) < _LOST:
         return  # Most pictures do not tell.

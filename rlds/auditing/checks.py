@@ -40,15 +40,15 @@ LEAST_EPISODES = 8
 
 # An element that is dead in more than this part of the episodes may be so.
 _RARE = 0.2
-# What more than this part of the episodes has is no fault of one.
+# A finding of more than this share of the episodes is no fault of a single one.
 _USUAL_PART = 0.25
 _TINY = 1e-12
 _USUAL = LAGS.index(0)
 # The part of its range by which an element is smooth, whatever its second differences are.
 _SMOOTH = 1e-4
-# By how much most rows are rougher, as a logarithm, where they are.
+# The usual excess of rough rows, as a logarithm.
 _ROUGHER = 0.25
-# How near episodes are that are nearly the same; in how many directions that is looked at first.
+# The distance of near duplicates; the number of projections in which they are searched first.
 _NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.05, 8, 1000
 # Correlations of 1 leave this to explain: less is noise.
 _NEARLY = 1.005
@@ -60,9 +60,9 @@ class EpisodeCheck:
 
     Attributes:
       name: Its name.
-      what: What is wrong with an episode that it finds.
+      what: The fault that it finds.
       matters: For whom, and why.
-      basis: What it compares, and the threshold.
+      basis: The compared values, and the threshold.
       find: Yields what it finds.
       hides: The names of the checks that find what follows from it.
       is_of_pictures: Whether it looks at pictures.
@@ -328,7 +328,7 @@ def _lags(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     known, fits = _known_relations(given, 0.9)
     if not len(known):
         return
-    # How much is left to explain at each lag, as a logarithm: the mean over elements.
+    # The unexplained share at each lag, as a logarithm: the mean over elements.
     left = mean(log(_NEARLY - np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2))
     others = np.array([place for place in range(len(LAGS)) if place != _USUAL])
     gains = np.nan_to_num(left[:, [_USUAL]] - left[:, others], nan=-9.0)
@@ -702,5 +702,5 @@ CHECKS: Sequence[EpisodeCheck] = (
 )
 """All checks: one hides those after it that find what follows from what it has found."""
 
-# Those that need no others to compare with.
+# Checks of single episodes, without a comparison.
 _ALONE = ("not finite", "time order", "leak", "duplicate", "task")

@@ -13,7 +13,7 @@ from rlds.sources.episodes import Episodes
 
 __all__ = ["contradictions", "contradictions_in", "unlike"]
 
-# How many of the first unit are one of the second.
+# The ratio of the second unit to the first.
 _UNITS = {("deg", "rad"): math.degrees(1), ("mm", "m"): 1000.0, ("cm", "m"): 100.0}
 # A change and a velocity differ by a factor, which nothing declares.
 _ALIKE = {
@@ -25,7 +25,7 @@ _ALIKE = {
 _REACHED = {"absolute": (1 / 1.3, 1.3), "delta": (1 / 1.1, 1 / 0.3)}
 # By which factor the scales of two datasets differ, if that is not how far their arms get.
 _UNLIKE = {"absolute": 1.3, "delta": 4.0, "velocity": 4.0}
-# How many episodes of a dataset are read.
+# The number of episodes to read of a dataset.
 _SAMPLE = 20
 # How near the scale is to that of two units, if nothing else is declared.
 _NEAR = 0.03
@@ -37,7 +37,7 @@ def contradictions(
     """Yields in which runs of elements the numbers say something else than the data.
 
     Args:
-      vectors: What the numbers say.
+      vectors: The meaning that was inferred from the numbers.
       kinds: The declared kind of elements of actions, by their names: "absolute", "delta" or
         "velocity".
       units: The declared unit of elements of actions and states, by their names.

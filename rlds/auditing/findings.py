@@ -30,14 +30,14 @@ _LEAST_OF_TASK = 12
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeFinding:
-    """Why an episode is one to look at.
+    """A finding about an episode.
 
     Attributes:
       episode: Its number.
       check: The name of the check.
-      text: What was found, in a sentence.
+      text: The finding, in a sentence.
       row: The row in which it is; -1 if it is in no single one.
-      size: How far it is beyond the threshold: 1 is on it.
+      size: The ratio to the threshold: 1 is on it.
     """
 
     episode: int
@@ -69,10 +69,10 @@ class MeasuredEpisodes:
     """The measures of all episodes of a dataset, as arrays.
 
     Args:
-      measures: Those of each episode.
+      measures: The measures of each episode.
       names: The names of the elements: of the state, then of the action.
-      num_states: How many elements the state has.
-      profile: What is usual.
+      num_states: The number of elements of the state.
+      profile: The usual values of the dataset.
       tasks: The instruction of each episode; "" if it is empty, None if there is none.
       digests: Equal for equal episodes.
       cameras: The paths of the cameras.

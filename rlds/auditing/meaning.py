@@ -24,7 +24,7 @@ Kind: TypeAlias = Literal[
 ]
 
 _LEAST_EPISODES, _LEAST_ROWS, _PARTS = 3, 150, 5
-# Which part of the variance a relation has to explain, and by how much another may explain more.
+# Least share of the variance for a relation, and by how much another may explain more.
 _EXPLAINED, _LEAD = 0.9, 0.02
 # A state is the rate of another if its sum over four rows explains as much of the other's change.
 _RATE_WINDOW = 2
@@ -50,8 +50,8 @@ class ElementMeaning:
       scale: How much of the action there is for one unit of the state: with a delta for its change,
         as it was reached; NaN if unknown.
       interval: Between which bounds the scale is, of 95 % of the episodes.
-      lag: How many rows later the state follows: at -1, rows hold what their action has led to.
-      explained: Which part of the variance the relation explains.
+      lag: The delay of the state in rows: at -1, rows hold the result of their action.
+      explained: The share of the variance that the relation explains.
       is_relative: Of a gripper: whether the action changes the state, instead of setting it.
       why: The evidence, or what is in doubt, in a sentence without names.
     """

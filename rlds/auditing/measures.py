@@ -22,7 +22,7 @@ from rlds.sources.cameras import evenly
 __all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "moving", "profile_of"]
 
 LAGS = (-3, -2, -1, 0, 1, 2, 3)
-"""By how many rows more than usual the state of an episode may follow its actions."""
+"""Additional delays of the state after the actions of an episode, in rows."""
 
 # Displacements are measured over so many rows: noise is small against them.
 _STRIDE = 4
@@ -89,10 +89,10 @@ class Measures:
       gains: The logarithm of how many times as widely each element of the action spreads as what it
         leads to; NaN where nothing is known.
       sketch: The state and the action at some moments.
-      scores: What `scores.alone` says.
+      scores: The result of `scores.alone`.
       picked: Rows of the state and the action at even distances; float32.
-      pictures: Those of its pictures; None if they were not looked at.
-      times: Those of the times of its rows; None if it has none.
+      pictures: The measures of its images; None if images were not assessed.
+      times: The measures of its timestamps; None if it has none.
     """
 
     rows: int
@@ -138,7 +138,7 @@ def profile_of(
     every = every[np.isfinite(every).all(1)]
     if not len(every) or not width:
         return Profile(np.zeros(width), _STILL, relations, turns)
-    # What rarely moves has its pace then: at rest there is its noise.
+    # The pace is that while moving: at rest there is only noise.
     paces = np.maximum(np.quantile(every, 0.75, axis=0), 0.25 * np.quantile(every, 0.98, axis=0))
     motion = _motion(every, paces)
     floor = float(np.quantile(motion, 0.02))
@@ -171,7 +171,7 @@ def moving(actions: np.ndarray, states: np.ndarray, profile: Profile) -> np.ndar
     Args:
       actions: float64 of shape `[rows, elements]`.
       states: Likewise.
-      profile: What is usual.
+      profile: The usual values of the dataset.
     """
     if states.shape[1]:
         smooth = unwrapped(states, profile.turns)
@@ -186,7 +186,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     Args:
       actions: float64 of shape `[rows, elements]`.
       states: Likewise.
-      profile: What is usual.
+      profile: The usual values of the dataset.
     """
     both = np.concatenate([states, actions], axis=1)
     is_finite = np.isfinite(both).all(1)
@@ -238,7 +238,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
 
 
 def _beyond(steps: np.ndarray) -> np.ndarray:
-    """By how much each row is above both beside it, or below both; 0 if it is between them."""
+    """The distance of each row above or below both neighbours; 0 if it is between them."""
     to, back = steps[:-1], -steps[1:]
     return np.where(to * back > 0, np.minimum(np.abs(to), np.abs(back)), 0.0)
 
@@ -259,7 +259,7 @@ def _idle(moves: np.ndarray, number: int) -> tuple[int, int]:
 
 
 def _at_end(both: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
-    """In which share of the moving rows each element stays at its least or largest value."""
+    """The share of the moving rows in which each element stays at its least or largest value."""
     moving = rows_moving[1:] & rows_moving[:-1]
     if not moving.any():
         return np.zeros(both.shape[1])

@@ -25,7 +25,7 @@ MOST_FILMED = 200
 PAIRS = 16
 """The number of pairs of frames of an episode."""
 
-# How many rows lie between the frames of a pair: as many as motion is measured over.
+# Rows between the frames of a pair: the same over which motion is measured.
 _APART = 4
 _MOST_CAMERAS = 8
 # The side of thumbnails, and the most rows of a frame that are compared.
@@ -61,7 +61,7 @@ class SampledCameras:
 
     Attributes:
       names: The paths of the cameras.
-      why_not: Why cameras are not assessed, in sentences.
+      why_not: The reasons why cameras are not assessed, in sentences.
     """
 
     def __init__(self, source: Source) -> None:

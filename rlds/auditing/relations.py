@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 LAGS = (-2, -1, 0, 1, 2, 3, 4, 5)
-"""By how many rows a state is compared later than the action."""
+"""The lags of states after actions, in rows."""
 
 WINDOWS = (1, 2, 4, 8)
 """Over how many rows actions are summed."""
@@ -35,7 +35,7 @@ WINDOWS = (1, 2, 4, 8)
 # Under which part of a full turn two neighbours lie, if none of them has been wrapped.
 _JUMP = 0.75
 _TURNS = (2 * np.pi, 360.0)
-# How many rows at the beginning and the end of an episode follow conventions of their own.
+# Rows at the begin and the end of an episode that follow conventions of their own.
 _ENDS = 1
 
 

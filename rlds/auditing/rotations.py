@@ -13,11 +13,11 @@ from rlds.auditing.relations import Trajectories, fits
 __all__ = ["QUATERNION", "Turns", "quaternions", "turns"]
 
 QUATERNION = 4
-"""How many elements a quaternion has."""
+"""The number of elements of a quaternion."""
 
 _ORDERS = {"x, y, z, w": (3, 0, 1, 2), "w, x, y, z": (0, 1, 2, 3)}
 _FRAMES = ("base", "body")
-# By how much the norm of a unit quaternion differs from one, as it is measured.
+# Tolerance of the norm of a measured unit quaternion.
 _NORM = 0.02
 _LAGS = (-1, 0, 1, 2)
 _WINDOW = 4
@@ -33,9 +33,9 @@ class Turns:
       block: The first element of the quaternion.
       order: The order of its elements.
       frame: The frame of the increments: "base" or "body".
-      lag: How many rows later the state follows.
-      scales: How much of the action there is for a radian.
-      explained: Which part of the variance of each element is explained.
+      lag: The delay of the state, in rows.
+      scales: The units of the action per radian.
+      explained: The share of the variance of each element that is explained.
     """
 
     first: int

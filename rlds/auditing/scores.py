@@ -17,7 +17,7 @@ __all__ = ["SCORES", "EpisodeScore", "alone", "together", "within_task"]
 _LEAST_ROWS = 8
 # Of the spectrum of speeds: up to which frequency in Hz, down to which amplitude, how finely.
 _HIGHEST, _LOWEST, _PADDING = 10.0, 0.05, 4
-# How many rows are compared with each other, how often, by how many neighbours.
+# Rows to compare with each other, repetitions, and numbers of neighbours.
 _BATCH, _REPEATS, _NEIGHBOURS = 1024, 3, (5, 6, 7)
 _CLIPPED = (0.01, 0.99)
 _LEAST_BATCH = 64
@@ -29,10 +29,10 @@ class EpisodeScore:
 
     Attributes:
       name: Its name.
-      what: What it is, with its unit.
-      source: Who defined it.
-      holds: What it does not depend on.
-      doubt: When not to trust it.
+      what: The definition, with its unit.
+      source: A reference.
+      holds: The changes that it is invariant to.
+      doubt: The cases in which it is misleading.
     """
 
     name: str
@@ -137,7 +137,7 @@ def together(
 
     Args:
       rows: Some rows of each episode: states, then actions.
-      num_states: How many elements the state has.
+      num_states: The number of elements of the state.
       sketches: Of each episode, what it is at some moments, in deviations.
     """
     every = np.concatenate([np.empty((0, rows[0].shape[1] if rows else 0)), *rows])

@@ -24,9 +24,9 @@ from rlds_ecosystem.model.nests import leaves_at, root_of
 
 __all__ = ["MOST_EPISODES", "EpisodeNumbers", "StepNumbers"]
 
-# How much is looked at to learn what is usual, unless less is asked for.
+# The size of the sample for usual values, unless a smaller one is requested.
 MOST_EPISODES, _MOST_ROWS = 200, 20_000
-# How many elements of actions and of states are looked at.
+# The largest numbers of elements of actions and of states to assess.
 _MOST_ACTIONS, _MOST_STATES = 256, 512
 # By which part the increments of a clock differ at most.
 _EVEN = 0.5
@@ -64,18 +64,18 @@ class StepNumbers:
 
     Args:
       episodes: The episodes; some are read.
-      most: How many of them at most.
-      seconds: How long at most, if there is a limit.
+      most: The largest number of them.
+      seconds: The time limit, if there is one.
 
     Attributes:
       actions: The paths of the fields of actions.
-      action_places: Which elements these are, of each field.
+      action_places: The indices of these elements in each field.
       action_names: The names of all of them.
       state_names: The names of the elements of the state.
       constants: The names of the elements of the state that no episode of the sample changes.
       units: The declared units of elements, by their names.
       kinds: The declared kinds of elements of actions, by their names.
-      num_elements: How many elements the data has, of actions and states.
+      num_elements: The number of elements of actions and states in the data.
       has_more: Whether only some of those that change are looked at.
       sample: Episodes at even distances, in random order.
 
@@ -130,7 +130,7 @@ class StepNumbers:
         Args:
           split: The split.
           index: Its number there.
-          rows: Which steps.
+          rows: The steps.
 
         Raises:
           SourceError: It is damaged.
@@ -220,7 +220,7 @@ def _is_vector(field: object) -> bool:
 
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
-    # What `rlds.editing.ActionAs` adds is rounding.
+    # The rounding that `rlds.editing.ActionAs` adds.
     others = (rlds.REWARD, rlds.DISCOUNT, "action_rest", *rlds.STEP_FLAGS)
     return root_of(path) != rlds.ACTION and name not in others
 
@@ -236,7 +236,7 @@ def _moving(sample: Sequence[EpisodeNumbers], width: int) -> tuple[np.ndarray, n
     """
     moving, clocks = np.zeros(width, bool), np.ones(width, bool)
     for each in sample:
-        # What is never finite changes as little as a constant does.
+        # An element that is never finite counts as constant.
         steps = np.diff(np.nan_to_num(each.states, posinf=0.0, neginf=0.0), axis=0)
         if not len(steps):
             continue

@@ -15,9 +15,9 @@ class Times:
 
     Attributes:
       interval: The median interval from row to row, in the unit of the data.
-      stops: In how many rows the time does not grow.
+      stops: The number of rows in which the time does not grow.
       stops_row: The first of them.
-      gap: How many times the median interval the largest one is.
+      gap: The ratio of the largest interval to the median.
       gap_row: The row after it.
     """
 

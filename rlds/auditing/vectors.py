@@ -31,11 +31,11 @@ class VectorMeaning:
     Attributes:
       field: The path of a field of steps.
       elements: The meaning of each of its elements, or of some if they are many.
-      places: Which elements these are.
+      places: The indices of these elements.
       states: The name of each element of the state, by the numbers in `elements`.
       names: The names of the elements of the action; those that are declared, or their numbers.
-      num_episodes: How many episodes were looked at.
-      num_rows: How many rows they have.
+      num_episodes: The number of assessed episodes.
+      num_rows: The number of their rows.
     """
 
     field: str
@@ -94,7 +94,7 @@ def vector_meanings(
 
     Args:
       episodes: The episodes; up to 20,000 rows are read, without images.
-      most: How many episodes are read at most.
+      most: The largest number of episodes to read.
       seconds: For how long, if there is a limit.
 
     Raises:

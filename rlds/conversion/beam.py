@@ -23,8 +23,8 @@ def run_in_pipeline(
     """Calls a function once for each tuple of arguments, in a pipeline, and waits for the end.
 
     Args:
-      function: What is called, for what it does; it has to be picklable.
-      arguments: What it is called with.
+      function: A function with side effects; it has to be picklable.
+      arguments: Its arguments.
       runner: A runner, or its name, such as "DirectRunner".
       options: `PipelineOptions`, or a list of flags.
       label: The name of the step.

@@ -42,12 +42,12 @@ __all__ = [
 
 # The codes of a disk, a quota or a limit of the size of files that is used up.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# How many episodes are compared by one call at most, and into how many calls all are divided.
+# The largest number of episodes to compare by one call, and the number of calls.
 _COMPARED, _CALLS = 64, 16
 # For how many seconds this process compares alone: a comparison with a large source takes as long
 # to get to others.
 _QUICK = 0.2
-# Which placements keep no values.
+# Placements that keep no values.
 _INEXACT = ("changed", "lost", "renumbered")
 
 
@@ -124,7 +124,7 @@ def export(
     the folder appears when it is complete.
 
     Args:
-      source: What `open` takes, the episodes that it returns, or a source.
+      source: An argument of `open`, the episodes that it returns, or a source.
       format: The format to write, one of `exports()`.
       path: The file or the folder to make, here or in an object store.
       split: The split, or a part such as `train[:10%]`; needed if there are several splits.
@@ -135,10 +135,10 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes write, if there is much; if None, as many as there are processors and
+      jobs: The processes that write, if there is much; if None, as many as there are processors and
         memory for. The result is the same. If this process is killed, the next one that is called
         so goes on with what was done, which is in the folder `.<name>.parts` beside the path.
-      part: Which of how many shares of the work to do, such as `(3, 64)`: for the jobs of a cluster
+      part: The share of the work to do, such as `(3, 64)` (3 of 64): for the jobs of a cluster
         that do the shares at the same time. Nothing is at the path until the same is called
         without it, when all are done.
       at_once: Whether this process writes all, without parts. On few processors, a large file of
@@ -217,7 +217,7 @@ def draft_export(
     """Writes what `export` does; it gets its place when this context ends without an error.
 
     Args:
-      writer: What `prepare` returns.
+      writer: The writer that `prepare` returns.
       path: See `export`, as for the others.
       allow_loss: See there.
       skip_damaged: See there.
@@ -228,9 +228,9 @@ def draft_export(
       at_once: See there.
       drafts: See `draft` there.
       pipeline: `beam_runner` and `beam_options`, see there.
-      at: Where it gets to be when it is written, if that is another place than `path`.
-      described: What is said anew of the data as a whole, by the names of facts and of metadata.
-      workers: Who writes, if there is much; else workers of its own.
+      at: The final path, if it is not `path`.
+      described: Changes to the facts and the metadata of the dataset, by name.
+      workers: The workers that write large data; by default own ones.
     """
     format = writer.format
     writer.check(at or path)
@@ -243,7 +243,7 @@ def draft_export(
         )
     inexact = {place.field for place in placements if place.how in _INEXACT} | {*writer.unchecked}
     is_checked = verify and writer.is_exact
-    # What is damaged has no digest, and is not copied.
+    # Damaged episodes have no digest, and are not copied.
     digests = Digests(writer, inexact) if is_checked or skip_damaged else None
     is_asked = not (jobs is None and part is None and pipeline is None)
     if at_once and (is_asked or writer.from_parts):

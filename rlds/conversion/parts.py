@@ -46,9 +46,9 @@ __all__ = [
 
 # The arguments of an error.
 _ERROR = ("what", "file", "episode", "row", "field")
-# What a part has at most; a kill costs no more. Where sizes are unknown, episodes may be large.
+# The size limit of a part, which is the most that a kill costs. Sizes may be unknown.
 _EPISODES, _EPISODES_OF_UNKNOWN_SIZE, _BYTES = 256, 32, 256 << 20
-# How many times as large values may be as their files, which hold images or are compressed.
+# The ratio of values to their files, which hold images or are compressed.
 _DECODED = 8
 
 
@@ -57,7 +57,7 @@ class StreamPart(NamedTuple):
 
     Attributes:
       split: The split; empty for all episodes.
-      name: What `rlds.sources.reading.parts` calls it.
+      name: Its name in `rlds.sources.reading.parts`.
     """
 
     split: str
@@ -154,7 +154,7 @@ def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
 
     Args:
       indices: The episodes, in the order in which they are written.
-      of: What `sizes_of` returns.
+      of: The result of `sizes_of`.
     """
     most = _EPISODES_OF_UNKNOWN_SIZE if of is None else _EPISODES
     weights = np.full(len(indices), 1 / most)
@@ -190,7 +190,7 @@ def identity_of(*values: Any) -> str:
       *values: Sources, views, options, in the types of JSON or of NumPy.
 
     Raises:
-      NotComparable: That cannot be known of one.
+      NotComparable: The digest of an episode cannot be known.
     """
     content = json.dumps([rlds_ecosystem.version(), *map(_comparable, values)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -53,9 +53,9 @@ __all__ = ["StagedParts", "Staging", "remove_finished"]
 
 # What the parts are of; a file that is there when the dataset is complete; one that is locked.
 _JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
-# What one process writes in the time that another takes to start, in bytes of decoded values.
+# The decoded bytes that a process writes in the time that another one takes to start.
 _SMALL = 64 << 20
-# How many parts are open at a time, of which episodes are read.
+# The number of parts that are open for reading at a time.
 _OPEN = 2
 
 
@@ -63,9 +63,9 @@ class Staging:
     """Writes a dataset: its episodes to parts first, if there are several, and then as a whole.
 
     Args:
-      export: What writes it.
-      path: Where it gets to be. Its parts are beside that.
-      digests: What makes digests of episodes; None if none are needed.
+      export: The export that writes it.
+      path: The path of the dataset. Its parts are beside it.
+      digests: The function for digests of episodes; None if none are needed.
       skip_damaged: Whether episodes that cannot be read are left out.
       in_parts: Whether episodes are written to parts first, if that is possible and there are many.
       even_small: Whether they are, too, if one process soon writes all of it again.
@@ -180,7 +180,7 @@ class Staging:
         """Returns the parts that one of several jobs writes; all together write all.
 
         Args:
-          part: Which of how many, such as `(3, 64)`, counted from 1.
+          part: The share of the work, such as `(3, 64)`, counted from 1.
         """
         number, of = part
         if not 1 <= number <= of:
@@ -203,9 +203,9 @@ class Staging:
         """Writes the parts, or takes those that an earlier run has written.
 
         Args:
-          workers: Who writes them.
+          workers: The workers that write them.
           on_advance: Called with how many more episodes are done.
-          numbers: Which parts; all if None. Others may write the rest at the same time.
+          numbers: The parts; all if None. Other processes may write the rest at the same time.
           pipeline: A runner of Apache Beam and its options, which writes what it can before.
 
         Raises:
@@ -290,7 +290,7 @@ class Staging:
 
         Args:
           draft: The draft.
-          workers: Who writes the files that the format has made of parts.
+          workers: The workers that write the files that the format has made of parts.
           on_advance: Called with how many more episodes are done.
           pipeline: See `run`.
         """
@@ -473,7 +473,7 @@ class StagedParts:
       folder: Their folder.
       name: The name that each has there.
       parts: The episodes of each.
-      export: What has written them.
+      export: The export that has written them.
 
     Attributes:
       left_out: The errors of episodes that could not be read, by their numbers.

@@ -28,7 +28,7 @@ class Digests:
     """CRC-32C of all that `differences` compares of episodes.
 
     Attributes:
-      export: What writes the episodes.
+      export: The export that writes the episodes.
       inexact: The fields that are not compared.
     """
 
@@ -53,14 +53,14 @@ class Notes(Watch):
 
     Args:
       export: It.
-      digests: Those of its episodes; None if none are needed.
+      digests: The digests of its episodes; None if none are needed.
       skip_damaged: Whether episodes that cannot be read are left out.
       on_episode: Called after each.
 
     Attributes:
       written: The digests of the episodes that were written, in their order.
-      origins: Where those are in the files of their sources.
-      copied: Which of them were copied as they are stored.
+      origins: Their locations in the files of their sources.
+      copied: A mask of the episodes that were copied as they are stored.
       left_out: The errors of those that were left out, by their numbers.
     """
 
@@ -143,7 +143,7 @@ class ReadBack:
     Digests do: an episode is read from its source again only to say how it differs.
 
     Attributes:
-      digests: What makes digests of it, and the export that has written it.
+      digests: The function for its digests, and the export that has written it.
       found: What was read. Another process opens it again.
       written: Each episode that was written, by its number among those of the source, with its
         digest, and whether that is one of it as it is stored.

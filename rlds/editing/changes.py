@@ -52,7 +52,7 @@ __all__ = [
 STEPS = f"{rlds.STEPS}/"
 INSTRUCTION = "instruction"
 
-# What an episode has beside its fields, and can be set as if it were one.
+# Attributes of an episode that can be set like fields.
 _FACTS: Mapping[str, Field] = {TRUNCATED: Field(np.bool_), COMPLETE: Field(np.bool_)}
 _NONE: Mapping[str, str] = {}
 
@@ -206,7 +206,7 @@ class Filled(Change):
       base: The episodes before, in one split.
       path: The field; `instruction` is the field that is one, however it is called.
       value: The value.
-      chosen: Which episodes: one flag each.
+      chosen: A mask of the episodes.
       aliases: Other names of fields, see `About`.
 
     Raises:
@@ -285,7 +285,7 @@ class Added(Change):
     Args:
       base: The episodes before.
       path: The field; one of the steps if it begins with `steps/`.
-      function: What takes an episode, and returns a column for its steps, or a value.
+      function: A function of an episode, which returns a column for its steps, or a value.
       like: One of the episodes, as it is before: what the function returns for others has the
         dtype and the shape of what it returns for this one.
 

@@ -40,7 +40,7 @@ class Part(NamedTuple):
     Attributes:
       episodes: Its episodes.
       changed: The same with the fields that all of them have.
-      prefix: What the keys of its episodes begin with, so that no other part has them.
+      prefix: The prefix of the keys of its episodes, which no other part has.
     """
 
     episodes: Episodes
@@ -72,7 +72,7 @@ class Draft:
       uses_tables: True if the tables of episodes were queried.
       asked: Digests of the episodes that each condition chose, see `lineage.digest_of_rows`.
       expected: The same, from the time when the recipe was made.
-      duplicates: What becomes of episodes that two merged datasets have, see `Merge`.
+      duplicates: The treatment of duplicates in merged datasets, see `Merge`.
       target: The format of the new dataset and its options, if an operation names it.
     """
 

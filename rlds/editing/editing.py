@@ -33,7 +33,7 @@ from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
-# What is made again when it is needed.
+# Values that are computed on demand.
 _CACHE = ".feeds"
 
 
@@ -58,27 +58,27 @@ class Edit:
     """An edit that is ready to be made; `str` says what it will do.
 
     Args:
-      draft: What becomes of the episodes.
-      operations: What was done with it.
+      draft: The state of the edit.
+      operations: The operations of the edit.
       format: The format of the new dataset.
       target_options: Its options.
 
     Attributes:
-      episodes: Those of the dataset; of the first one, if several are merged.
+      episodes: The episodes of the dataset; of the first one, if several are merged.
       source: Their source.
       inputs: The state of its files when it was opened.
       view: The episodes as they become.
-      described: What is said anew of the dataset as a whole.
+      described: Changes to the facts and the metadata of the dataset.
       keeps_splits: Whether the format has splits.
       is_split: Whether an operation makes splits.
       format: The format of the new dataset.
-      num_episodes: How many episodes it will have, by the names of its parts or splits.
-      of: How many there are.
-      copied: How many of them stay as they are stored.
-      placements: What becomes of each field.
+      num_episodes: The future number of episodes, by the names of its parts or splits.
+      of: The number of episodes before the edit.
+      copied: The number of episodes that stay as they are stored.
+      placements: The placement of each field.
       stale: Files of others in the folder that are wrong for what becomes of it; they are left out.
-      notes: What is done that nobody asked for in so many words.
-      lineage: What is said of the new dataset, see `rlds.sources.lineage`.
+      notes: Changes that follow from the operations, in sentences.
+      lineage: The lineage of the new dataset, see `rlds.sources.lineage`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Edit:
 
         Args:
           path: Where.
-          splits: Which of the episodes it has.
+          splits: Its episodes.
           **settings: Other arguments of `draft_export`.
         """
         writer = self._export("+".join(splits))
@@ -227,8 +227,8 @@ def edit(
 
     Args:
       path: The dataset.
-      *operations: What to do, in this order; see `rlds.editing`.
-      to: Where to make the new dataset, in place of the old one's place.
+      *operations: The operations, in this order; see `rlds.editing`.
+      to: The path of the new dataset, if it does not replace the old one.
       format: The format of the data, if it cannot be recognized.
       to_format: The format of the new dataset; that of the old one by default.
       keep_old: Whether the old dataset stays beside the new one, as `<name>.old`. Rename
@@ -237,7 +237,7 @@ def edit(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes write, if much changes; see `rlds.sources.export`.
+      jobs: The number of processes that write, if much changes; see `rlds.sources.export`.
       draft: The folder for unfinished parts; see there.
       options: Options of the format of the data.
       target_options: Options of the format of the new dataset.

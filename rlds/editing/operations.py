@@ -55,7 +55,7 @@ class Operation(abc.ABC):
     """One of the things that an edit does.
 
     Attributes:
-      do: What a recipe calls it.
+      do: Its name in a recipe.
       rows: In a recipe, which episodes each of its conditions chose when it was made.
     """
 
@@ -76,8 +76,8 @@ class Delete(Operation):
     """Leaves out episodes.
 
     Attributes:
-      where: Which, as a condition over the table of episodes.
-      episodes: Which, by their numbers.
+      where: A condition over the table of episodes.
+      episodes: The episodes, by their numbers.
     """
 
     do = "delete"
@@ -94,8 +94,8 @@ class Keep(Operation):
     """Leaves out all episodes but some.
 
     Attributes:
-      where: Which to keep, as a condition over the table of episodes.
-      episodes: Which to keep, by their numbers.
+      where: The episodes to keep, as a condition over the table of episodes.
+      episodes: The episodes to keep, by their numbers.
     """
 
     do = "keep"
@@ -117,7 +117,7 @@ class Trim(Operation):
     Attributes:
       begin: The first step to keep.
       end: The step after the last one to keep; all if None.
-      where: Of which episodes; all if None.
+      where: A condition on the episodes; all if None.
     """
 
     do = "trim"
@@ -149,7 +149,7 @@ class Set(Operation):
       field: The path of the field: `success`, `steps/reward`; `instruction` for the one that is
         called so in the data; or `truncated`, `complete`.
       value: The value.
-      where: Of which episodes; all if None.
+      where: A condition on the episodes; all if None.
     """
 
     do = "set"
@@ -169,7 +169,7 @@ class Describe(Operation):
 
     Attributes:
       name: `description`, `homepage`, `citation`, `license`, or a name in its metadata.
-      value: What, in the types of JSON.
+      value: The value, in the types of JSON.
     """
 
     do = "describe"
@@ -269,7 +269,7 @@ class Add(Operation):
 
     Attributes:
       field: The path; a field of the steps if it begins with `steps/`.
-      function: What takes a `SourceEpisode`, and returns a value, or a column with a row for each
+      function: A function of a `SourceEpisode` for a value, or for a column with a row for each
         step; or its name, as `module:function`.
     """
 
@@ -289,7 +289,7 @@ class Fix(Operation):
     """Makes the flags of steps what their places say: the first, the last, none terminal before.
 
     Attributes:
-      where: Of which episodes; all if None.
+      where: A condition on the episodes; all if None.
     """
 
     do = "fix"
@@ -312,7 +312,7 @@ class Split(Operation):
         what fraction of the episodes it gets. None for the rest.
       by: The column of the table that has a part for each of its values, in place of `parts`.
       groups: The column of the table whose equal values stay together, for fractions.
-      seed: What decides which episodes get into which fraction.
+      seed: The seed of the random split.
     """
 
     do = "split"
@@ -402,13 +402,13 @@ class Merge(Operation):
 
     Attributes:
       paths: The datasets.
-      fields: Which of their fields is which of the first dataset: theirs by path, then ours.
+      fields: The renamed fields: paths in the first dataset, by their paths in the others.
       fills: The values of fields that not all have.
-      missing: What becomes of other fields that not all have: "error", or "drop".
-      duplicates: What becomes of episodes that have the same steps as one of another dataset:
+      missing: The treatment of other fields that not all have: "error", or "drop".
+      duplicates: The treatment of episodes with the same steps as one of another dataset:
         "drop" leaves the later one out, "keep" keeps both. So does "error", unless the two are in
         different splits.
-      metadata: What becomes of metadata that differs and gives the rows their meaning, such as the
+      metadata: The treatment of different metadata that gives the rows their meaning, such as the
         arguments of an environment: "error"; "first" states that of the first dataset of all;
         "episodes" keeps each in a field of its episodes, `dataset_metadata`, as JSON.
     """
@@ -441,7 +441,7 @@ class Convert(Operation):
 
     Attributes:
       format: The format.
-      split: Which of the splits, or which part of them, such as `train[:10%]`; all if None.
+      split: The split, or a part of it, such as `train[:10%]`; all if None.
       options: Options of the format.
     """
 
@@ -479,7 +479,7 @@ def from_recipe(recipe: Any) -> list[Operation]:
     """Returns the operations of a recipe.
 
     Args:
-      recipe: What `as_recipe` returns; or the lineage of a dataset, which has one.
+      recipe: The result of `as_recipe`; or the lineage of a dataset, which has one.
 
     Raises:
       ValueError: It is none; says which operation is wrong.

@@ -99,7 +99,7 @@ class Flagged(View):
 
     Args:
       base: The source.
-      chosen: Which episodes: one flag each.
+      chosen: A mask of the episodes.
     """
 
     keeps_values, looks_around = True, True

@@ -22,7 +22,7 @@ __all__ = [
     "student_quantile",
 ]
 
-# How many episodes are drawn at once.
+# The number of episodes to draw at once.
 _BLOCK_DRAWS = 1 << 22
 # Below that many episodes, or what weights leave of them, intervals of every method but
 # Bernstein's are too narrow.
@@ -126,7 +126,7 @@ class Interval:
     Attributes:
       lower: Its lower end.
       upper: Its upper end.
-      level: In which share of data sets it holds the true value.
+      level: The share of data sets in which it holds the true value.
       method: The method, such as the bootstrap.
       warnings: Reasons to doubt it, in sentences.
     """
@@ -186,7 +186,7 @@ class Estimate:
         do what the data never shows.
 
         Args:
-          level: In which share of data sets such as this one the interval holds the true value.
+          level: The share of data sets such as this one in which the interval holds the true value.
           method: `"bootstrap"`: episodes are drawn with replacement, and the whole estimate is
             computed again from each draw; for every estimator. `"t"`: Student's t, for means over
             episodes. `"bernstein"`: holds for any number of episodes, and is much wider; for means.

@@ -23,9 +23,9 @@ from rlds_ecosystem.model.nests import at, is_in, leaves_at, map_named_leaves, n
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "check_horizon", "collect"]
 
-# How many steps of a tf.data.Dataset are read at once.
+# The number of steps of a tf.data.Dataset to read at once.
 _STEPS_AT_ONCE = 1024
-# What says where an episode begins, and how it ends.
+# The fields that mark the begin and the end of an episode.
 _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
 
 
@@ -341,7 +341,7 @@ def collect(
     """Reads the episodes that policies are evaluated on, each once.
 
     Args:
-      data: What `rlds.feeds.open` takes (a dataset, a log, raw data in any format), what it
+      data: An argument of `rlds.feeds.open` (a dataset, a log, raw data in any format), what it
         returns or samples or a feed of it, or episodes: dicts whose `steps` are columns, or steps
         one after the other. Those of a `tf.data.Dataset` are such, in both layouts.
       split: The split, if there are several.

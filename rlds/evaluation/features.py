@@ -30,7 +30,7 @@ class Features(abc.ABC):
     """Numbers of observations and actions, and what they are on average under a policy.
 
     Attributes:
-      num_samples: How many actions are drawn for the average, where it is not exact.
+      num_samples: The number of actions to draw for an average that is not exact.
       seed: Of these actions.
     """
 
@@ -50,9 +50,9 @@ class Features(abc.ABC):
         over actions that are drawn.
 
         Args:
-          observations: What the policy observes.
-          policy: What takes the actions.
-          rng: What draws them; by default, that of the seed.
+          observations: The observations of the policy.
+          policy: The policy.
+          rng: The random generator; by default, that of the seed.
         """
         if isinstance(policy, CategoricalPolicy):
             by_action = policy.probs(observations).T
@@ -70,7 +70,7 @@ class Features(abc.ABC):
         """Returns what a feature is called in messages.
 
         Args:
-          column: Which feature.
+          column: The index of the feature.
           observations: Some observations.
           actions: Some actions.
         """
@@ -87,8 +87,8 @@ class OneHot(Features):
     """One feature for each pair of a state and an action; both are integers from 0 on.
 
     Attributes:
-      num_states: How many states there are.
-      num_actions: How many actions there are.
+      num_states: The number of states.
+      num_actions: The number of actions.
 
     >>> OneHot(2, 2)(np.array([1, 0]), np.array([0, 1]))
     array([[0., 0., 1., 0.],
@@ -156,7 +156,7 @@ class Quadratic(Features):
     mean is exact under a `GaussianPolicy`. Nested observations are joined to one vector.
 
     Attributes:
-      num_samples: How many actions are drawn for the mean under policies where it is not exact.
+      num_samples: The number of actions to draw for a mean under a policy that is not exact.
       seed: Of these actions.
 
     >>> Quadratic()(np.array([[2.0]]), np.array([[3.0]]))
@@ -183,7 +183,7 @@ class Quadratic(Features):
     ) -> np.ndarray:
         if isinstance(policy, CategoricalPolicy | DeterministicPolicy):
             return super().expected(observations, policy, rng)
-        # What derives from it may change its actions, by tanh for example.
+        # A derived class may change its actions, by tanh for example.
         if isinstance(policy, GaussianPolicy) and type(policy).sample is GaussianPolicy.sample:
             mean, log_std = policy.parameters(observations)
             covariances = np.exp(2 * log_std)[:, :, None] * np.eye(mean.shape[1])
@@ -230,8 +230,8 @@ class Sampled(Features):
     """The features that a function returns, such as tiles, random features or a trained network.
 
     Attributes:
-      function: What returns the features of observations and actions, `[n, d]`.
-      num_samples: How many actions are drawn for the mean under a policy that is not categorical.
+      function: A function for the features of observations and actions, `[n, d]`.
+      num_samples: The number of actions to draw for the mean, if the policy is not categorical.
       seed: Of these actions.
 
     >>> centers = np.linspace(-1, 1, 3)
@@ -277,7 +277,7 @@ def as_vectors(nested: Any, what: str) -> np.ndarray:
 
     Args:
       nested: Arrays with a leading axis.
-      what: What it is, for messages.
+      what: A name for messages.
 
     Raises:
       ValueError: There is something that is not a number; names the field.

@@ -45,13 +45,13 @@ def importance_sampling(
     for each step, and so they soon differ by orders of magnitude.
 
     Args:
-      data: What was recorded; see `collect`.
+      data: The recorded data; see `collect`.
       target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
         actions under it, `[M]`.
       behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
         were.
       gamma: The discount of each step, between 0 and 1.
-      horizon: How many steps count. If None, the value is that up to where the recorded episodes
+      horizon: The steps that count. If None, the value is that up to where the recorded episodes
         end, whatever ended them.
       weighted: Whether to divide by the sum of the weights rather than by their number: a small
         bias for much less variance.
@@ -59,11 +59,11 @@ def importance_sampling(
         the whole episode; better in nearly all cases.
       clip_log_ratio: The smallest and the largest logarithm of a ratio, such as `(-6, 2)`; others
         count as these.
-      censored: What to do about episodes that were cut before the horizon: "error" refuses them;
+      censored: The treatment of episodes that were cut before the horizon: "error" refuses them;
         "drop" leaves them out, which is biased if how long an episode is recorded has to do with
         how it goes; "observed" averages each step over the episodes that are observed there, which
         is less so.
-      episode_weights: How often each episode counts, `[N]`; if None, once.
+      episode_weights: The weight of each episode, `[N]`; if None, 1.
 
     Returns:
       The estimate, with the effective sample size; print it to see what speaks against it.

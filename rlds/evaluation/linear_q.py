@@ -19,7 +19,7 @@ from rlds.evaluation.policies import Policy, rows_located
 
 __all__ = ["LinearQ", "fitted_q", "return_of_all_steps"]
 
-# How many numbers there are at once in the features of some episodes: 32 MiB.
+# The largest number of feature values in memory: 32 MiB.
 _BLOCK = 1 << 22
 # And in the matrices of some samples of the episodes: 256 MiB.
 _SAMPLES_BLOCK = 1 << 25
@@ -49,17 +49,17 @@ def fitted_q(
     out.
 
     Args:
-      data: What was recorded.
+      data: The recorded data.
       target: The policy.
-      features: What the Q-function is made of.
+      features: The features of the Q-function.
       gamma: The discount of each step.
-      ridge: What is added to the diagonal of the matrix, whose features are scaled to a mean square
+      ridge: A constant added to the diagonal of the matrix, with features scaled to a mean square
         of 1. It makes a weight 0 where the data says nothing of it. With 0, that is an error.
       time_limit: After how many steps the environment cut the episodes, if it did. Only with it
         are ends of such episodes without a bias, where final observations are not known: step
         `time_limit - 1` of these episodes is left out also if it was terminal, for otherwise
         just the terminal ones of these steps are left.
-      episode_weights: How much each episode counts, `[N]`; by default all count the same.
+      episode_weights: The weight of each episode, `[N]`; by default all are equal.
 
     Raises:
       ValueError: The features are not finite or do not determine Q, or an argument does not fit.
@@ -97,12 +97,12 @@ class _Block(NamedTuple):
     """Some episodes: the features of their transitions that count.
 
     Attributes:
-      episodes: Which episodes.
-      splits: Where the transitions of each of them begin, and where the last one's end.
-      transitions: Which transitions.
+      episodes: The numbers of the episodes.
+      splits: The offset of the first transition of each, and the end of the last.
+      transitions: The numbers of the transitions.
       features: Of each transition.
       after: The features that are expected after it; 0 after a terminal end.
-      discounts: What the value after it counts for; 0 after a terminal end.
+      discounts: The discount of the value after each; 0 after a terminal end.
       start: The features that are expected at the start of each episode.
     """
 
@@ -116,7 +116,7 @@ class _Block(NamedTuple):
 
     @property
     def differences(self) -> np.ndarray:
-        """Of which the weighted sum is the reward: the features, less the discounted ones after."""
+        """The features, less the discounted next ones: their weighted sum is the reward."""
         return self.features - self.discounts[:, None] * self.after
 
 
@@ -210,7 +210,7 @@ class _Problem:
         condition = float(np.linalg.cond(equations))
         warnings = []
         if not condition < _LARGEST_CONDITION:
-            # What is 0 in all equations, and combinations of features that are.
+            # Features that are 0 in all equations, and combinations of features that are.
             left, sizes, _ = np.linalg.svd(equations)
             empty = left[:, sizes <= sizes[0] / _LARGEST_CONDITION]
             message = (
@@ -329,9 +329,9 @@ class LinearQ:
 
     Attributes:
       coefficients: The weight of each feature, `[d]`.
-      condition_number: How much the equations multiply errors, with features scaled to a mean
+      condition_number: The amplification of errors by the equations, with features scaled to a mean
         square of 1. Above 1e12 there is a warning.
-      warnings: What speaks against believing it, in sentences.
+      warnings: Reasons to doubt it, in sentences.
     """
 
     coefficients: np.ndarray
@@ -387,7 +387,7 @@ class LinearQ:
         """Fits again to B samples of the episodes.
 
         Args:
-          counts: How often each episode is in each sample, or its weight, `[B, N]`.
+          counts: The count of each episode in each sample, or its weight, `[B, N]`.
 
         Returns:
           The coefficients, NaN where a sample does not determine them; and the mean of the expected

@@ -89,10 +89,10 @@ def compare(
     Args:
       truth: The value of each policy: by name, or in an order.
       estimates: The estimate of each policy: by the same names, or in the same order.
-      k: How many policies to choose. Numbers above that of the policies are left out.
-      cap: Where estimates are cut: at this multiple of the range of the true values above the
+      k: The numbers of policies to choose. Numbers above that of the policies are left out.
+      cap: The limit of estimates: this multiple of the range of the true values above the
         smallest one. The plots of the DOPE benchmark take 2; None takes estimates as they are.
-      num_samples: How often the bootstrap draws policies, for the standard errors.
+      num_samples: The number of bootstrap samples of policies, for the standard errors.
       seed: Of the bootstrap.
 
     Raises:

@@ -42,9 +42,9 @@ class RowError(ValueError):
     """An observation or an action is not one that a policy can have.
 
     Attributes:
-      row: Which one, from 0 on.
+      row: The row of the batch, from 0 on.
       field: Whether it is an "observation" or an "action".
-      what: What is wrong with it.
+      what: The fault.
     """
 
     def __init__(self, row: int, field: Literal["observation", "action"], what: str) -> None:
@@ -93,8 +93,8 @@ class Policy(abc.ABC):
         """Returns the logarithm of the probability of each action, or of its density.
 
         Args:
-          observations: What was observed.
-          actions: What was done, an action for each observation.
+          observations: The observations.
+          actions: The actions, one for each observation.
 
         Returns:
           An array of shape `[n]`, float64; -inf for an action that the policy never takes.
@@ -149,7 +149,7 @@ class CategoricalPolicy(Policy):
     """Takes one of A actions, which are the integers from 0 on.
 
     Args:
-      log_probs: What returns the logarithms of the probabilities for observations, `[n, A]`. They
+      log_probs: A function for the logarithms of the probabilities of actions, `[n, A]`. They
         need not be normalized; -inf is a probability of 0.
 
     >>> policy = CategoricalPolicy.from_table([[0.75, 0.25], [0.5, 0.5]])
@@ -290,7 +290,7 @@ class GaussianPolicy(_PolicyOfNormals):
     """Takes vectors of independent normal numbers.
 
     Args:
-      parameters: What returns the means for observations, `[n, A]`, and the logarithms of the
+      parameters: A function for the means for observations, `[n, A]`, and the logarithms of the
         standard deviations, in a shape that fits. With -inf it is deterministic.
 
     >>> policy = GaussianPolicy(lambda observations: (-0.3 * observations, np.log(0.5)))
@@ -404,7 +404,7 @@ class DeterministicPolicy(Policy):
     """Takes one action for an observation. It has no probabilities.
 
     Args:
-      function: What returns the actions for observations.
+      function: A function for the actions for observations.
 
     >>> policy = DeterministicPolicy(lambda observations: observations.argmax(axis=1))
     >>> policy.mode(np.array([[0.0, 1.0], [3.0, 2.0]])).tolist()
@@ -432,7 +432,7 @@ class SamplerPolicy(Policy):
     """Draws actions, and says nothing of their probabilities.
 
     Args:
-      function: What returns actions for observations, drawn with a `numpy.random.Generator`.
+      function: A function that draws actions for observations with a `numpy.random.Generator`.
     """
 
     def __init__(self, function: Callable[[Any, np.random.Generator], np.ndarray]) -> None:

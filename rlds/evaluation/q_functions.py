@@ -27,7 +27,7 @@ class TabularQ:
 
     Args:
       table: The value of each action in each state, `[S, A]`.
-      policy: Whose Q-function it is.
+      policy: The policy of the Q-function.
 
     >>> from rlds.evaluation.policies import CategoricalPolicy
     >>> q = TabularQ([[2.0, 3.0], [5.0, 1.0]], CategoricalPolicy.from_table([[0.25, 0.75], [1, 0]]))

@@ -48,7 +48,7 @@ def log_ratios(
     """Returns how much more probable each recorded action is under another policy.
 
     Args:
-      data: What was recorded.
+      data: The recorded data.
       target: The other policy, or the logarithms of the probabilities that the recorded actions
         have under it, `[M]`.
       behaviour: The policy that acted; if None, `data.log_probs` count.
@@ -149,7 +149,7 @@ class _Block(NamedTuple):
     """Some steps of all episodes that have not ended before them."""
 
     first: int
-    # Which of the episodes these are, [n].
+    # The numbers of these episodes, [n].
     episodes: np.ndarray | slice
     # [n, k], discounted; 0 after the end.
     values: np.ndarray
@@ -170,7 +170,7 @@ class StepWeights:
       log_ratios: See `log_ratios`, `[M]`.
       values: A number for each transition, `[M]`, such as the reward.
       gamma: The discount of each step.
-      num_transitions: How many transitions of each episode count, from its first one on, `[N]`; all
+      num_transitions: The transitions of each episode that count, from its first one on, `[N]`; all
         by default.
       episodes: The numbers of the episodes that count; all by default.
 
@@ -275,7 +275,7 @@ class StepWeights:
         """
         steps, first, largest, num_without = [], -1, -np.inf, 0
         for block in self._blocks:
-            # Those that have ended since the block before.
+            # Episodes that have ended since the block before.
             is_over = (self._lengths > first) & (self._lengths <= block.first) & self.is_terminal
             ended, before, first = np.flatnonzero(is_over), largest, block.first
             ended_logs = self.log_weights[ended] if normalize else np.zeros(len(ended))
@@ -330,7 +330,7 @@ class _Steps(NamedTuple):
     ended: np.ndarray
     ended_weights: np.ndarray
     decay: float
-    # What weights that stay count for in each of the steps, [k].
+    # The total of constant weights in each of the steps, [k].
     carried: np.ndarray
     # Whether there are weights that are too small beside the largest one for a float.
     has_lost: bool
@@ -345,7 +345,7 @@ class StepRatios(Statistic):
     first step on, or because what weights there are got lost in rounding, there is no estimate.
 
     Attributes:
-      steps: What the sums are of.
+      steps: The steps to sum.
       num_without_weight: At how many steps no episode has any weight.
     """
 
@@ -390,7 +390,7 @@ def weight_report(
 
     Args:
       log_weights: Their logarithms, `[N]`.
-      episode_weights: How often each episode counts, `[N]`; if None, once.
+      episode_weights: The weight of each episode, `[N]`; if None, 1.
       clipped: The share of the transitions whose ratio was clipped.
     """
     if episode_weights is not None:
@@ -408,7 +408,7 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
     """Returns what weights say against an estimate; warns if there is too little behind it.
 
     Args:
-      report: How unequal the weights are.
+      report: The inequality of the weights.
       num_episodes: How many episodes there are.
       stacklevel: Whom the warning is for; see `warnings.warn`.
     """

@@ -45,10 +45,10 @@ def direct_method(
     differ.
 
     Args:
-      data: What was recorded; see `collect`.
+      data: The recorded data; see `collect`.
       q: The Q-function of the policy.
       gamma: The discount of each step that the Q-function is for.
-      episode_weights: How often each episode counts, `[N]`; if None, once.
+      episode_weights: The weight of each episode, `[N]`; if None, 1.
 
     Raises:
       ValueError: An argument is wrong, or a value of the Q-function; says which and where.
@@ -90,7 +90,7 @@ def doubly_robust(
     steps.
 
     Args:
-      data: What was recorded; see `collect`.
+      data: The recorded data; see `collect`.
       target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
         actions under it, `[M]`.
       q: Its Q-function, such as one of `fitted_q`. One that was fitted to other episodes than these
@@ -98,14 +98,14 @@ def doubly_robust(
       behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
         were.
       gamma: The discount of each step, that of the Q-function.
-      horizon: How many steps of each episode correct the Q-function; after these, its value stands.
+      horizon: The steps of each episode that correct the Q-function; after these, its value stands.
         Fewer steps have less unequal weights, and trust the Q-function more.
       weighted: Whether to divide by the sum of the weights rather than by their number: a small
         bias for less variance.
       clip_log_ratio: The smallest and the largest logarithm of a ratio, such as `(-6, 2)`; others
         count as these.
       time_limit: See `fitted_q`.
-      episode_weights: How often each episode counts, `[N]`; if None, once.
+      episode_weights: The weight of each episode, `[N]`; if None, 1.
 
     Returns:
       The estimate, with the effective sample size. Where episodes are cut, its intervals come from
@@ -120,7 +120,7 @@ def doubly_robust(
       EstimateWarning: The effective sample size is below 10.
     """
     is_followed = data.is_followed(time_limit)
-    # What is left out is at the end.
+    # Left-out episodes are at the end.
     lengths = np.bincount(data.episodes[is_followed], minlength=data.num_episodes)
     name = f"{'weighted ' * weighted}doubly robust"
     if (horizon := check_horizon(horizon)) is not None:

@@ -7,7 +7,7 @@ from rlds_ecosystem.installation import choose_implementation
 __all__ = ["IMPLEMENTATION", "Buffers", "hash_many", "locate", "permute", "unpermute"]
 
 IMPLEMENTATION: str = choose_implementation("rlds.feeds", slower="up to a hundred times slower")
-"""Which twin runs: "cython" or "python"."""
+"""The implementation in use: "cython" or "python"."""
 
 # The types of the twins are those of the plain ones, which also have the documentation.
 if TYPE_CHECKING or IMPLEMENTATION == "python":

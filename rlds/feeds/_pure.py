@@ -36,13 +36,13 @@ __all__ = [
 ]
 
 MAX_STEPS = 2**32
-"""How many steps an episode has at most."""
+"""The largest number of steps of an episode."""
 
 MAX_STRIDE = 2**31 - 1
-"""How many bytes a step takes at most. Where a step begins then fits into 64 bits."""
+"""The largest size of a step, in bytes. The offset of any step then fits into 64 bits."""
 
 MAX_SIZE = 2**62
-"""How many positions a permutation has at most."""
+"""The largest number of positions of a permutation."""
 
 MAX_SORTED = 256
 """Permutations of up to so many positions are sorted hashes: all of them, equally often."""
@@ -69,7 +69,7 @@ class UnreadableError(OSError):
     Only the compiled twin raises it: Python ends with the signal SIGBUS.
 
     Attributes:
-      number: Which buffer.
+      number: The number of the buffer.
       offset: The first byte of it that could not be read.
     """
 
@@ -111,8 +111,8 @@ class Buffers:
         The compiled twin runs without the interpreter lock.
 
         Args:
-          numbers: Which buffer each row is in.
-          offsets: Where each row begins in its buffer.
+          numbers: The buffer of each row.
+          offsets: The offset of each row in its buffer.
           width: The number of bytes of a row.
           out: Gets the rows: writable, of shape `[len(numbers), width]`.
 
@@ -167,10 +167,10 @@ class Buffers:
         [b'ef', b'hi', b'jk']
 
         Args:
-          numbers: Which buffer each row is in.
-          begins: Where the first step of each episode begins in its buffer.
-          episodes: Which episode each row is of.
-          steps: Which step of it, below `MAX_STEPS`.
+          numbers: The buffer of each row.
+          begins: The offset of the first step of each episode in its buffer.
+          episodes: The episode of each row.
+          steps: The step of each row in its episode, below `MAX_STEPS`.
           stride: From where a step begins to where the next one does, at most `MAX_STRIDE` bytes.
           width: The number of bytes of a row.
           out: Gets the rows: writable, of shape `[len(numbers), width]`.
@@ -314,7 +314,7 @@ def hash_many(values: npt.NDArray[np.int64] | _Words, key: int) -> _Words:
 
     Args:
       values: With one axis. Negative ones are those of the same bits.
-      key: Which hash: 64 bits. Those of different keys have nothing in common.
+      key: The key of the hash: 64 bits. Hashes of different keys are independent.
     """
     check_integers("values", values, (np.int64, np.uint64))
     words = values.astype(np.uint64)
@@ -378,7 +378,7 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
     Args:
       positions: In `[0, size)`, in any order, with one axis.
       size: From 1 to `MAX_SIZE`.
-      key: Which permutation: 64 bits.
+      key: The key of the permutation: 64 bits.
 
     Raises:
       IndexError: A position is not in `[0, size)`.

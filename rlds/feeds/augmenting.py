@@ -65,7 +65,7 @@ def augment_batch(options: Mapping[str, Any], batch: Batch, rng: RowRandom) -> B
     All images of a camera in a row are changed in the same way.
 
     Args:
-      options: Those of all cameras, or by the names of the cameras; see `augment`.
+      options: Options of all cameras, or by the names of the cameras; see `augment`.
       batch: A batch of samples of Octo or OpenVLA, which is changed, and returned.
       rng: The random numbers of the rows.
     """

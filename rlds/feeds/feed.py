@@ -49,21 +49,21 @@ class Feed:
     train, nor on workers and threads.
 
     Args:
-      samples: What the rows of a batch are, or a mixture of samples of several datasets.
-      batch_size: How many samples a batch has, over all ranks.
+      samples: The samples in the rows of a batch, or a mixture of samples of several datasets.
+      batch_size: The number of samples in a batch, over all ranks.
       seed: Decides about the order.
       shuffle: "global" shuffles all samples. "segments" shuffles parts of episodes, and then the
         samples of many parts at a time, for data that is read by whole episodes, or that is larger
         than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
         in their order. "auto" chooses between the first two, by how the data is stored and by
         `cache_bytes`; `explain` says what and why.
-      epochs: How often to go through the samples; without end if None. A mixture is through when
+      epochs: The passes over the samples; endless if None. A pass over a mixture ends when
         each of its datasets has been passed once; others have begun anew by then.
-      remainder: What happens to the samples at the end of an epoch that do not fill a batch:
+      remainder: The treatment of samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
         leaves them out. With "carry", the last batch of all may be shorter.
-      rank: Which of the processes that train together this is, from 0 on.
-      world: How many processes train together. Each gets every `world`-th row of a batch. All get
+      rank: The rank of this process among those that train together, from 0 on.
+      world: The number of processes that train together. Each gets every `world`-th row. All get
         as many: in a batch that is shorter and cannot be dealt evenly, rows come twice.
       transform: Takes each batch and returns it changed. It may take a second argument, a
         `RowRandom`, from which each row gets the same random numbers whatever number of ranks and
@@ -95,7 +95,7 @@ class Feed:
     ) -> None:
         if not isinstance(samples, Samples | Mixture):
             raise TypeError(not_samples(samples))
-        # What NumPy counts in is taken too, but not kept: a state is written as JSON.
+        # Integers of NumPy are accepted, but converted: a state is written as JSON.
         batch_size, seed, rank, world = map(operator.index, (batch_size, seed, rank, world))
         epochs = None if epochs is None else operator.index(epochs)
         if batch_size < 1:
@@ -160,7 +160,7 @@ class Feed:
         """Returns a batch.
 
         Args:
-          batch: Which one; negative numbers count from the end.
+          batch: The number of the batch; negative numbers count from the end.
 
         Raises:
           IndexError: There is no such batch.
@@ -194,7 +194,7 @@ class Feed:
 
         Args:
           first: The first one.
-          count: How many; there are fewer at the end.
+          count: The number of batches; there are fewer at the end.
           begun: Up to which batch `read_ahead` has begun to fetch.
 
         Raises:
@@ -265,7 +265,7 @@ class Feed:
 
         Args:
           batch: The next one that is made.
-          begun: What this returned before.
+          begun: The previous result.
 
         Returns:
           Up to which batch that was begun.

@@ -71,10 +71,10 @@ class ImageDecoder:
       dtype: uint8, uint16, or float32 for depths, whose bytes are stored as four channels.
       encoding: "jpeg" or "png" for the kind of file to expect. As in TFDS, a file of another kind
         is decoded too.
-      jpeg: Which pixels JPEG files have: "accurate" for those of all libraries but TensorFlow
+      jpeg: The decoder of JPEG files: "accurate" for the pixels of all libraries but TensorFlow
         (`tf.io.decode_jpeg` with `dct_method="INTEGER_ACCURATE"`), or "tf" for those of its
         default, bit by bit. For these you need simplejpeg, and files without any damage.
-      threads: How many threads decode; 0 for the thread that asks. All decoders share them. If
+      threads: The number of decoding threads; 0 for the calling thread. All decoders share them. If
         None, as many as this process has processors, if there are several.
 
     Raises:
@@ -257,7 +257,7 @@ def _pillow() -> _Decode:
 
 _START_OF_JPEG = 0xFFD8
 _read_start = struct.Struct(">HHH").unpack_from
-# What comes before the frame, with the image: its marker, and its length without the marker.
+# The segments before the frame, with the image: marker, and length without the marker.
 _read_segment = struct.Struct(">HH").unpack_from
 _BEFORE_FRAME = frozenset({0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0)})
 # The depth, height, width and channels of a frame: baseline, extended, progressive.
@@ -309,7 +309,7 @@ _JPEG_OF_TF = dataclasses.replace(
     _JPEG, libraries=(functools.partial(_simplejpeg, fast_transform=True),)
 )
 _PNG = _Kind(_read_png_header, (*_BYTES, np.uint16), (_opencv, _pillow))
-# Which kinds to look for, by the encoding of a feature. Whatever comes as rows of bytes that are
+# The kinds of files by the encoding of a feature. Any encoding of rows of bytes that are
 # decoded to rows of a batch, such as the frames of videos, has a place here.
 _KINDS = {"": [_JPEG, _PNG], "jpeg": [_JPEG, _PNG], "png": [_PNG, _JPEG]}
 

@@ -53,7 +53,7 @@ _SECONDS_OF_CHECK, _SHARE_OF_CHECKS = 0.001, 0.05
 _FEW_FILES = 4
 # To look at so many blocks takes no longer than to find those of a row.
 _BLOCKS_OF_ROW = 16
-# What an index has for the last flag where it does not know it.
+# The value of an unknown last flag in an index.
 _NO_FLAG = 255
 
 
@@ -61,9 +61,9 @@ class MappedFiles:
     """Files that are mapped into memory, to be read only.
 
     Args:
-      indexes: Those of the files.
-      features: What their examples look like.
-      copies: What is copied of the files, if they are in a store: what is missing is fetched.
+      indexes: The indexes of the files.
+      features: The features of their examples.
+      copies: Local copies of files in a store: missing pieces are fetched.
 
     Raises:
       SourceChangedError: One is not the file that was indexed.
@@ -115,7 +115,7 @@ class MappedFiles:
         widths, counts = np.unique(sizes, return_counts=True)
         memory = arrays.empty([int(sizes.sum())], np.uint8)
         copies: list[np.ndarray] = [memory] * len(sizes)
-        # Those of a size are copied at once.
+        # Values of equal size are copied at once.
         rows_of_each = np.split(np.argsort(sizes, kind="stable"), np.cumsum(counts)[:-1])
         parts = np.split(memory, np.cumsum(counts * widths)[:-1])
         groups = []
@@ -268,7 +268,7 @@ class MappedStorage(Storage):
     Args:
       episodes: The dataset.
       fields: The fields of a step that are wanted, by their paths.
-      options: How they are read.
+      options: Reading options.
       verify: Whether to check the checksums of all records first, unless that was done before.
       progress: Told how many files have been indexed, and of how many.
 
@@ -488,7 +488,7 @@ class _MappedRows(FileRows):
         self._shards = storage.shards[episodes]
         # Nothing of the others is read before it is known which of the episodes need it.
         self._other_paths = others
-        # Those of all rows, for other steps of their episodes too.
+        # The places of all rows, for other steps of their episodes too.
         self._all_others: list[Rows] = []
 
     def take(self, path: str) -> np.ndarray:

@@ -55,12 +55,12 @@ def materialise(
     killed is removed by the next call.
 
     Args:
-      source: What `rlds.sources.open` takes, or the episodes that it returns.
-      directory: Where the dataset is to be, on this machine; it must be empty, or not exist.
+      source: An argument of `rlds.sources.open`, or the episodes that it returns.
+      directory: The new folder of the dataset, on this machine; it must be empty, or not exist.
       split: The split, or a part such as `train[:90%]`; all splits by default.
       fields: Paths of the fields of a step to copy, beside the flags; all by default.
       name: The name of the dataset; by default the one that it has, or "materialised".
-      images: What becomes of images. "stored" leaves them as they are. "raw" stores pixels, which
+      images: The storage of images. "stored" leaves them as they are. "raw" stores pixels, which
         feeds copy instead of decoding files: that takes several times the space, and a small part
         of the time. "png" stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as PNG files,
         which are smaller, and slower to write and to read; not for datasets of TFDS.
@@ -69,9 +69,9 @@ def materialise(
       image_size: With "raw", the height and width that uint8 images get, see
         `rlds.feeds.resizing.resize`; those that they have by default.
       jpeg: With "raw", which pixels JPEG files have, see `rlds.feeds.open`.
-      max_episodes_per_shard: How many episodes a file takes.
+      max_episodes_per_shard: The number of episodes in a file.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes write, see `rlds.sources.export`.
+      jobs: The number of processes that write, see `rlds.sources.export`.
       **options: Options of the format of the source.
 
     Returns:

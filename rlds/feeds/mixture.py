@@ -31,7 +31,7 @@ class Mixture:
       parts: Samples with the same fields, or mixtures of such; or these by their names.
       weights: A weight for each, all the same if not given; by their names, too. A weight counts
         samples.
-      sizes: How large each dataset is, in any unit, as for `rlds.transformations.mix`: the weights
+      sizes: The size of each dataset, in any unit, as for `rlds.transformations.mix`: the weights
         are multiplied with them. `[len(part) for part in parts]` makes every sample as likely as
         any other, if no weights are given.
       temperature: Instead of the sizes: the weights are multiplied with how many samples there are,

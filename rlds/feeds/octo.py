@@ -24,7 +24,7 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     """Writes statistics as Octo does: what its argument `dataset_statistics` takes.
 
     Args:
-      statistics: Those of the "action" and the "state", see `Roles.statistics_of`; of several
+      statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`; of several
         datasets by their names, as checkpoints of Octo have them.
 
     Raises:
@@ -46,7 +46,7 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
 
     Args:
       text: The content of the file.
-      dataset_name: Of which dataset, if there are several.
+      dataset_name: The name of the dataset, if there are several.
 
     Raises:
       ValueError: There are no such statistics in it.

@@ -50,7 +50,7 @@ def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) ->
 
     Args:
       text: The content of a `norm_stats.json`.
-      dims: How many elements the vectors of your data have, such as `{"state": 8, "action": 7}`.
+      dims: The lengths of the vectors of your data, such as `{"state": 8, "action": 7}`.
         The files of some checkpoints have more, which are zeros.
 
     Raises:
@@ -139,7 +139,7 @@ def compute_statistics(batches: Iterable[Batch], roles: Roles) -> Statistics:
 
     Args:
       batches: Batches of `OpenpiSamples`, which end.
-      roles: Which fields they were made of.
+      roles: The fields that they were made of.
 
     Returns:
       The statistics of the "action" and, if there is one, of the "state". Quantiles are exact up to

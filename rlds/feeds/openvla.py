@@ -41,7 +41,7 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
 
     Args:
       text: The content of the file.
-      dataset_name: Of which dataset, if there are several.
+      dataset_name: The name of the dataset, if there are several.
 
     Raises:
       ValueError: There are no such statistics in it.

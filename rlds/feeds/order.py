@@ -23,7 +23,7 @@ class Order(abc.ABC):
     """An order of so many samples, which may differ from epoch to epoch.
 
     Args:
-      size: How many samples there are.
+      size: The number of samples.
     """
 
     def __init__(self, size: int) -> None:
@@ -34,7 +34,7 @@ class Order(abc.ABC):
         """Returns the numbers of the samples at some places of an epoch.
 
         Args:
-          epoch: Which epoch.
+          epoch: The epoch.
           places: From 0 to the number of samples, int64 of shape `[n]`.
         """
 
@@ -42,7 +42,7 @@ class Order(abc.ABC):
         """Returns runs of samples that are read together, and have those at some places.
 
         Args:
-          epoch: Which epoch.
+          epoch: The epoch.
           places: As above.
 
         Returns:
@@ -69,7 +69,7 @@ class Shuffled(Order):
     """Every order of all samples is as likely as any other, as far as 64 bits of a key go.
 
     Args:
-      size: How many samples there are.
+      size: The number of samples.
       seed: Decides about the order.
 
     >>> sorted(Shuffled(5, seed=1).numbers(0, np.arange(5)).tolist())
@@ -89,7 +89,7 @@ class Weighted(Order):
     """Draws samples by weight, with replacement: an epoch has as many draws as there are samples.
 
     Args:
-      weights: How likely each is.
+      weights: The probability weight of each.
       seed: Decides what is drawn.
 
     >>> Weighted(np.array([1.0, 0.0, 1.0]), seed=1).numbers(0, np.arange(8)).tolist()
@@ -118,7 +118,7 @@ class Segmented(Order):
     every fourth, reads no segments but those of its lanes.
 
     Args:
-      counts: How many samples each episode has, in the order of their numbers.
+      counts: The number of samples of each episode, in the order of their numbers.
       seed: Decides about the order.
       length: The approximate number of samples in a segment: a part of a long episode, or several
         whole episodes in a row. None for one episode per segment.

@@ -45,7 +45,7 @@ class RowRandom:
 
     Args:
       positions: Numbers that tell the rows apart, int64 of shape `[rows]`.
-      key: What else decides, such as `key_of(seed)`.
+      key: A key, such as `key_of(seed)`.
 
     >>> rng, other = RowRandom(np.array([3, 4, 5]), 1), RowRandom(np.array([5]), 1)
     >>> rng.normal(0, 0.1, (3, 2))[2] == other.normal(0, 0.1, (1, 2))[0]

@@ -19,7 +19,7 @@ __all__ = ["Plan", "explain", "planned_shuffle", "samples_ahead"]
 
 # A window of segments: so many samples if they fit into memory, which mix well enough.
 _WINDOW_SAMPLES = 32_768
-# What is read of a file at once costs hardly more than any part of it.
+# Reading these bytes at once costs hardly more than any part of them.
 _SEGMENT_BYTES = 256 << 10
 # So many of them mix.
 _LEAST_SEGMENTS = 64
@@ -53,7 +53,7 @@ def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Pl
 
     Args:
       samples: The samples.
-      wanted: What `Feed` was given.
+      wanted: The `shuffle` argument of `Feed`.
 
     Raises:
       ValueError: There is no such shuffle.
@@ -173,8 +173,8 @@ def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) ->
 
     Args:
       parts: The samples of each dataset.
-      plans: How each is shuffled.
-      batch_size: How many samples a batch has.
+      plans: The shuffle of each.
+      batch_size: The number of samples in a batch.
     """
     lines = []
     for part, plan in zip(parts, plans):

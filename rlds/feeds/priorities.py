@@ -94,15 +94,15 @@ class PrioritizedFeed(Iterator[Batch]):
             feed.update(batch["sample_number"], abs(errors))
 
     Args:
-      samples: What is drawn; their weights, if they have some, are the first priorities.
-      batch_size: How many samples a batch has, over all ranks.
+      samples: The samples to draw; their weights, if they have some, are the first priorities.
+      batch_size: The number of samples in a batch, over all ranks.
       seed: Decides what is drawn.
-      alpha: How much priorities count: 0 draws all samples alike.
-      beta: How much weights make up for that: 1 does wholly.
+      alpha: The exponent of priorities: 0 draws all samples alike.
+      beta: The exponent of importance weights, which correct for that: 1 does fully.
       epsilon: Is added to priorities, so that no sample is lost for ever.
-      rank: Which of the processes that train together this is. Each gets every `world`-th row; all
+      rank: The rank of this process in the training. Each gets every `world`-th row; all
         have to be told of the priorities of all rows.
-      world: How many processes train together.
+      world: The number of processes that train together.
 
     Attributes:
       batch: The number of the next batch.

@@ -9,7 +9,7 @@ import numpy as np
 __all__ = ["resize"]
 
 _RADIUS = 3
-# How many new pixels of a line are computed together: fewer share their old ones, which takes a
+# New pixels of a line to compute together: fewer share their old ones, which takes a
 # multiplication for each, and more have more zeros between their weights.
 _BLOCK = 12
 

@@ -33,7 +33,7 @@ def lambda_returns(
       gamma: The discount of every step, beside those that are stored.
       lambda_: 1 for sums of all rewards, 0 for one reward and the next value (Sutton and Barto,
         section 12.1).
-      values: What a critic says of the observation of each step, of shape `[table.num_steps]`, in
+      values: The values of the observations by a critic, of shape `[table.num_steps]`, in
         the order of the episodes and of their steps. For rewards that are arrays or nested, it has
         the shape and the nesting of the rewards.
 

@@ -17,7 +17,7 @@ from rlds_ecosystem.model.nests import at
 __all__ = ["ACTION", "STATE", "Roles", "joined", "padded"]
 
 ACTION = rlds_types.ACTION
-"""What the statistics of the action are called, whatever its fields are."""
+"""The name of the statistics of the action, whatever its fields are."""
 STATE = "state"
 """Likewise, those of the state."""
 

@@ -57,7 +57,7 @@ Batch: TypeAlias = dict[str, Any]
 
 _PADDINGS = ("edge", "zeros")
 _STRATEGIES = ("uniform", "last", "geometric")
-# How many samples a filter gets at once.
+# The number of samples that a filter gets at once.
 _FILTERED_BLOCK = 4096
 
 
@@ -95,7 +95,7 @@ class SampleRows(NamedTuple):
       numbers: The samples, int64 of shape `[n]`.
       episodes: The episode of each, in the same form.
       steps: The step of each in its episode.
-      epoch: Which epoch they are for.
+      epoch: The epoch.
     """
 
     numbers: np.ndarray
@@ -111,8 +111,8 @@ class Samples(abc.ABC):
     """Samples of a table, by their numbers.
 
     Attributes:
-      table: What they are made of.
-      weights: How likely each sample is to be drawn; None if a feed has each once in an epoch.
+      table: The table that they are made of.
+      weights: The probability weight of each sample; None if a feed has each once in an epoch.
     """
 
     table: StepTable
@@ -215,8 +215,8 @@ class Samples(abc.ABC):
         """Returns samples.
 
         Args:
-          numbers: Which, in any order.
-          epoch: Which epoch they are for: relabelled goals depend on it.
+          numbers: The numbers of the samples, in any order.
+          epoch: The epoch: relabelled goals depend on it.
 
         Returns:
           The fields, nested in dicts: new arrays with a leading axis for the samples.
@@ -277,7 +277,7 @@ class Samples(abc.ABC):
           gamma: Of the geometric distribution.
           fields: The fields of the observation that make the goal: paths that begin with
             `observation`.
-          fraction: How many of the samples get such a goal, from 0 to 1. The others keep that which
+          fraction: The share of samples with such a goal, from 0 to 1. The others keep that which
             the episode had: hindsight experience replay relabels 0.8 of them.
           own: The field of the observation that has the goal of the episode, such as
             `observation/desired_goal`; needed if not all get another one.
@@ -370,10 +370,10 @@ class Samples(abc.ABC):
         return FilteredSamples(self, kept)
 
     def at_most(self, length: int, *, seed: int) -> SubsampledSamples:
-        """Keeps as many samples of each episode at most; others in each epoch.
+        """Keeps at most `length` samples of each episode; other ones in each epoch.
 
         Args:
-          length: How many.
+          length: The largest number of samples of an episode.
           seed: Decides which.
 
         Raises:
@@ -416,12 +416,12 @@ class Samples(abc.ABC):
         Args:
           chosen: The samples.
           offsets: The distances.
-          ends: How many steps of each episode have values; None if none is beyond them.
+          ends: The number of steps of each episode with values; None if none is beyond them.
           names: The fields.
           padding: "edge" or "zeros".
 
         Returns:
-          Which values are no padding, and the fields.
+          A mask of the values that are no padding, and the fields.
         """
         places = chosen.steps[:, np.newaxis] + offsets
         is_there = places >= 0

@@ -15,7 +15,7 @@ from rlds.statistics import FieldStatistics, Statistics
 __all__ = ["PROPRIO", "filed", "plain_statistics", "read_filed"]
 
 PROPRIO = "proprio"
-"""What Octo and OpenVLA call the state."""
+"""The name of the state in Octo and OpenVLA."""
 
 
 def plain_field(field: FieldStatistics, prefix: str, what: str) -> dict[str, Any]:
@@ -23,8 +23,8 @@ def plain_field(field: FieldStatistics, prefix: str, what: str) -> dict[str, Any
 
     Args:
       field: The statistics.
-      prefix: What the names of the quantiles begin with.
-      what: What the field is called in an error.
+      prefix: The prefix of the names of the quantiles.
+      what: The name of the field in an error.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.

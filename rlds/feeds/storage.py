@@ -54,7 +54,7 @@ __all__ = [
 # To decode a fifth of the images again takes as long as to copy all of them.
 _FEW_REPEATED = 0.8
 
-# How many episodes of a store are read at a time.
+# The number of episodes of a store to read at a time.
 _NUM_THREADS = 16
 
 Progress = Callable[[int, int], None]
@@ -113,9 +113,9 @@ class Storage(abc.ABC):
 
     Attributes:
       fields: The fields of a step, by their paths.
-      outlines: How long the episodes are.
-      why_cached: Why the files are not read in place; empty if they are.
-      num_files: How many files `check` may look at.
+      outlines: The lengths of the episodes.
+      why_cached: The reason why the files are not read in place; empty if they are.
+      num_files: The number of files that `check` may examine.
     """
 
     fields: Mapping[str, Field]
@@ -131,7 +131,7 @@ class Storage(abc.ABC):
         Args:
           episodes: The episode of each row, int64 of shape `[n]`.
           steps: Its step in the episode, in the same form. The caller has checked the bounds.
-          paths: What is going to be taken of them.
+          paths: The fields that will be taken.
         """
 
     def read_ahead(
@@ -143,7 +143,7 @@ class Storage(abc.ABC):
           episodes: Their episodes, int64 of shape `[n]`.
           firsts: The first step of each, in the same form.
           lasts: The last one.
-          paths: What is going to be taken of them.
+          paths: The fields that will be taken.
         """
         del episodes, firsts, lasts, paths  # Nothing is on another machine.
 
@@ -198,7 +198,7 @@ class FileRows(Rows):
     """Rows of episodes that are read from files.
 
     Args:
-      storage: Where they are; it has `decoders`, and makes an `error` of a step.
+      storage: The storage of the rows; it has `decoders`, and makes an `error` of a step.
       episodes: The episode of each row.
       steps: Its step there.
     """
@@ -245,7 +245,7 @@ def reopened(
 
     Args:
       kind: Its class.
-      fingerprint: That which it had.
+      fingerprint: The former fingerprint.
       episodes: The first of its arguments.
       *arguments: The others.
 
@@ -275,8 +275,8 @@ class EpisodeCache:
     store are read many at a time.
 
     Args:
-      episodes: Where the columns come from.
-      max_bytes: How much it keeps. What one batch needs is in memory in any case.
+      episodes: The source of the columns.
+      max_bytes: The memory limit. The data of one batch is in memory in any case.
     """
 
     def __init__(self, episodes: Episodes, max_bytes: int) -> None:
@@ -357,7 +357,7 @@ class CachedStorage(Storage):
     Args:
       episodes: The episodes.
       fields: The fields of a step that are wanted, by their paths.
-      options: How they are read.
+      options: Reading options.
       outlines: The lengths and the flags of the episodes, if they are known already.
       why_cached: See `Storage`.
       progress: Told how many episodes have been counted, and of how many.

@@ -82,19 +82,19 @@ def open(
     by whole episodes; `rlds.feeds.materialise` copies them to a dataset that is read in place.
 
     Args:
-      path: What `rlds.sources.open` takes, or the episodes that it returns. Several, or a pattern
+      path: A path for `rlds.sources.open`, or the episodes that it returns. Several, or a pattern
         such as `data/*/1.0.0`, are one table of the episodes of all, which have the same fields.
       split: The split, or a part such as `train[:90%]`; needed if there are several.
       fields: Paths of the fields of a step that you need; all by default. Others are not read.
-      where: Which episodes to have, as a condition in SQL over the table of episodes, such as
+      where: The episodes to open, as a condition in SQL over the table of episodes, such as
         `"steps > 50 and success"`; see `rlds.sources.Episodes.where`.
       format: The name of the format, if it cannot be recognized.
       jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow,
         which takes a shortcut.
-      threads: How many threads decode images, beside the one that makes batches. If None, as many
+      threads: Threads that decode images, beside the one that makes batches. If None, as many
         as this process has processors, up to 8; none if it has one, and in workers.
-      cache_bytes: How much memory episodes may take that are read as a whole.
-      disk_bytes: How much of the disk may be taken by what was fetched of files in a store, by
+      cache_bytes: The memory limit for episodes that are read as a whole.
+      disk_bytes: The disk quota for pieces that were fetched of files in a store, by
         all processes of this machine: in `$RLDS_CACHE_DIR`, or `~/.cache/rlds`.
       verify: Whether to check the checksum of every record before the first batch. Otherwise that
         is not done where files are read in place.
@@ -287,9 +287,9 @@ class Table:
 
     Attributes:
       episodes: The episodes of the split, also those that `filter_episodes` has left out.
-      storage: How their steps are read.
+      storage: The storage of their steps.
       fields: The fields of a step that are wanted, by their paths.
-      options: How they are read.
+      options: Reading options.
     """
 
     def __init__(
@@ -371,7 +371,7 @@ class Table:
         """Reads consecutive steps of an episode.
 
         Args:
-          episode: Which episode; negative numbers count from the end.
+          episode: The number of the episode; negative numbers count from the end.
           start: The first step; the first of the episode by default.
           stop: The step after the last one; negative numbers count from the end.
           fields: Paths of fields; those of the table by default.
@@ -439,7 +439,7 @@ class Table:
         """Returns the table with one more field, which is in memory: advantages, returns, values.
 
         Args:
-          path: What the field is called.
+          path: The path of the field.
           values: Its value in each step, with a leading axis of length `num_steps`, in the order of
             the episodes and of their steps.
 
@@ -535,10 +535,10 @@ class Table:
         Args:
           fields: Paths of fields; observation, action and reward by default, as far as they are
             numbers and in the table.
-          masks: Which elements to normalize, by field; where not given, all.
+          masks: Masks of the elements to normalize, by field; all by default.
           include_last_action: Whether the last step of each episode has an action; if None, what
             the episode says.
-          quantiles: Which quantiles, as numbers from 0 to 1.
+          quantiles: The quantiles to compute, as numbers from 0 to 1.
 
         Raises:
           KeyError: There is no such field.
@@ -605,7 +605,7 @@ class Table:
         documentation says how episodes end.
 
         Args:
-          n: How many steps to go ahead.
+          n: The number of steps to look ahead.
           gamma: The discount of every step, beside those that are stored.
 
         Raises:
@@ -633,11 +633,11 @@ class Table:
 
         Args:
           *lengths: None: the lengths are `history` and `horizon`.
-          history: How many steps of the past, the present one included.
-          horizon: How many steps of the future, the present one included.
+          history: The number of past steps, including the present one.
+          horizon: The number of future steps, including the present one.
           history_fields: The fields that get a history, as an axis after the first, oldest first.
           horizon_fields: The fields that get a horizon, as an axis after the first.
-          padding: What stands before the first step and after the last action: "edge" repeats the
+          padding: The values before the first step and after the last action: "edge" repeats the
             closest one, "zeros" are zeros.
           only_real: Whether to leave out the window of a final observation, which has no action.
 
@@ -667,7 +667,7 @@ class Table:
           offsets: For fields, or all below a path, numbers of steps: `{"observation": [-4, -2, 0],
             "action": range(0, 16, 2)}`. They get an axis after the first, in this order. Other
             fields are those of the step. LeRobot's `delta_timestamps` are these, times the rate.
-          padding: What stands before the first step and after the last one (or, of an action, a
+          padding: The values before the first step and after the last one (or, of an action, a
             reward or a discount, after the last action): "edge" repeats the closest, "zeros" are
             zeros. It is where the field `<path>_is_pad` is true.
           only_real: Whether to leave out the final observation, which has no action.
@@ -687,8 +687,8 @@ class Table:
         The runs are those of `rlds.transformations.batch`.
 
         Args:
-          length: How many steps a run has.
-          shift: How many steps after a run the next one begins; `length` by default.
+          length: The number of steps in a run.
+          shift: The distance between the starts of runs, in steps; `length` by default.
           drop_remainder: Whether to leave out runs at the end of an episode that are shorter.
             Otherwise they are filled up with zeros, and the field `pad_mask`, of shape `[length]`,
             is true for real steps.

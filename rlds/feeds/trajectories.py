@@ -29,7 +29,7 @@ __all__ = ["Trajectory", "map_episodes"]
 Trajectory: TypeAlias = dict[str, Any]
 """The columns of an episode: arrays with a leading axis for the steps, nested in dicts."""
 
-# What stands for an image that a function moves, and does not look at: its field and its step.
+# A placeholder for an image that a function only moves: its field and its step.
 _MARK = b"\0rlds image "
 _IMAGE_RANK = 2
 _UNKNOWN_BYTES = 64
@@ -52,7 +52,7 @@ def map_episodes(
     Args:
       table: The episodes.
       function: Takes a nested dict of arrays, which it may change, and returns one.
-      version: What distinguishes this function from others, for the states of feeds: after the
+      version: The version of the function, for the states of feeds: after the
         function was changed, a state of before is no longer taken if you change this, too.
 
     Raises:

@@ -48,12 +48,12 @@ def unify(
       table: The steps.
       like: The fields, with the dtype and the shape of each, such as `("float32", (14,))`; `bytes`
         for text.
-      fields: What they are made of: a field, or several that are joined to a vector, of which None
+      fields: The parts of each: a field, or several that are joined to a vector, of which None
         is a zero. None for what the dataset does not have. Without it, what `rlds.robotics` knows:
         a field is a camera by the last part of its name, or "state", "action" or an instruction.
-      hz: How many steps a second has; what `rlds.robotics` knows if None.
-      to_hz: How many it shall have: each new step is the one that is nearest in time.
-      relative: Which elements of a field say how something changes until the next step: they are
+      hz: The steps per second; if None, the rate in `rlds.robotics`.
+      to_hz: The new steps per second: each new step is the one that is nearest in time.
+      relative: Masks of the elements of a field that are changes until the next step: they are
         added up, or divided among steps, if there are other steps.
 
     Raises:
@@ -110,10 +110,10 @@ class UniformFields(View):
     Args:
       base: The episodes, in one split.
       known: Their fields of a step, by path, those that are in memory among them.
-      outlines: How long they are.
+      outlines: Their lengths.
       wanted: The fields that a step is to have.
-      made_of: What each is made of, see `unify`.
-      ratio: How many steps of the base one step takes.
+      made_of: The parts of each, see `unify`.
+      ratio: The number of steps of the base in one step.
       relative: See `unify`.
 
     Attributes:

@@ -40,7 +40,7 @@ class ViewStorage(Storage):
       fields: The fields of a step that are wanted, by their paths.
       opened: Opens what is below.
       whole: Reads the fields that take whole episodes; it is asked for if there are any.
-      threads: How many threads the view may take.
+      threads: The number of threads that the view may take.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ViewStorage(Storage):
           view: A view of one split, with those episodes.
           fields: Its fields of a step, by their paths.
           storage: Its base.
-          facts: What decides about the values beside the data, for the fingerprint.
+          facts: Options that the values depend on beside the data, for the fingerprint.
         """
         made, number = cls.__new__(cls), len(storage.outlines.num_steps)
         made.view, made.fields, made._facts = view, fields, facts
@@ -268,7 +268,7 @@ class _ViewRows(Rows):
       storage: The steps of the view.
       episodes: The episode of each row.
       steps: Its step there.
-      paths: What is going to be taken of them.
+      paths: The fields that will be taken.
       groups: See `ViewStorage.groups`.
       rows: The rows below of each group.
       whole: The rows of fields that take whole episodes.
@@ -347,7 +347,7 @@ class WithColumn(View):
       base: The source.
       path: The field.
       values: Its values in the steps of some episodes, with a leading axis.
-      begins: Where those of each episode begin; -1 if it has none.
+      begins: The offset of the first row of each episode; -1 if it has none.
     """
 
     def __init__(self, base: Source, path: str, values: np.ndarray, begins: np.ndarray) -> None:

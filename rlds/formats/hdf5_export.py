@@ -80,14 +80,14 @@ class Hdf5EpisodesExport(Export):
     format, the attributes are written, too, for other readers.
 
     Attributes:
-      table: What the groups hold.
+      table: The layout of the groups.
       holds_files: Whether the format has images that are files.
       steps: The fields of steps by path, without flags.
-      metadata: What was said of the dataset, if its episodes came from the format.
+      metadata: The metadata of the dataset, if its episodes came from the format.
       places: The fields of steps that the format holds, with the paths of their arrays.
       sidecar: The sidecar.
       names: The names of places in placements; see `sidecar_placements`.
-      reasons: Why fields of steps are in the sidecar, by path, if the format does not tell.
+      reasons: The reasons why fields of steps are in the sidecar, by path, if not the usual one.
     """
 
     table: ClassVar[Hdf5Table]
@@ -107,7 +107,7 @@ class Hdf5EpisodesExport(Export):
         self.metadata: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
         self.places = self.find_places()
         self.pngs = pngs_of(self.steps, self.places)
-        # Where the source that reads it has the fields.
+        # The paths of the fields in the source that reads it.
         read = {path: self.table.field_path(place) for path, place in self.places.items()}
         finals = self.table.with_final
         with_final = [path for path, place in self.places.items() if root_of(place) in finals]

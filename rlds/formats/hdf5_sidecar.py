@@ -39,7 +39,7 @@ _COLUMNS = f"{SIDECAR_GROUP}/columns"
 # The attributes with the digest of a sidecar, and with a block of bytes. HDF5 has place for 64 KiB,
 # as every version reads it.
 _DIGEST, _BLOCK, _BLOCK_BYTES = "digest", "block", 60_000
-# How many blocks of a file are kept in memory.
+# The number of blocks of a file in memory.
 _NUM_KEPT = 64
 
 

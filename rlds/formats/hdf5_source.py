@@ -52,7 +52,7 @@ INSTRUCTION = "language_instruction"
 # The field of an episode with the attributes that are no fields of their own, in JSON: those of
 # arrays, and those that the first episode lacks. See `rlds.raw_files.hdf5_values`.
 OTHER_ATTRIBUTES = "other_attributes"
-# Where the metadata of a dataset says which fields of an episode are attributes.
+# The metadata key of the fields of an episode that are attributes.
 ATTRIBUTE_NAMES = "attribute_names"
 
 _COLOURS: Mapping[str, tuple[str, ...]] = {"rgb": ("red", "green", "blue"), "bgr": BGR}
@@ -126,7 +126,7 @@ class StepArray(NamedTuple):
 
     Attributes:
       path: The path of the field of a step.
-      field: What it holds.
+      field: The type of its values.
       has_final: Whether it has a row for the final observation, too.
     """
 
@@ -155,7 +155,7 @@ class Hdf5EpisodesSource(Source):
     Derived classes call `_set_episodes` when they are made.
 
     Attributes:
-      table: What the groups hold.
+      table: The layout of the groups.
       colour: The order of channels in images, "rgb" or "bgr", if it is known.
       has_instruction: Whether the steps have a `language_instruction`.
       keeps_attributes: Whether episodes have `OTHER_ATTRIBUTES`.

@@ -30,7 +30,7 @@ from rlds_ecosystem.model.nests import at, is_in, nest, root_of
 __all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable", "bounds", "differ"]
 
 Order = Literal["sar", "rsa", "dm_env"]
-"""What a row holds beside an observation: "sar": the action that was taken on it, and the reward
+"""The contents of a row beside an observation: "sar": the action taken on it, and the reward
 that followed. "rsa": the action and the reward that led to it. "dm_env": the reward that arrived
 with it, and the action that was taken on it."""
 

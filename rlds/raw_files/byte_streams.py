@@ -24,7 +24,7 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
 
     Args:
       file: The file.
-      name: How errors call it.
+      name: Its name in errors.
       compressed: Whether it is compressed by gzip. The checksums and the end mark of gzip are
         checked, so that a file cut short is found out (TensorFlow's reader takes the cut for the
         end of the file).

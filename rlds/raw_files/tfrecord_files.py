@@ -25,7 +25,7 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
 
     Args:
       file: The file. That it is compressed is seen from its first bytes.
-      name: How errors call it.
+      name: Its name in errors.
 
     Attributes:
       index: The index of the record that `read` returns next.

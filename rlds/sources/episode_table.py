@@ -171,7 +171,7 @@ def table_part(
       split: The split.
       rows: The numbers of the episodes.
       progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
-      jobs: How many processes may read episodes; as many as there are processors if None.
+      jobs: The number of processes that may read episodes; one for each processor if None.
 
     Raises:
       OSError: The table can be kept nowhere.

@@ -308,7 +308,7 @@ class Episodes(Sequence[SourceEpisode]):
         Args:
           progress: Whether to show a progress bar, if None on a terminal. Or a function: it is told
             how many episodes are done, and of how many, None if nobody knows.
-          jobs: How many processes may read episodes; as many as there are processors if None.
+          jobs: The number of processes that may read episodes; one for each processor if None.
 
         Raises:
           ImportError: pyarrow is not installed.

@@ -38,7 +38,7 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
       path: The file, or the folder of a dataset that was converted from it.
 
     Returns:
-      What `rlds.evaluation.mlp_policy` takes: arrays by name, and two texts.
+      An argument of `rlds.evaluation.mlp_policy`: arrays by name, and two texts.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -141,7 +141,7 @@ def read_deep_ope(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads the weights of a policy for D4RL: a pickle, of which nothing is run.
 
     Returns:
-      What `rlds.evaluation.mlp_policy` takes: arrays by name, and two texts.
+      An argument of `rlds.evaluation.mlp_policy`: arrays by name, and two texts.
 
     Raises:
       FileNotFoundError: There is no such file.

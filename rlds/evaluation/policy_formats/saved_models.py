@@ -27,8 +27,8 @@ class SavedModel:
     """Draws actions, as TensorFlow does it: no seed makes it draw the same again.
 
     Args:
-      model: What `tf.saved_model.load` returned.
-      path: Where it is, for errors.
+      model: The result of `tf.saved_model.load`.
+      path: Its path, for errors.
     """
 
     def __init__(self, model: Any, path: str) -> None:

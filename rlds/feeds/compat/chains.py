@@ -20,7 +20,7 @@ from rlds.feeds.samples import Batch, Samples
 
 __all__ = ["Chain", "Resumable", "Rows", "shard_of"]
 
-# How many rows are made at a time where they are wanted one by one.
+# Rows to make at a time for iteration one by one.
 _ROWS = 64
 
 
@@ -61,10 +61,10 @@ class Rows(Iterator[Batch]):
 
     Args:
       samples: The samples.
-      batch_size: How many make a batch; None for one by one.
-      start: What `state_dict` returned, to go on from.
-      limit: How many items there are at most, counted from the beginning.
-      **options: Those of `Feed`.
+      batch_size: The number of rows in a batch; None for single rows.
+      start: A result of `state_dict`, to resume.
+      limit: The largest number of items, counted from the beginning.
+      **options: Options of `Feed`.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Chain:
 
     Attributes:
       samples: The samples, of one dataset or of several.
-      dataset_statistics: What the action and the state are normalized by, as the project has it.
+      dataset_statistics: Statistics that normalize the action and the state, in the project's form.
       transform: Changes each batch at random.
-      sample_weights: How often the datasets of a mixture come.
+      sample_weights: The weights of the datasets of a mixture.
       seed: Decides about the order, and all that is random.
       is_flat: Whether the items are no longer episodes.
-      batch_size: How many samples a batch has.
+      batch_size: The number of samples in a batch.
     """
 
     samples: Samples | Mixture
@@ -167,9 +167,9 @@ class Chain:
         """Makes batches of so many samples in each process.
 
         Args:
-          batch_size: How many.
+          batch_size: The number of samples in a batch.
           drop_remainder: False. A last batch may be shorter.
-          **options: How tf.data does it, which changes no batch.
+          **options: Options of tf.data that change no batch.
         """
         if drop_remainder and not self.is_endless:
             raise NotImplementedError("batch(drop_remainder=True): call repeat() before")
@@ -201,7 +201,7 @@ class Chain:
 
         Args:
           prefetch: Not needed: a thread makes the next items in any case.
-          start: What the `state_dict` of an iterator returned, to go on from.
+          start: A result of `state_dict` of an iterator, to resume.
         """
         del prefetch
         if not self.is_flat:

@@ -34,7 +34,7 @@ _DEFAULTS = {_STATE: "observation.state", _ACTION: "action"}
 _TASK, _ANNOTATION = "task", "annotation."
 _QUANTILES = {"q01", "q99"}
 
-# Where GR00T is installed, it is one of its datasets.
+# If GR00T is installed, it is one of its datasets.
 _Base: Any = class_of("gr00t.data.interfaces", "ShardedDataset")
 
 

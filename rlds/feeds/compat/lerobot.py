@@ -183,7 +183,7 @@ class LeRobotDatasetMetadata:
       repo_type: "dataset".
       token: Not needed.
       fps: The steps per second, if the dataset does not say. Without it, each `timestamp` is NaN.
-      **options: Those of `rlds.feeds.open`, such as `split`.
+      **options: Options of `rlds.feeds.open`, such as `split`.
 
     Attributes:
       table: The steps.
@@ -511,7 +511,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
       episode_filter: Takes a row of `meta.episodes`, and says whether to have the episode.
       image_transforms: Changes the images of each camera, but not depths.
       delta_timestamps: For features, how many seconds from the step to have their values.
-      tolerance_s: How far these may be from a step.
+      tolerance_s: The tolerance between these times and a step.
       revision: Not needed, see `LeRobotDatasetMetadata`.
       force_cache_sync: Not needed: nothing is downloaded.
       download_videos: Not needed.
@@ -525,14 +525,14 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
       streaming_encoding: Not needed.
       encoder_queue_maxsize: Not needed.
       token: Not needed.
-      **options: Those of `LeRobotDatasetMetadata`.
+      **options: Options of `LeRobotDatasetMetadata`.
 
     Attributes:
       meta: The metadata of the dataset.
       features: The dtype and the shape of each feature, by its name.
       episodes: The numbers of the episodes; None for all.
-      num_episodes: How many these are.
-      num_frames: How many items there are.
+      num_episodes: The number of these episodes.
+      num_frames: The number of items.
 
     Raises:
       KeyError: There is no such feature.
@@ -757,7 +757,7 @@ class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore
       depth_output_unit: As in `LeRobotDataset`.
       repo_type: "dataset".
       token: Not needed.
-      **options: Those of `LeRobotDataset`.
+      **options: Options of `LeRobotDataset`.
 
     Attributes:
       meta: The metadata of the dataset.

@@ -18,7 +18,7 @@ __all__ = ["PROFILES", "Demand", "check_place", "read_features", "unmet_demands"
 
 PROFILES = ("octo",)
 
-# What dlimp adds to the fields of a step.
+# Fields that dlimp adds to a step.
 _TAKEN = ("traj_metadata", "_len", "_traj_index", "_frame_index")
 _NOT_DECODED = {"zlib": "compressed (zlib)", "bytes": "stored as bytes"}
 _WRITE_ANEW = (

@@ -88,7 +88,7 @@ class Standardize:
     The state is `observation/proprio`.
 
     Attributes:
-      meaning: What the fields of the dataset mean.
+      meaning: The meaning of the fields of the dataset.
     """
 
     meaning: DatasetMeaning
@@ -159,8 +159,8 @@ class Loaded:
     Attributes:
       name: Its name.
       table: The episodes to train with, or to validate with.
-      roles: Which of its fields are what.
-      statistics: Those of all of its episodes.
+      roles: The roles of its fields.
+      statistics: The statistics of all of its episodes.
     """
 
     name: str
@@ -200,10 +200,10 @@ def load(
       depth_obs_keys: None.
       state_obs_keys: The parts of the observation that are the state; None for a zero.
       language_key: The field of the instruction, or a pattern of several.
-      dataset_statistics: Those to normalize by, or the path of a file of them.
-      action_normalization_mask: Which elements of the action to normalize.
+      dataset_statistics: Statistics to normalize by, or the path of a file of them.
+      action_normalization_mask: A mask of the elements of the action to normalize.
       filter_functions: Take the trajectory as stored, and return whether to keep it.
-      **unneeded: How files are read, and that statistics are computed: no sample depends on it.
+      **unneeded: Reading options and others that no sample depends on.
 
     Raises:
       KeyError: There is no such field.
@@ -389,7 +389,7 @@ def to_arrays(text: str, mask: Sequence[bool] | None = None) -> dict[str, Any]:
 
     Args:
       text: The JSON.
-      mask: What is to be said of the elements of the action that are normalized.
+      mask: The mask of the normalized elements of the action to return.
     """
     found: dict[str, Any] = map_named_leaves(lambda _, value: np.array(value), json.loads(text))
     if mask is not None:

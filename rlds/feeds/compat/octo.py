@@ -54,10 +54,10 @@ def make_single_dataset(
     """Returns the episodes of a dataset; `unbatch` makes samples of them.
 
     Args:
-      dataset_kwargs: What Octo's `make_dataset_from_rlds` takes.
+      dataset_kwargs: Arguments of Octo's `make_dataset_from_rlds`.
       train: Whether to take the episodes to train with, and to change images at random.
-      traj_transform_kwargs: What its `apply_trajectory_transforms` takes.
-      frame_transform_kwargs: What its `apply_frame_transforms` takes.
+      traj_transform_kwargs: Arguments of its `apply_trajectory_transforms`.
+      frame_transform_kwargs: Arguments of its `apply_frame_transforms`.
       seed: Decides about all that is random.
 
     Raises:
@@ -87,12 +87,12 @@ def make_interleaved_dataset(
 
     Args:
       dataset_kwargs_list: For each dataset, what Octo's `make_dataset_from_rlds` takes.
-      sample_weights: How often each dataset comes; all the same if not given.
+      sample_weights: The weight of each dataset; all are equal by default.
       train: Whether to take the episodes to train with, and to change images at random.
       shuffle_buffer_size: Not needed: there is no buffer.
-      traj_transform_kwargs: What its `apply_trajectory_transforms` takes.
-      frame_transform_kwargs: What its `apply_frame_transforms` takes.
-      batch_size: How many samples make a batch in each process; None for samples.
+      traj_transform_kwargs: Arguments of its `apply_trajectory_transforms`.
+      frame_transform_kwargs: Arguments of its `apply_frame_transforms`.
+      batch_size: The number of samples in a batch of each process; None for single samples.
       balance_weights: Whether weights are multiplied with the numbers of steps.
       traj_transform_threads: Not needed.
       traj_read_threads: Not needed.
@@ -142,7 +142,7 @@ def make_oxe_dataset_kwargs_and_weights(
     Args:
       data_mix: The name of a mixture of Octo, or the weights of datasets.
       data_dir: The folder that has a folder for each dataset.
-      load_camera_views: Which cameras.
+      load_camera_views: The cameras to load.
       load_depth: False.
       load_proprio: Whether to have the state of the robot.
       load_language: Whether to have the instruction.

@@ -70,7 +70,7 @@ class RLDSDataset:
     Attributes:
       name: Its folder.
       version: The folder of its version in that; empty if there is none.
-      weight: How often its samples come.
+      weight: The weight of its samples.
       filter_dict_path: A file, in JSON, that says which steps to keep: by
         `"<recording_folderpath>--<file_path>"`, ranges such as `[[0, 100], [200, 300]]`.
     """
@@ -100,11 +100,11 @@ class DroidRldsDataset(Resumable):
 
     Args:
       data_dir: The folder that has the datasets.
-      batch_size: How many samples a batch has in each process.
+      batch_size: The number of samples in a batch of each process.
       datasets: The datasets, `RLDSDataset` of here or of openpi; their weights add up to 1.
       shuffle: Whether to shuffle.
-      action_chunk_size: How many actions a sample has.
-      action_space: What the actions are.
+      action_chunk_size: The number of actions in a sample.
+      action_space: The action space.
       max_loaded_steps_per_episode: Not needed, as in openpi.
       shuffle_buffer_size: Not needed: there is no buffer.
       num_parallel_reads: Not needed.

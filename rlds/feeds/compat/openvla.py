@@ -136,8 +136,8 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
 
     Attributes:
       dataset: The samples, or the episodes.
-      dataset_length: How many samples it takes until each dataset of weight 1 came once.
-      dataset_statistics: What the action was normalized by, by the names of datasets.
+      dataset_length: The number of samples until each dataset of weight 1 has come once.
+      dataset_statistics: Normalization statistics of the action, by the names of datasets.
 
     Raises:
       KeyError: A field is missing.
@@ -303,7 +303,7 @@ def save_dataset_statistics(dataset_statistics: Mapping[str, Any], run_dir: Any)
     """Writes `dataset_statistics.json`, which OpenVLA needs beside a checkpoint.
 
     Args:
-      dataset_statistics: Those of `RLDSDataset`.
+      dataset_statistics: The statistics of the `RLDSDataset`.
       run_dir: The folder.
     """
     plain = map_named_leaves(lambda _, value: np.asarray(value).tolist(), dict(dataset_statistics))

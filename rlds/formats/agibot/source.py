@@ -83,7 +83,7 @@ class AgiBotSource(Hdf5EpisodesSource):
       path: The folder.
       tasks: The numbers of the tasks to read; all by default. Robots with hands have other shapes
         than robots with grippers, so they cannot be read together.
-      fill: What the rows of an action hold that are not known: "zeros", or what the "state" of the
+      fill: The values of unknown rows of an action: "zeros", or the value that the "state" of the
         same name has at that step.
       video: Whether the steps have the frames of the videos, see `rlds.sources.video_frames`.
 
@@ -231,7 +231,7 @@ class _Proprio(EpisodeGroup):
     For each part of the action, `action_known/<part>` says which steps have it.
 
     Attributes:
-      num_steps: How many states there are.
+      num_steps: The number of states.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class AlohaExport(Hdf5EpisodesExport):
       fields: Paths of fields of the steps, by what they are called in the files, such as
         `observations/qpos`. It has to be given if there is no `observation/qpos`. Other numbers and
         images go to where their names say.
-      sim: What the attribute `sim` is to say: whether the robot was simulated.
+      sim: The attribute `sim`: whether the robot was simulated.
     """
 
     format = "aloha"

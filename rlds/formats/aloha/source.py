@@ -42,7 +42,7 @@ from rlds_ecosystem.files import stores
 
 __all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
 
-# Where earlier releases kept the sidecar.
+# The place of the sidecar in earlier releases.
 _OLDER_SIDECAR = "rlds"
 
 _FILE = re.compile(r"episode_\d+\.(?:hdf5|h5)")
@@ -93,7 +93,7 @@ class AlohaSource(Hdf5EpisodesSource):
       colour: The order of the channels in images, which the files do not say and in which labs
         differ: a note for who reads them, by `Field.names`. Nothing is exchanged.
       instruction: A text that becomes the field `language_instruction` of every step.
-      joint_names: What the joints are called, if there are not 14 or their order is not that of
+      joint_names: The names of the joints, if there are not 14 or their order is not that of
         ALOHA (left arm, left gripper, right arm, right gripper).
 
     Raises:

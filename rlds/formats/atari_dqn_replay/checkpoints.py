@@ -84,7 +84,7 @@ class Checkpoint:
     Attributes:
       number: Its number in the names of the files.
       arrays: The arrays, by name.
-      first: How many rows were recorded before the first of those that are read.
+      first: The number of rows that were recorded before the first one that is read.
       segments: Ranges of rows, in the order in which they were recorded.
       is_joined: Whether these rows follow those of the checkpoint before, or are the very first.
     """
@@ -133,7 +133,7 @@ def read_checkpoints(
 
     Args:
       directory: The folder.
-      label: How errors call it.
+      label: Its name in errors.
       use_add_count: Whether `add_count` is believed.
 
     Raises:
@@ -218,9 +218,9 @@ class Block(NamedTuple):
 
     Attributes:
       row: The index of the first one.
-      recorded: How many rows were recorded before it.
+      recorded: The number of rows that were recorded before it.
       columns: The rows of each array.
-      fraction: How much of the first file has been read.
+      fraction: The share of the first file that has been read.
     """
 
     row: int

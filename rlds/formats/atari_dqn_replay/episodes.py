@@ -78,7 +78,7 @@ class RunReader:
 
     Args:
       run: The run.
-      padding: How many rows of zeros are before an episode.
+      padding: The number of rows of zeros before an episode.
       max_episode_steps: The time limit.
     """
 
@@ -161,7 +161,7 @@ class RunReader:
             return
         begins = not self._draft.rows
         if begins:
-            # Where the recording is cut, the rest of the padding may be missing.
+            # If the recording is cut, the rest of the padding may be missing.
             is_padding = len(blank) >= self._padding or at_cut
             is_padding &= self._draft.may_have_padding
         else:

@@ -80,7 +80,7 @@ class AtariDqnReplaySource(Stream):
     Args:
       path: A folder with the files of a run, or with several such folders, at most three levels
         below: `<Game>/<run>/replay_logs/`.
-      stack_size: How many frames the agent saw at a time: one more than there are rows of zeros
+      stack_size: The frames that the agent saw at a time: one more than there are rows of zeros
         before an episode.
       max_episode_steps: The time limit.
       use_add_count: Whether `add_count` is believed. Otherwise the rows of a checkpoint are taken

@@ -27,13 +27,13 @@ By = Literal["bag", "marker", "metadata", "gap"]
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """When there are steps: at each message of a topic, or at a fixed rate. Set one of the two.
+    """The clock of steps: each message of a topic, or a fixed rate. Set one of the two.
 
     Attributes:
       topic: Each message of this topic is a step.
       rate: So many steps in a second, from the first time at which all fields have values to the
         last.
-      stamp: What the time of a message of the topic is; see `FieldOf`.
+      stamp: The time of a message of the topic; see `FieldOf`.
     """
 
     topic: str = ""
@@ -48,24 +48,24 @@ class FieldOf:
     Attributes:
       field: The path of the field, such as `observation/joints`.
       topic: The topic. Not with the policy `next_state`.
-      path: What of a message: the path of a value, such as `pose/position`, or several, whose
+      path: The part of a message: the path of a value, such as `pose/position`, or several, whose
         numbers are joined. A message of numbers alone is a vector of them. Empty for the message
         as a whole, which is what an image is; `bytes` for the message as it is encoded.
       order: The names of joints, in the order that the field has them in: values are found by name,
         wherever they are in a message. If empty, that of the first message.
       names: The path of the names in a message. If empty, `name` or `joint_names` if there are as
         many names as values; "none" for values that are taken by position.
-      policy: Which messages the value of a step at time t is made of.
+      policy: The resampling policy for the value of a step at time t.
         "hold": the last one at or before t. "nearest": the nearest one. "linear": the two around
         t, interpolated; "slerp": the same for quaternions (x, y, z, w). "window": the last `size`
         at or before t, the oldest first. "first": the first one in [t, t + dt), for actions.
         "next_state": the value of the field `source` at the next step, for actions that were not
         recorded; the last step has none, and is the final observation.
-      size: How many messages a "window" has.
-      max_age: How many seconds a message may be away from t.
-      missing: What becomes of a step without a value: "drop" leaves the step out, "null" stands in
+      size: The number of messages in a "window".
+      max_age: The largest distance of a message from t, in seconds.
+      missing: The treatment of a step without a value: "drop" leaves the step out, "null" stands in
         NaN, zeros or empty text, with an age of NaN, and "error" makes the episode damaged.
-      stamp: What the time of a message is: "header" is the stamp in the message if it has one that
+      stamp: The time of a message: "header" is the stamp in the message if it has one that
         is not zero, and the log time otherwise.
       source: The field that "next_state" takes its values from.
       dtype: The dtype of numbers, if not that of the message. JSON does not say one.

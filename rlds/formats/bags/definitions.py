@@ -33,9 +33,9 @@ _CODES = {
     **{"int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q"},
     **{"float32": "f", "float64": "d"},
 }
-# How many values a message of a type has at least, without any bytes that count them.
+# The least number of values in a message of a type, without any bytes that count them.
 _MAX_VALUES = 100_000
-# How many lines or statements a definition has at most; rosbags parses 10,000 in a second.
+# The limit of lines or statements in a definition; rosbags parses 10,000 in a second.
 _MAX_LINES = 20_000
 
 
@@ -126,7 +126,7 @@ class _Compiler:
     """Makes readers of types.
 
     Args:
-      types: What types have: constants, and fields with names and types, as rosbags has them.
+      types: The types: constants, and fields with names and types, as rosbags has them.
       is_ros1: Whether values are packed; they are aligned otherwise.
       order: The order of bytes.
     """
@@ -162,7 +162,7 @@ class _Compiler:
     def _fields(self, name: str) -> list[tuple[str, Any]]:
         if name in self._types:
             fields = self._types[name][1]
-            # What rosbags has in the place of no fields.
+            # The placeholder of rosbags for no fields.
             fields = [it for it in fields if it[0] != "structure_needs_at_least_one_member"]
             # C++ knows no empty struct.
             return fields or ([] if self._is_ros1 else [("", (1, ("uint8", 0)))])

@@ -60,13 +60,13 @@ class McapExport(Export):
 
     Args:
       episodes: The episodes.
-      rate: How many steps there are in a second, if steps have no `timestamp` in nanoseconds; by
+      rate: The steps per second, if steps have no `timestamp` in nanoseconds; by
         default what the metadata of the data says, or 10.
       codec: "h264" makes video of images of uint8 with three channels, and of clips: a
         `foxglove_msgs/CompressedVideo` for each step. Packets of clips stay if they are of H.264,
         in the order of the steps.
       quality: The constant rate factor of the video: less is better, and larger; by default 23.
-      gop: How many frames of video a group has, of which all are decoded for the last one.
+      gop: The length of a group of pictures, in frames: the last frame needs all others.
     """
 
     format = "mcap"

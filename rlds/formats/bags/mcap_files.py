@@ -21,7 +21,7 @@ MAGIC = b"\x89MCAP0\r\n"
 # The code of a record and its length come before its content.
 _HEAD = struct.Struct("<BQ")
 _HEAD_SIZE = _HEAD.size
-# What has messages, or is needed for them.
+# Records with messages, or that messages need.
 _WANTED = ("SCHEMA", "CHANNEL", "MESSAGE", "CHUNK")
 # The library takes all others for none.
 _COMPRESSIONS = ("", "none", "zstd", "lz4")

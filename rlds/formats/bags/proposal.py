@@ -24,13 +24,13 @@ from rlds_ecosystem.model.nests import conflicts
 
 __all__ = ["Overview", "picked_of", "propose"]
 
-# How much of recordings is looked at for a proposal.
+# Limits of the messages that are read for a proposal.
 _MAX_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
-# What each message is of little use in steps: the tree of frames, logs, clocks.
+# Types of messages that are of little use in steps: the tree of frames, logs, clocks.
 _MARKS = "/episode"  # See `envlogger.StreamRecorder`.
 _BESIDE = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
-# What the topics of cameras end in.
+# Endings of the topics of cameras.
 _OF_IMAGES = ("compressed", "image", "image_raw", "image_rect")
 
 
@@ -154,7 +154,7 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     are fewer than steps.
 
     Args:
-      overview: What was seen of recordings.
+      overview: The overview of recordings.
       recording: The first one, for the error.
 
     Raises:

@@ -125,7 +125,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRec
 
     Args:
       path: A file; the folder of a bag of ROS 2; or a folder with several of either.
-      family: Which kinds to look for.
+      family: The kinds to search for.
     """
     place = stores.as_path(path)
     if not place.is_dir():

@@ -57,7 +57,7 @@ __all__ = ["BagSource", "McapSource", "RosbagSource"]
 TIMESTAMP, STAMPS, AGES, RECORDING = "timestamp", "stamps", "ages", "recording"
 # Folders of recordings that are compared after each read; of more, only the folder above them.
 _MAX_FOLDERS = 64
-# How far before the first step a keyframe of video is looked for, in messages.
+# Messages before the first step in which to search for a keyframe of video.
 _BEFORE_KEYFRAME = (30, 300, 1 << 40)
 
 
@@ -72,7 +72,7 @@ class _Steps:
       times: The times of the steps that are kept.
       messages: The rows of the tracks that these steps have, by field.
       num_dropped: Steps that lack the value of some field.
-      why_none: Why no step is kept, in words.
+      why_none: The reason why no step is kept.
     """
 
     recording: BagRecording
@@ -498,10 +498,10 @@ class McapSource(BagSource):
       bag_config: The configuration: TOML, the path of a file with it, or a `BagConfig`.
       damaged_chunks: Whether a damaged piece of an MCAP file is an error of the episodes that it is
         in, or is left out of them: then they are not `complete`.
-      rate: How many steps a second has, in place of what the configuration says.
+      rate: The steps per second, in place of the rate in the configuration.
       policy: Which messages fields of observations have that would "hold" the last one: "nearest",
         or "linear" for what is between two messages, of fields of floats.
-      max_age: How many seconds a message may be away from its step, of all fields.
+      max_age: The largest distance of a message from its step, in seconds, for all fields.
       video: Whether video stays "packets", in a clip of the episode, see `rlds.video`; or
         `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
       quality: Of such JPEG files, from 1 to 100.

@@ -16,7 +16,7 @@ __all__ = ["MAGIC", "messages"]
 
 MAGIC = b"SQLite format 3\0"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-# How what a recorder makes begins; sequences and the like have no statement.
+# Beginnings of the statements of a recorder; sequences and the like have no statement.
 _STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 
 
@@ -60,7 +60,7 @@ def _check_tables(database: sqlite3.Connection) -> None:
     A view may never end, and a generated value may be of any size.
     """
     for name, sql in database.execute("SELECT name, CAST(sql AS TEXT) FROM sqlite_master"):
-        # What is said of the kind may be wrong: what is there was made by this statement.
+        # The declared kind may be wrong: the statement made the table.
         if sql is not None and not _STATEMENT.match(sql):
             raise ValueError(f"not a rosbag2 database: {name!r} is not a table ({sql:.60})")
     for table in ("topics", "messages", "message_definitions"):

@@ -50,8 +50,8 @@ def spans_of(
     """Returns the episodes of a recording, in order.
 
     Args:
-      index: What was found in it.
-      config: Where episodes begin and end, if a recording is not one.
+      index: The index of the recording.
+      config: The rule that bounds episodes, if a recording is not one.
       records: Its metadata records: their names, and what they say.
 
     Raises:
@@ -59,7 +59,7 @@ def spans_of(
     """
     if config.by == "marker":
         edges = [*index.markers, (LAST_TIME, False)]
-        # Where some ends are marked, one that is not is missing.
+        # If some ends are marked, an unmarked one is missing.
         begins_end = all(begins for _, begins in index.markers)
         return [
             EpisodeSpan(begin, end, has_end=end < LAST_TIME and (begins_end or not next_begins))

@@ -43,7 +43,7 @@ class StoredEpisodes:
 
     Args:
       recordings: The recordings.
-      sidecar: That of the first one.
+      sidecar: The sidecar of the first one.
     """
 
     def __init__(self, recordings: Sequence[BagRecording], sidecar: Sidecar) -> None:
@@ -59,9 +59,9 @@ class StoredEpisodes:
         """Reads an episode.
 
         Args:
-          index: Which.
+          index: The number of the episode.
           fields: The paths of the fields of a step that are wanted.
-          others: Those of the fields of an episode.
+          others: The paths of the fields of an episode.
 
         Raises:
           SourceError: It is damaged.

@@ -31,7 +31,7 @@ class Track:
     Attributes:
       logged: Their log times.
       stamps: Their times.
-      numbers: Which messages of the topic they are, in the order in which files are read.
+      numbers: The numbers of these messages of the topic, in the order in which files are read.
       values: The values; None if they are read again for the steps that need them.
     """
 

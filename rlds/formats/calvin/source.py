@@ -97,7 +97,7 @@ class CalvinSource(Source):
 
     Args:
       path: The folder of the dataset, or of a split.
-      action: Which actions are `action`.
+      action: The actions that become `action`.
       annotations: The folder with the annotations, in that of a split.
 
     Raises:

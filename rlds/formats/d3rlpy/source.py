@@ -40,7 +40,7 @@ FIELDS: Mapping[str, str] = {
     ACTIONS: rlds.ACTION,
     REWARDS: rlds.REWARD,
 }
-# What the last row has of transitions if it is none: fields of the episode, below this name.
+# The prefix of fields of the episode for transition values of a last row that is none.
 LAST = "last_row"
 METADATA_KEY = "d3rlpy"
 SUFFIXES = (".h5", ".hdf5")
@@ -177,7 +177,7 @@ class D3rlpySource(RowsSource):
     @functools.cached_property
     @override
     def about(self) -> About:
-        # How many parts each column has; of d3rlpy 1, the values of the file that are no rows.
+        # The number of parts of each column; of d3rlpy 1, the values of the file that are no rows.
         said = {"constants": self._constants} if self._is_first else {"version": VERSION}
         return About(
             description="Episodes of a d3rlpy dataset.",

@@ -36,7 +36,7 @@ class Boundary:
 
         Args:
           arrays: The arrays of the file.
-          name: What to call the file.
+          name: The name of the file.
 
         Raises:
           ValueError: It is not so.

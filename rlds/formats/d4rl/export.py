@@ -46,7 +46,7 @@ from rlds_ecosystem.model.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport"]
 
-# What a file may have beside the arrays of fields.
+# Other arrays that a file may have.
 _OTHERS = (REWARDS, TERMINALS, TIMEOUTS, NEXT_OBSERVATIONS)
 _CHUNK_BYTES, _COPIED_BYTES = 1 << 18, 1 << 24
 
@@ -89,7 +89,7 @@ class D4rlExport(Export):
         self._arrays = {OBSERVATIONS: observation, ACTIONS: action}
         if is_array(fields.get(rlds.REWARD)) and fields[rlds.REWARD].shape == ():
             self._arrays[REWARDS] = rlds.REWARD
-        # What the file had beside its rows that the episodes came from.
+        # The other contents of the file from which the episodes came.
         self._is_recorded = self.format in episodes.metadata
         recorded = episodes.metadata.get(METADATA_KEY, {}) if self._is_recorded else {}
         self._recorded: Mapping[str, Any] = recorded

@@ -56,7 +56,7 @@ FIELDS = {
 }
 # Arrays of a number per row, for which D4RL also has the shape (N, 1).
 SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
-# What each file has, of D4RL and of d4rl-pybullet.
+# Arrays in each file of D4RL and of d4rl-pybullet.
 _REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
 # Windows into the arrays, which D4RL has for files that are too large to load.
 _VIRTUAL = "virtual"
@@ -98,7 +98,7 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
 
     Args:
       hdf5: The file.
-      file: What it lends.
+      file: The opened file.
 
     Raises:
       SourceError: One of the arrays that all have is missing, or has other rows than the others; an
@@ -192,7 +192,7 @@ class RowReader:
           name: The path of the array.
           begin: The first row.
           end: The row after the last one.
-          episode: What to call them in an error.
+          episode: Their name in errors.
 
         Raises:
           SourceError: They cannot be decompressed.

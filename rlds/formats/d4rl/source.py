@@ -126,7 +126,7 @@ class D4rlSource(Hdf5RowsSource):
       time_limit: For files without timeouts, after how many transitions the environment cuts an
         episode: one that long is truncated. 0 if no terminal is a time limit. If neither this nor
         `boundary` is given, a file that is divided by its terminals alone causes a warning.
-      dataset: Which dataset of D4RL it is, such as "hopper-medium-v2", if the name of the file does
+      dataset: The name in D4RL, such as "hopper-medium-v2", if the name of the file does
         not tell. It is needed for the URL and the reference scores in the metadata alone.
       follow_links: Whether to read what the file has in other files: links, values that are stored
         outside of it, and arrays that are views. By default they are errors, as they may lead to

@@ -35,7 +35,7 @@ _TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "
 _ROLES = ("wrist", "ext1", "ext2")
 _IMAGES = "observation/images"
 _RATE = 15
-# How many folders may be between the one that is opened and those of episodes.
+# Levels of folders between the one that is opened and those of episodes.
 _LEVELS = 6
 
 _POSE, _JOINTS = ("x", "y", "z", "roll", "pitch", "yaw"), tuple(f"joint_{i}" for i in range(1, 8))

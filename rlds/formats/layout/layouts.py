@@ -41,7 +41,7 @@ QUESTIONS: Mapping[str, str] = {
     "if a flag marks time limits, too, add a line truncated: FLAG or time_limit: STEPS",
     "unit": "the unit of the numbers, such as m or rad; or unknown",
 }
-"""What a user has to know to fill in a key."""
+"""Explanations of the keys, for users who fill them in."""
 
 _EXPECTED = {
     "dtype": "a dtype of numbers, such as float32",

@@ -261,7 +261,7 @@ class LayoutSource(RowsSource):
                 self._check_length(arrays, name, num_rows)
             end = length
         flags = self._flags(arrays, name, begin, end)
-        # What arrives with an observation is in the last row only.
+        # Values that arrive with an observation are in the last row only.
         is_with_action = self._layout.order == "sar" and self._layout.final == "row"
         early = np.flatnonzero(flags[: num_rows - 1 - is_with_action])
         if len(early):

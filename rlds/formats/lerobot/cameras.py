@@ -135,7 +135,7 @@ def described(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
     """Returns what `info.json` says of a video feature.
 
     Args:
-      info: What the video says.
+      info: The properties of the video.
       clip: The field of the clip, which may say what its pixels are.
     """
     height, width, channels = info.shape

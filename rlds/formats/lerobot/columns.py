@@ -26,7 +26,7 @@ __all__ = ["DataColumn", "column_of", "contradiction", "image_field", "values_of
 # Makes an error of what is wrong with a column, and in which row of it.
 Damage: TypeAlias = Callable[..., SourceError]
 
-# What Arrow calls numbers that NumPy calls otherwise.
+# Names of dtypes in NumPy, where those in Arrow differ.
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
@@ -36,7 +36,7 @@ class DataColumn:
 
     Attributes:
       name: Its name.
-      kind: What it holds. "json" is for whatever has no field: it is text in JSON.
+      kind: The kind of its values. "json" is for values without a field: text in JSON.
       field: The field of a step.
     """
 
@@ -50,7 +50,7 @@ def column_of(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
 
     Args:
       arrow_field: The field of the schema.
-      feature: What `info.json` says of it.
+      feature: Its entry in `info.json`.
     """
     arrow, types = import_extra("pyarrow"), import_extra("pyarrow").types
     kind, name = _storage_type(arrow_field.type), arrow_field.name
@@ -123,7 +123,7 @@ def values_of(column: DataColumn, array: Any, damage: Damage) -> np.ndarray:
     """Returns the values of a column, in an array with a leading axis for time.
 
     Args:
-      column: What the column is.
+      column: The column.
       array: Its rows, of Arrow.
       damage: Makes the error that is raised where they are not what the column holds.
     """

@@ -36,7 +36,7 @@ class DataFiles:
 
     Args:
       root: The folder of the dataset.
-      features: What `info.json` says of the features.
+      features: The features of `info.json`.
       table: The episodes.
 
     Attributes:
@@ -102,7 +102,7 @@ class DataFiles:
         Args:
           row: The episode.
           names: The columns.
-          span: Which of its rows; all by default.
+          span: The rows; all by default.
 
         Raises:
           SourceError: They are damaged, or not those of the episode.
@@ -124,7 +124,7 @@ class DataFiles:
         Args:
           row: The episode.
           names: The columns.
-          values: Those of which the values are wanted.
+          values: The columns to decode.
 
         Raises:
           SourceError: They are damaged, or not those of the episode.
@@ -148,7 +148,7 @@ class DataFiles:
 
         Args:
           row: The first episode.
-          lengths: How many rows each has.
+          lengths: The number of rows of each.
 
         Raises:
           SourceError: They are damaged, or not those of the episodes.

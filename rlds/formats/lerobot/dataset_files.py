@@ -70,10 +70,10 @@ PATHS: Mapping[Version, tuple[str, str]] = {
 }
 """The templates of the names of data files, and of videos, as LeRobot has them."""
 
-# How many rows of the table of episodes are written together, and how many rows are read.
+# Rows of the table of episodes to write together, and rows to read.
 _EPISODES_AT_ONCE, _ROWS_AT_ONCE = 100, 8192
 _MEGABYTE = 1 << 20
-# How far in seconds LeRobot lets a frame be off.
+# The time tolerance of frames in LeRobot, in seconds.
 _TOLERANCE = 1e-4
 
 
@@ -107,9 +107,9 @@ class NewEpisode:
         Those that number rows, episodes and tasks are made when it is written; so are times, if
         there are none.
       tasks: The text of the task of each row.
-      statistics: Those of the features.
+      statistics: The statistics of the features.
       clips: The frames of the video features: clips, or where they are in files.
-      others: What else the table of episodes says of it.
+      others: Further columns of the table of episodes.
       numbers: The columns of numbers of tasks, beside `task_index`: they become those that the
         texts of `known_tasks` have here.
       known_tasks: The texts of tasks by these numbers.
@@ -136,7 +136,7 @@ class EpisodesOfPart:
 
     Attributes:
       table: Their rows.
-      said: What the table of episodes says of them.
+      said: Their rows in the table of episodes.
       known_tasks: The texts of tasks by the numbers that they have there.
       extras: The contents of the further files of each, by name.
     """
@@ -158,7 +158,7 @@ class DatasetFiles(abc.ABC):
       split: The name of the split.
       tasks: The texts of tasks, as far as they are known, in order.
       episode_schema: The types of further columns of the table of episodes (3.0), if known.
-      before: What the dataset has already, elsewhere.
+      before: The existing content of the dataset, elsewhere.
       keeps_clips: Whether a clip with more frames than rows stays a file of its own (3.0).
       is_part: Whether it is a part of what is written: its table has sizes of the episodes, too.
       has_tables: Whether tables of episodes are written; otherwise `told` returns them.
@@ -283,7 +283,7 @@ class DatasetFiles(abc.ABC):
         """Completes the files; returns what the dataset has now.
 
         Args:
-          features: What is known of features by now, by name.
+          features: The entries of `info.json` that are known by now, by feature.
         """
         self._write_episodes()
         self._finish()
@@ -360,9 +360,9 @@ class DatasetFiles(abc.ABC):
         """Takes what the tables say of episodes that others have added.
 
         Args:
-          told: What `told` returned, for one file after the other.
-          frames: What `add` of the planner returned for each episode, by video feature.
-          lengths: How many rows each episode has.
+          told: The results of `told`, for one file after the other.
+          frames: The results of `add` of the planner for each episode, by video feature.
+          lengths: The number of rows of each episode.
           tasks: The texts of all tasks.
         """
         self._take(told, frames, np.array(lengths))
@@ -589,7 +589,7 @@ class _VideoFiles:
       keeps_clips: See `DatasetFiles`.
 
     Attributes:
-      last_size: How many bytes the frames have that were added last.
+      last_size: The size of the frames that were added last, in bytes.
     """
 
     def __init__(
@@ -626,8 +626,8 @@ class _VideoFiles:
         """Places frames of a part, which are to be added later; returns whether they begin a file.
 
         Args:
-          size: How many bytes they have.
-          num_rows: How many rows their episode has.
+          size: Their size in bytes.
+          num_rows: The number of rows of their episode.
           frames: Returns them.
           follow: Whether they follow those that were placed last in a file of the part.
         """
@@ -646,7 +646,7 @@ class _VideoFiles:
 
         Args:
           clip: The clip.
-          num_rows: How many rows its episode has.
+          num_rows: The number of rows of its episode.
           is_staged: Whether it is in a part of what is written, whose files become others.
         """
         span = clip if isinstance(clip, Span) else clip.wanted

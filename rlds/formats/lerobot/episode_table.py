@@ -31,7 +31,7 @@ __all__ = ["EpisodeMetadata", "EpisodeRow", "VideoSpan", "episodes_of_tasks"]
 _INDEX, _LENGTH, _TASKS = "episode_index", "length", "tasks"
 _DATA_FILE = ("data/chunk_index", "data/file_index")
 _FROM, _TO = "dataset_from_index", "dataset_to_index"
-# Where the table says something of an episode: in which of its files, and in which row (3.0), or
+# The location of an episode in the table: the file, and the row (3.0), or
 # with which byte the line begins (2.x).
 _FILE, _PLACE = "file of the table", "place in the file"
 # The first row of an episode in its data file.
@@ -160,7 +160,7 @@ class EpisodeMetadata:
         """Returns what is needed to read an episode.
 
         Args:
-          place: Which of `indices`.
+          place: The position in `indices`.
 
         Raises:
           SourceError: It is damaged or missing; says where.
@@ -213,7 +213,7 @@ class EpisodeMetadata:
         """Yields what the table says of episodes (3.0): of those at once whose files are the same.
 
         Args:
-          places: Which of `indices`, of a sound table that has them in order.
+          places: The positions in `indices`, of a sound table that has them in order.
         """
         columns = [self._columns[name][places.start : places.stop] for name in (_FILE, *_DATA_FILE)]
         others = np.any([column[1:] != column[:-1] for column in columns], axis=0)
@@ -336,7 +336,7 @@ class EpisodeMetadata:
         """Finds episodes that have rows, but no line in the table: a recording was interrupted.
 
         Returns:
-          What is wrong, by `episode_index`; by a number that is free if that is not known.
+          The errors, by `episode_index`; by an unused number if that is not known.
         """
         table = layout.EPISODES_FOLDER if self._info.is_v3 else layout.EPISODES_JSONL
         known = self._columns[_INDEX]

@@ -49,24 +49,24 @@ class LeRobotExport(Export):
       episodes: The episodes.
       version: The version of the format: "v3.0" for LeRobot from 0.4 on, "v2.1" for older ones,
         openpi and GR00T. If None, what it was, or "v3.0".
-      fps: How many steps a second has; by default what the metadata of the data says.
-      robot_type: What robot it is.
+      fps: The frame rate, in steps per second; by default that in the metadata.
+      robot_type: The type of the robot.
       task: The path of the field with the text of the task, of a step or of an episode. By default
         `language_instruction`, or the only text that is called `instruction`, `task`, `prompt` or
         the like. The task is empty if there is none.
       to_sidecar: Paths of fields that get no column.
-      codec: Which video images of uint8 with three channels become: "h264" or "av1". Files of
+      codec: The video codec for images of uint8 with three channels: "h264" or "av1". Files of
         images, and PNG files of arrays, if None.
       quality: The constant rate factor of the video: less is better, and larger. By default 23 of
         H.264, and 30 of AV1, as LeRobot has it.
-      gop: How many frames of video a group has, of which all are decoded for the last one.
+      gop: The length of a group of pictures, in frames: the last frame needs all others.
       modality: Whether to write `meta/modality.json`, which GR00T reads: parts of the states and
         actions, by the names of their elements, cameras, and the text of the task.
-      data_files_size_in_mb: How large files of rows become (3.0).
-      video_files_size_in_mb: How large videos become (3.0).
+      data_files_size_in_mb: The size limit of files of rows, in MB (3.0).
+      video_files_size_in_mb: The size limit of videos, in MB (3.0).
 
     Attributes:
-      rows: What writes the rows.
+      rows: The writer of the rows.
 
     Raises:
       ValueError: The rate is not known, or an option does not fit.

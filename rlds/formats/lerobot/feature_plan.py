@@ -29,7 +29,7 @@ REWARD, DONE, TRUNCATED = "next.reward", "next.done", "next.truncated"
 
 # Names that LeRobot gives a meaning.
 _RESERVED = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
-# Where datasets have the text of the task, as far as there are habits.
+# Usual paths of the text of the task.
 _INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
 _MAX_DIMS = 5
 # torch reads numbers of 64 bits with a sign only.
@@ -44,7 +44,7 @@ class PlannedFeature:
     Attributes:
       path: The path of the field.
       name: The name of the feature.
-      field: What it holds.
+      field: The type of its values.
     """
 
     path: str

@@ -41,16 +41,16 @@ MOMENTS = ("min", "max", "mean", "std", "count")
 KINDS = {*MOMENTS, *QUANTILES}
 """The names of the arrays of a feature."""
 
-# How many frames of an episode are looked at, and how large images are looked at.
+# The number of sampled frames of an episode, and the size of sampled images.
 _MIN_FRAMES, _MAX_FRAMES, _POWER = 100, 10_000, 0.75
 _LARGE, _SMALL = 300, 150
 # Of more columns no quantiles of all episodes are computed: each takes 64 kB and more.
 _MOST_QUANTILES = 4096
-# How many episodes, and bytes of rows, are added together.
+# The number of episodes, and bytes of rows, to add together.
 _EPISODES_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
-# How many numbers a column has at most whose statistics are computed with those of others.
+# The largest column for which statistics are computed together with others.
 _SMALL_COLUMN = 1 << 14
-# How often the range is halved in which a quantile of images is looked for.
+# Bisection steps in the search for a quantile of images.
 _HALVINGS = 40
 
 
@@ -190,7 +190,7 @@ def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any
       table: The table, see `statistics_in`, with the lengths of the episodes.
       name: The name of the column, of whole numbers.
       old: The numbers that it had in all rows.
-      new: Those that it has.
+      new: The new values.
     """
     lengths = numbers_in(table["length"])
     begins = np.cumsum(lengths) - lengths
@@ -253,7 +253,7 @@ class Total:
     quantile of each episode.
 
     Args:
-      before: Those of episodes that are there already. Each needs `add_quantiles`, too, or there
+      before: The statistics of existing episodes. Each needs `add_quantiles`, too, or there
         are no quantiles.
     """
 
@@ -460,7 +460,7 @@ def _mixed(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
 
     Args:
       knots: The least value, the quantiles and the largest value: `[7, distributions, columns]`.
-      weights: What each of the distributions counts.
+      weights: The weight of each distribution.
     """
     widths, parts = np.diff(knots, axis=0), np.diff([0, *QUANTILES.values(), 1])
     weights = weights / weights.sum()

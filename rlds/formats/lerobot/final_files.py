@@ -38,8 +38,8 @@ class _Plan:
     """The files that there are in the end.
 
     Attributes:
-      lengths: How many rows each episode has.
-      begins: How many rows come before each.
+      lengths: The number of rows of each episode.
+      begins: The number of rows before each.
       files: The first episodes of the files of rows, at "", and of those of each video feature.
       tasks: The texts of the tasks, in order.
     """

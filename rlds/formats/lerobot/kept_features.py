@@ -38,10 +38,10 @@ class KeptFeatures:
 
     Attributes:
       paths: The path of each in a step, by name.
-      before: How those were called that the dataset had before, by their names now.
+      before: The old names of features, by their new names.
       added: The others.
       texts: Fields of steps that get into the column of language, by path: their styles.
-      names: How features are called now that the dataset had before; None if they are gone.
+      names: The new names of features, by their old names; None if they are gone.
     """
 
     paths: Mapping[str, str]
@@ -69,8 +69,8 @@ class KeptFeatures:
         Its metadata is what readers of all versions know.
 
         Args:
-          before: That which the columns had.
-          features: What `described` returns.
+          before: The old schema of the columns.
+          features: The result of `described`.
         """
         new = {old: name for name, old in self.before.items()}
         fields = [f.with_name(new[f.name]) for f in before if f.name in new]

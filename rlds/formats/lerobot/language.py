@@ -46,7 +46,7 @@ FEATURE: Mapping[str, Any] = {"dtype": "language", "shape": [1], "names": None}
 
 # The labels of steps that become texts, see `rlds.labels.labelled`.
 _LABEL = "label"
-# What others wrote may be a little off the times of rows.
+# Times by other writers may differ a little from the times of rows.
 _TOLERANCE = 1e-4
 
 
@@ -93,7 +93,7 @@ def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, 
 
     Args:
       columns: The columns of language, in JSON.
-      times: When each row is.
+      times: The time of each row.
     """
     found: dict[str, np.ndarray] = {}
     if PERSISTENT in columns:
@@ -119,9 +119,9 @@ def with_texts(
     """Returns what `language_persistent` has of an episode with other texts of some styles.
 
     Args:
-      stored: What it had, in JSON.
+      stored: The stored value, in JSON.
       texts: The texts in each row, by style.
-      times: When each row is.
+      times: The time of each row.
     """
     found = [row for row in json.loads(stored) or [] if row["style"] not in texts]
     for style, column in texts.items():
@@ -139,7 +139,7 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
     """Returns what `language_persistent` has of an episode whose first rows were cut off.
 
     Args:
-      stored: What it had, in JSON.
+      stored: The stored value, in JSON.
       begin: The time that is 0 from now on.
       length: The time of the last row from now on.
     """

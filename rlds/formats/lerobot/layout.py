@@ -75,14 +75,14 @@ EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 EPISODES_JSONL = "meta/episodes.jsonl"
 EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
-# Where earlier releases wrote the sidecar, and the place of the text of the task in it.
+# The sidecar of earlier releases, and the place of the text of the task in it.
 OLDER_SIDECAR, TASK = "meta/rlds", "task"
 DIGEST = "meta/rlds.json"
 
 
 # Under this name, the metadata of a dataset holds what is in its tables.
 METADATA_KEY = "lerobot"
-# What the text of a task is called.
+# The name of the text of a task.
 LANGUAGE_INSTRUCTION = "language_instruction"
 
 # Under this name, a feature of `info.json` says which table of texts its numbers are of.
@@ -97,10 +97,10 @@ DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "task_index": {"dtype": "int64", "shape": [1], "names": None},
 }
 
-# What the dimensions of images are called.
+# The names of the dimensions of images.
 IMAGE_NAMES = ["height", "width", "channels"]
 
-# Those that number what is written.
+# Columns of row, episode and task numbers, which are renumbered.
 NUMBERS = ("episode_index", "index", "task_index")
 
 # Of episodes of parts: how many bytes their rows have.
@@ -221,7 +221,7 @@ class Info:
 
         Args:
           raw: The content.
-          file: How errors call the file.
+          file: The name of the file in errors.
           is_v3: Whether the files are those of version 3.0; by default as `codebase_version` says.
 
         Raises:
@@ -386,7 +386,7 @@ def task_path(paths: Mapping[str, str]) -> str:
     """Returns the path that the text of the task of a row has in a step.
 
     Args:
-      paths: Those of the features.
+      paths: The paths of the features.
     """
     taken = {path.partition("/")[0] for path in paths.values()}
     free = [name for name in (LANGUAGE_INSTRUCTION, "task") if name not in taken]

@@ -84,7 +84,7 @@ class LeRobotRows:
     their rows are counted from 0, and their clips have no more than their frames need.
 
     Args:
-      export: Whose episodes are to be written.
+      export: The export whose episodes are to be written.
       kept: Their features.
       version: The version to write; if None, that which it was.
       sizes: The sizes of files, as entries of `info.json`.

@@ -76,7 +76,7 @@ def tables_of(
     Args:
       text: The content of `modality.json`.
       columns: All columns.
-      features: What `info.json` says of the features.
+      features: The features of `info.json`.
     """
     integers = [column.name for column in columns if column.field.column_dtype.kind in "iu"]
     try:
@@ -93,7 +93,7 @@ def renamed(text: str, names: Mapping[str, str | None]) -> str:
     """Returns the text of a `modality.json` whose features have other names, or are gone.
 
     Args:
-      text: What the file has.
+      text: The content of the file.
       names: The new names, by the old ones; None of features that are gone.
     """
     try:

@@ -16,7 +16,7 @@ __all__ = ["ParquetRows", "as_numpy"]
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH = 8192
-# How many bytes a file may decompress to, besides a hundred times its size: texts are short.
+# Bytes that a file may decompress to, besides a hundred times its size: texts are short.
 _SMALL = 64 << 20
 # Without a buffer, all of a column in a row group is read at once.
 _BUFFER_BYTES = 1 << 20
@@ -35,8 +35,8 @@ class ParquetRows:
     Attributes:
       path: The file.
       columns: The columns.
-      schema: What the file has: a schema of Arrow.
-      num_rows: How many rows.
+      schema: The schema of the file, of Arrow.
+      num_rows: The number of rows.
 
     Raises:
       SourceError: It is damaged, for example without the footer that is written last.

@@ -51,7 +51,7 @@ _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which the
 _JOURNAL = "appending.json"
 _TASK = "task"
 _THREAD = "envlogger-lerobot"
-# What the name of the log begins with, once its episode is in the dataset.
+# The prefix of the name of a log whose episode is in the dataset.
 _ADDED = "added-"
 # A log ends with its episode: it is small, and its chunks may be.
 _FLUSH_INTERVAL, _MAX_PENDING_BYTES = 0.5, 1 << 22
@@ -83,9 +83,9 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     Args:
       data_directory: The folder of the dataset, on this machine. If there is one, of the same
         features, the episodes are added to it.
-      fps: How many steps a second has.
+      fps: The frame rate, in steps per second.
       task: The text of the task of episodes whose metadata has no `task`.
-      robot_type: What robot it is.
+      robot_type: The type of the robot.
       metadata: With the specs of the environment, and its video.
       scheduler: Says which steps are recorded; None records all.
 
@@ -375,7 +375,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
           task: The text of their task, in place of that in the log.
 
         Returns:
-          How many episodes and rows there are more.
+          The numbers of new episodes and rows.
         """
         source = EnvLoggerSource(
             os.fspath(folder), metadata={}, episode_metadata_defaults={_TASK: self._task}
@@ -414,7 +414,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
             self._kept = {name: _content(self._root / name) for name in _TABLES}
             self._begin(folder, after.num_episodes, names)
-            # What counts comes last: until then, the dataset is the one before.
+            # The tables come last: until then, the dataset is the old one.
             for name in (*sorted(names, reverse=True), *_TABLES):
                 (self._root / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(draft / name, self._root / name)
@@ -476,7 +476,7 @@ def _total_of(source: LeRobotSource, said: Mapping[str, Any]) -> Total:
 
     Args:
       source: The dataset.
-      said: What the dataset says they are.
+      said: The stored statistics of the dataset.
     """
     total = Total(
         {name: {k: np.asarray(v) for k, v in found.items()} for name, found in said.items()}
@@ -530,8 +530,8 @@ def add_recordings(
       root: The dataset that they are added to.
       logs: The logs, which stay as they are.
       copies: A folder for copies of them.
-      fps: How many steps a second has; if None, as their recorder was told.
-      features: Those that they have to have, if the dataset is new.
+      fps: The frame rate, in steps per second; if None, that of their recorder.
+      features: The required features, if the dataset is new.
 
     Yields:
       Each log, how many episodes and rows it has, and why none if so.

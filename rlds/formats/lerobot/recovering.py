@@ -112,7 +112,7 @@ def recover(
     Args:
       path: The dataset, on this machine: version 2.0 (which becomes 2.1), 2.1 or 3.0. Its recorder
         must have ended.
-      to: Where to write the recovered dataset: there must be nothing, or an empty folder.
+      to: The path of the recovered dataset: there must be nothing, or an empty folder.
       in_place: Whether to put it in the place of the damaged one, which becomes `<name>.old`.
       dry_run: Whether to write nothing, and only report what would be recovered.
 
@@ -154,8 +154,8 @@ class _Episode:
       index: Its `episode_index`.
       file: The file that they can be read from.
       begin: The first of them.
-      length: How many they are.
-      row: What the tables say of it; empty if nothing, or what cannot be.
+      length: Their number.
+      row: Its metadata in the tables; empty if missing, or impossible.
       tasks: The numbers of its tasks.
       frames: Makes what is to be copied, by video feature.
     """
@@ -419,7 +419,7 @@ class _Remains:
             while waiting and waiting[0].length <= number - place:
                 first.append((waiting.pop(0), place))
                 place += first[-1][0].length
-            # Those that are left have been encoded to files of their own, or not yet.
+            # The remaining ones have been encoded to files of their own, or not yet.
             own = [self._left_frames(info, camera, episode) for episode in waiting]
             late = [e for e, clip in zip(waiting, own) if clip is None and e.index < num_said]
             # There may be frames between episodes, too: those of final observations, for example.

@@ -90,7 +90,7 @@ class RldsRows:
       encoded: The paths of the fields of steps that `with_clips` made video of.
 
     Attributes:
-      sidecar: What the columns have no place for.
+      sidecar: The sidecar for values without a column.
       files: Opens the files of a dataset, see `DatasetFiles`.
       task_columns: The columns of numbers of tasks.
 

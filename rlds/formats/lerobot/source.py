@@ -89,7 +89,7 @@ ROW, EXTRA_FILES = "lerobot/row", "extras"
 
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
 _REWARD = "next.reward"
-# How many bytes of rows are copied at once.
+# Bytes of rows to copy at once.
 _BYTES_AT_ONCE = 4 << 20
 
 
@@ -134,9 +134,9 @@ class LeRobotSource(Source):
       quality: The quality of the JPEG files, 1 to 100.
       flat_cameras: Whether `observation.images.top` is `observation/top`: loaders of Octo and
         OpenVLA look for cameras right below `observation`.
-      match: How frames belong to rows: one after the other, or by the `timestamp` of each row. The
+      match: The match of frames and rows: in their order, or by the `timestamp` of each row. The
         latter is for data from which rows were taken out; steps then say which frame is theirs.
-      terminal: Which flag of the last row says that the episode ended in a terminal state:
+      terminal: The flag of the last row that marks the end in a terminal state:
         `next.done` or `next.success`, unless `next.truncated` is set. If None, no episode did.
       task_columns: The columns of numbers of tasks beside `task_index`, such as
         `task_index_high_level`. If None, the annotations of GR00T.
@@ -177,7 +177,7 @@ class LeRobotSource(Source):
         self._table = EpisodeMetadata(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
-        # Those of info.json, if they are of all episodes.
+        # The statistics of info.json, if they are of all episodes.
         self._splits = self._stated_splits() or {"train": range(len(self._table.indices))}
         self.splits = list(self._splits)
         self._data = DataFiles(self._root, self._info.features, self._table)
@@ -219,7 +219,7 @@ class LeRobotSource(Source):
             if name not in features or name not in self._columns:
                 known = ", ".join(self._columns)
                 raise ValueError(f"task_columns: got {name!r}, expected some of {known}")
-            # What is exported says it, too.
+            # An export has it, too.
             features[name][layout.TABLE] = OF_TASKS if name in task_columns else ""
         return tables_of(text, self._columns.values(), features)
 

@@ -36,7 +36,7 @@ _MEGABYTE = 1 << 20
 # Groups of rows are of several episodes: each takes time to write, and to begin to read.
 _ROWS_OF_GROUP = 500
 _TASK = "task"
-# What an entry of variable length takes beside its content.
+# Additional bytes of an entry of variable length.
 _OFFSET = 4
 
 
@@ -44,7 +44,7 @@ def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
     """Returns the schema of data files.
 
     Args:
-      features: What `info.json` says of the features.
+      features: The features of `info.json`.
     """
     arrow = import_extra("pyarrow")
     fields, said = [], {}
@@ -228,8 +228,8 @@ class TableFiles:
 
         Args:
           table: All of them.
-          lengths: How many rows each has.
-          sizes: How many bytes, see `size_of`.
+          lengths: The number of rows of each.
+          sizes: The size of each in bytes, see `size_of`.
         """
         begin = end = size = 0
         for length, num_bytes in zip(lengths, sizes):

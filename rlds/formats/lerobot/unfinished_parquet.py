@@ -46,7 +46,7 @@ class _Column(NamedTuple):
     """A column as it is in the file: of a struct, each member is one.
 
     Attributes:
-      width: How many values a row has; None if rows differ.
+      width: The number of values of a row; None if rows differ.
       is_boolean: Whether they are booleans, of which writers make no dictionary.
     """
 
@@ -79,13 +79,13 @@ def finish_parquet(
     """Writes a file again, with a footer.
 
     Args:
-      data: What there is of the file.
+      data: The bytes of the incomplete file.
       path: The file to write.
-      schema: What its columns are: a schema of Arrow.
+      schema: The schema of its columns, of Arrow.
       features: The features of `info.json`: the lengths of lists.
 
     Returns:
-      How many rows it has, and how many bytes at the end belong to no whole group of rows.
+      The number of rows, and the bytes at the end that belong to no complete group of rows.
 
     Raises:
       SourceError: It does not begin as such a file.

@@ -23,7 +23,7 @@ class Videos:
 
     Args:
       root: The folder of the dataset.
-      fps: How many rows there are in a second.
+      fps: The rows per second.
       by_time: Whether a row has the frame that is next to its time, rather than one after the
         other.
     """

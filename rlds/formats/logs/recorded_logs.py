@@ -18,7 +18,7 @@ from rlds_ecosystem.files.forking import begin_anew_in_forks
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
 
-# How many logs are kept open. Each has two open files at most.
+# The number of logs to keep open. Each has two open files at most.
 _MAX_OPEN_LOGS = 16
 
 LogSource: TypeAlias = str | os.PathLike[str] | envlogger.Reader
@@ -32,10 +32,10 @@ class Log:
     Attributes:
       path: Its directory; of a reader that was given, in words which one it is.
       source: Its directory, or a reader.
-      name: How the dataset calls it.
+      name: Its name in the dataset.
       begins: For each episode, how many steps are before it; and how many there are.
       joins: Whether episodes can be read together, as far as is known.
-      video: How the video of a directory is read.
+      video: The reading mode of the video of a directory.
     """
 
     path: str

@@ -646,7 +646,7 @@ class _KeptKinds:
 
     Args:
       log: The log.
-      defaults: What its metadata may lack.
+      defaults: Defaults for missing metadata.
     """
 
     def __init__(self, log: Log, defaults: Mapping[str, Any]) -> None:

@@ -60,9 +60,9 @@ def metadata_of(
 
     Args:
       attributes: Its attributes.
-      common: Those that all episodes have.
+      common: The attributes that all episodes have.
       absent: The infos that it lacks, and others have.
-      index: Which episode it is.
+      index: The number of the episode.
     """
     options = attributes.get(OPTIONS)
     seed = _integer(attributes.get(_SEED), np.uint64)

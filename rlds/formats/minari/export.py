@@ -102,7 +102,7 @@ class MinariExport(Export):
         which Minari cannot hold: an error, or to leave out its last transition, which then is in
         `data/rlds`.
       metadata: More fields for metadata.json, or others, such as `author` or `env_spec`.
-      compression: How arrays of an HDF5 file are compressed; Minari does not compress them. Arrow
+      compression: The compression of arrays of an HDF5 file; Minari does not compress them. Arrow
         and Parquet files have their own compression.
 
     Raises:
@@ -154,7 +154,7 @@ class MinariExport(Export):
         self._paths = self._minari_paths()
         self._jpegs = self._kept_jpegs()
         self._spaces = _spaces_of(self._spaces_in_json())
-        # What comes back from Minari is taken from there; it has no row for final actions.
+        # Values in Minari are read from there; it has no row for final actions.
         places = {path: field_path(there) for path, there in self._paths.items()}
         whole = [path for path, there in self._paths.items() if _has_final(there)]
         self._sidecar = Sidecar.of(episodes, places, whole, drops_final_row=self._drop)
@@ -425,7 +425,7 @@ def _as_column(
 
     Args:
       values: The values.
-      field: What one of them is.
+      field: The type of one of them.
       is_text: Whether strings are text, even if the field does not say so.
       keeps_jpeg: Whether JPEG images stay files. All other images become arrays.
 

@@ -154,7 +154,7 @@ class Hdf5Storage(EpisodeStorage):
 
     def _field(self, path: str, array: StoredArray) -> Field:
         """Returns what a row of an array holds."""
-        # Where all images have as many bytes, they are the rows of a matrix.
+        # If all images have as many bytes, they are the rows of a matrix.
         is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
         if self._is_image(path) and (array.kind == "ragged" or is_matrix):
             return self._spaces.leaves[path].jpeg

@@ -18,7 +18,7 @@ __all__ = [
     "make_namespaces",
 ]
 
-# Where earlier releases kept what Minari has no place for.
+# The sidecar of earlier releases.
 OLDER_SIDECAR = "data/rlds"
 
 _DATASET_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+-v\d+")

@@ -29,7 +29,7 @@ class LeafSpace:
 
     Attributes:
       kind: The name of the space, such as "Box".
-      field: What its values are.
+      field: The type of its values.
       is_image: Whether Minari takes the values for images, and may keep them as JPEG.
       space: The space in JSON.
     """

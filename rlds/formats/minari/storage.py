@@ -47,7 +47,7 @@ OBSERVATIONS, ACTIONS, REWARDS, INFOS = "observations", "actions", "rewards", "i
 TERMINATIONS, TRUNCATIONS = "terminations", "truncations"
 # A number for each transition, which says how long the episode is, and how it ended.
 SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
-# Where metadata.json has the spaces of their values.
+# The keys of the spaces in metadata.json.
 SPACES = {OBSERVATIONS: "observation_space", ACTIONS: "action_space"}
 
 
@@ -55,7 +55,7 @@ class StoredColumn(NamedTuple):
     """The values of a field, one for each row.
 
     Attributes:
-      field: What one of them is: numbers, text, bytes or a JPEG file.
+      field: The type of one of them: numbers, text, bytes or a JPEG file.
       values: The values. Files and bytes are `bytes` in an array of objects, text is `str`.
     """
 
@@ -75,7 +75,7 @@ class RawEpisode(NamedTuple):
     attributes: Mapping[str, Any]
 
 
-# What an episode holds: the fields of its columns by their paths, and its attributes.
+# The contents of an episode: the fields of its columns by their paths, and its attributes.
 Structure: TypeAlias = tuple[Mapping[str, Field], Mapping[str, Any]]
 
 # Writes the episode of an index, or copies one of a part; raises ValueError if the format cannot
@@ -128,9 +128,9 @@ class EpisodeStorage(abc.ABC):
         """Reads an episode.
 
         Args:
-          index: Which one.
+          index: The number of the episode.
           wanted: The paths of the columns that are needed; all if None.
-          rows: Which rows are needed. Of the columns in `SCALARS`, all are read.
+          rows: The rows to read. Of the columns in `SCALARS`, all are read.
 
         Raises:
           SourceError: It cannot be read.

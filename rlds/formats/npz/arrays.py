@@ -26,7 +26,7 @@ _FLAGS = {
     **dict.fromkeys(("done", "dones"), _DONE),
     **dict.fromkeys(("truncated", "truncations", "timeout", "timeouts"), _TRUNCATED),
 }
-# In which share of the other rows an action may be zero, for the first to be no accident.
+# The share of other rows with an action of zero above which a first zero is an accident.
 _OTHERS_ZERO = 0.1
 
 
@@ -64,9 +64,9 @@ class EpisodeFile:
       paths: The paths of its arrays in an episode, without the flags.
       are_steps: Whether the rows are the steps of RLDS, whose last action may be a placeholder.
       following: The arrays whose last rows have the final observation, by those of observations.
-      num_rows: How many rows there are of actions.
-      num_transitions: How many of them belong to transitions.
-      num_steps: How many observations there are, with a final one that is known.
+      num_rows: The number of rows of actions.
+      num_transitions: The number of transitions among them.
+      num_steps: The number of observations, including a known final one.
     """
 
     def __init__(self, arrays: NpzFile, layout: Layout) -> None:
@@ -229,7 +229,7 @@ def open_episode(file: epath.Path, layout: Layout) -> Iterator[EpisodeFile]:
 
     Args:
       file: The file.
-      layout: What it does not say.
+      layout: The layout that the file does not state.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -47,7 +47,7 @@ from rlds_ecosystem.model.nests import is_in, nest, root_of
 __all__ = ["NpzSource"]
 
 _SUFFIX = ".npz"
-# What the first row has of transitions, if its action led to its observation.
+# The prefix of transition values of a first row whose action led to its observation.
 _PLACEHOLDERS = "placeholders"
 
 

@@ -30,7 +30,7 @@ from rlds.formats.rlu.windows import RluWindowsSource
 __all__ = ["LEVELS", "NOISES", "RluBsuiteSource"]
 
 LEVELS = ("cartpole", "catch", "mountain_car")
-# How probable it is that another action is taken than the agent has chosen.
+# The probability that another action is taken than the agent has chosen.
 NOISES = ("0.0", "0.1", "0.2", "0.3", "0.4", "0.5")
 NUM_RUNS = 5
 # All of a run, and the two sets that it was divided into.

@@ -46,20 +46,20 @@ Alignment: TypeAlias = Literal["sar", "rsa"]
 
 # Stands before the names of fields that belong to the reward of their row.
 ARRIVED = "<arrived>"
-# What is of transitions, not of observations.
+# Fields of transitions, not of observations.
 TRANSITION = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, ARRIVED)
 
 STEP_TYPE = "step_type"
 FIRST, MID, LAST = 0, 1, 2
 
-# What a field of a record holds: float32, int64, or byte strings.
+# The values of a field of a record: float32, int64, or byte strings.
 Values: TypeAlias = np.ndarray | list[bytes]
 # The last chunk of every PNG file: no data, and the checksum of that.
 _PNG_END = b"IEND\xaeB`\x82"
 
-# Where a field goes, in nested dicts.
+# The path of a field in nested dicts.
 Path: TypeAlias = tuple[str, ...]
-# What a field has a value for: each row, each row but the last, or the episode.
+# The unit with one value: each row, each row but the last, or the episode.
 Per: TypeAlias = Literal["row", "transition", "episode"]
 
 

@@ -97,7 +97,7 @@ class RluSource(Stream):
       ValueError: The product has no such alignment.
     """
 
-    # What the products differ in.
+    # The differences of the products.
     _DESCRIPTION: ClassVar[str]
     builder_name: ClassVar[str]  # The builder that is there for it.
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
@@ -110,7 +110,7 @@ class RluSource(Stream):
     image_fields: ClassVar[Sequence[str]] = ()  # What has to be PNG files.
     # Whether records are pieces of episodes. Their last row may have no action, reward, ...
     are_pieces: ClassVar[bool] = False
-    # Where fields go: a path in a step if there is a value for each row, or else in the episode;
+    # Paths of fields: in a step if there is a value for each row, or else in the episode;
     # `ARRIVED` goes before it if the values belong to the rewards of their rows. Paths of other
     # fields are their names, with this between the parts.
     places: ClassVar[Mapping[str, Path]] = {}

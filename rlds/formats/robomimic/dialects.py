@@ -1,4 +1,4 @@
-"""Who writes files in robomimic's format, and what the same names mean in each of them."""
+"""The dialects of robomimic's format: their writers, and the meaning of names in each of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def dialect_of(attributes: Mapping[str, str], arrays: Collection[str]) -> str:
     """Returns the name of the dialect of a file.
 
     Args:
-      attributes: Those of the group `data` that are text.
+      attributes: The text attributes of the group `data`.
       arrays: The paths of the arrays in a demonstration.
     """
     paths = dict.fromkeys(arrays)
@@ -104,7 +104,7 @@ def instruction_of_file(attributes: Mapping[str, str], dialect: str, name: str) 
     """Returns what a file says that all its demonstrations do; empty if it does not say so.
 
     Args:
-      attributes: Those of the group `data` that are text.
+      attributes: The text attributes of the group `data`.
       dialect: The name of the dialect.
       name: The name of the file.
     """

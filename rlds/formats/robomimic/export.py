@@ -59,9 +59,9 @@ class RobomimicExport(Hdf5EpisodesExport):
 
     Args:
       episodes: The episodes.
-      env_args: What robomimic is to know of the environment; `env_name`, `type` (1 for robosuite, 2
+      env_args: The environment arguments of robomimic; `env_name`, `type` (1 for robosuite, 2
         for Gym) and `env_kwargs`. By default what the files said that the episodes came from.
-      compression: How arrays are compressed.
+      compression: The compression of arrays.
     """
 
     format = "robomimic"

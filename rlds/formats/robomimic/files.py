@@ -48,8 +48,8 @@ class Demo:
       name: Its name in the file.
       arrays: Its arrays, by path.
       attributes: Its attributes, by name; those of its arrays and groups by `<path>/<name>`.
-      damage: What is wrong with it.
-      num_steps: How many steps it makes.
+      damage: Its fault.
+      num_steps: The number of its steps.
     """
 
     file: DemoFile
@@ -197,7 +197,7 @@ class OpenDemo:
 
     Args:
       demo: The demonstration.
-      opened: What the `hdf5.read()` of its file lends.
+      opened: The file that `hdf5.read()` opened.
 
     Attributes:
       demo: See above.
@@ -215,7 +215,7 @@ class OpenDemo:
 
         Args:
           path: The path of the array in the demonstration.
-          rows: Which rows.
+          rows: The rows.
 
         Raises:
           SourceError: They are damaged.

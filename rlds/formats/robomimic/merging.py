@@ -18,7 +18,7 @@ from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 __all__ = ["NEXT", "Merged", "merge", "sound"]
 
 NEXT = "next_obs"
-# What has a row for each action, if it has that in a single demonstration.
+# Arrays that always have a row for each action, if they have it in one demonstration.
 _OF_STEPS = ("obs", NEXT, "rewards", "dones", "states")
 
 _HasSteps: TypeAlias = Callable[[Demo, str], bool]
@@ -29,10 +29,10 @@ class Merged:
     """An array or an attribute, as all demonstrations have it.
 
     Attributes:
-      kind: What it holds.
+      kind: The kind of its values.
       dtype: The widest of its dtypes.
       shape: Its shape; None for a size that is not the same in all.
-      count: How many demonstrations have it.
+      count: The number of demonstrations with it.
       is_of_steps: Whether it has a row for each step.
     """
 

@@ -60,7 +60,7 @@ TABLE = Hdf5Table(
 )
 _SUFFIXES = (".hdf5", ".h5")
 EP_META = "ep_meta"
-# What stands in the place of a value.
+# Placeholders of missing values.
 _EMPTY = {"numbers": 0, "text": "", "bytes": b""}
 
 
@@ -86,12 +86,12 @@ class RobomimicSource(Source):
 
     Args:
       path: The file or the folder. The files of a folder make one dataset.
-      dialect: How the names are meant; found out from the first file by default.
-      alignment: What becomes of LIBERO's observations, each of which is what followed the action of
+      dialect: The dialect of the names; detected from the first file by default.
+      alignment: The alignment of LIBERO's observations, each of which follows the action of
         its row. "as_stored" leaves them there. "shift" puts them with the next action; the first
         action, whose observation is not known, moves to `first_rows`. (The `states` of Isaac Lab,
         which follow the action too, are always shifted: it has the initial ones as well.)
-      terminal: Which demonstrations end in a terminal state. "success": those with `dones` and a
+      terminal: The demonstrations that end in a terminal state. "success": those with `dones` and a
         reward of 1 or more in the last row. "dones": those with `dones` there. "never": none.
       per_episode: Names of arrays that belong to the episode, although they have as many rows as
         there are actions.

@@ -42,7 +42,7 @@ _TABLE = Hdf5Table(
 )
 # The shapes of frames that are no files, by how many bytes they have.
 _FRAMES = {height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))}
-# How many folders may be above that of the episodes.
+# Levels of folders above that of the episodes.
 _LEVELS = 3
 
 

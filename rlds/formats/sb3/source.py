@@ -48,7 +48,7 @@ def _record_of(name: str, *arguments: Any) -> Record:
     return Record(name, arguments)
 
 
-# What is named in it. Nothing is made of them.
+# Names of classes in it. They are not constructed.
 _RECORDS = {
     name: functools.partial(_record_of, name)
     for name in (
@@ -72,7 +72,7 @@ _RECORDS = {
 }
 _ARRAYS = ("actions", "rewards", "dones", "timeouts")
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
-# How far rounding takes a scaled action out of [-1, 1].
+# The tolerance of rounding for a scaled action outside [-1, 1].
 _ROUNDING = 1e-5
 
 

@@ -24,9 +24,9 @@ from tfds_files.example_encoder import feature_at, png_files
 __all__ = ["RAW", "Encoded", "EpisodeEncoder", "counts_of"]
 
 RAW = "raw/"
-"""What the names of counts begin with that are of the raw data."""
+"""The prefix of the names of counts of the raw data."""
 
-# What a message of protobuf can hold.
+# The size limit of a protobuf message.
 _MAX_SIZE = 2**31 - 1
 
 
@@ -46,7 +46,7 @@ class EpisodeEncoder:
     """Checks episodes, one after the other, and makes the bytes of examples of them.
 
     Args:
-      encoder: What makes the bytes.
+      encoder: The encoder of the bytes.
       finite: The fields of steps that must be neither NaN nor infinite.
       checks: Whether episodes must keep the rules of RLDS, and are brought into the form of the
         fields.

@@ -60,10 +60,10 @@ from tfds_files.writing import describe, info_of, num_shards, order_of, shard_en
 __all__ = ["CONVERSION", "TfdsExport", "check_name", "digest_of_inputs", "said_of_fields"]
 
 CONVERSION = "conversion"
-"""What the metadata of a dataset calls the numbers of its conversion."""
+"""The metadata key of the counts of a conversion."""
 
 _FORMATS = ("tfrecord", "array_record", "parquet")
-# What `dataset_info.json` says of a dataset whichever examples it has.
+# Entries of `dataset_info.json` that do not depend on the examples.
 _KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
 # Features that are a `Tensor` and no more; others say what its numbers mean.
 _PLAIN = ("", "Tensor", "Scalar")
@@ -71,7 +71,7 @@ _PLAIN = ("", "Tensor", "Scalar")
 _FEW_BYTES = 1 << 14
 # The name of the datasets that are parts.
 _PART = "part"
-# How many bytes of examples are read at once, to be put in order.
+# Bytes of examples to read at once, to be put in order.
 _WINDOW = 1 << 25
 
 
@@ -126,11 +126,11 @@ class TfdsExport(Export):
       file_format: The format of its files; by default, that which they had, or "tfrecord".
       shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
         TFDS does, or in the order that they have.
-      num_shards: How many files each split has; by default, as many as TFDS chooses.
-      shard_episodes: How many episodes a file has at most, in place of `num_shards`.
-      float64: How the float64 of steps is stored: "bytes", which is the default, keeps every bit;
+      num_shards: The number of files of each split; by default, as many as TFDS chooses.
+      shard_episodes: The largest number of episodes in a file, in place of `num_shards`.
+      float64: The storage of float64 in steps: "bytes", which is the default, keeps every bit;
         "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
-      tensor_encoding: How the arrays of steps are stored: "none" as plain numbers, where that is
+      tensor_encoding: The storage of arrays in steps: "none" as plain numbers, where that is
         possible, or "zlib".
       layout: "direct" stores arrays so that feeds read any step in place; examples of TFDS are
         encoded anew.
@@ -138,8 +138,8 @@ class TfdsExport(Export):
         which is fast, or 6 for images that become small. All levels keep the pixels.
 
     Attributes:
-      info: What `dataset_info.json` says, beside the splits.
-      shard_sizes: How many bytes a file has at least and at most, if `num_shards` is None.
+      info: The content of `dataset_info.json`, without the splits.
+      shard_sizes: The least and the largest size of a file in bytes, if `num_shards` is None.
     """
 
     format = "tfds"

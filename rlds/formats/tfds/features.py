@@ -37,7 +37,7 @@ _NOT_FROM_BYTES = "uint32"
 _FLOAT64_CHOICES = ("bytes", "float32")
 _ENCODING_CHOICES = ("none", "zlib")
 _LAYOUT_CHOICES = ("direct",)
-# What of an array of bytes is an image.
+# Numbers of channels of uint8 arrays that are images.
 _CHANNELS = (1, 3, 4)
 # The class of strings that are no texts.
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
@@ -143,7 +143,7 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
 
     Args:
       source: The source.
-      storage: How its steps are stored.
+      storage: The storage of its steps.
 
     Raises:
       SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS
@@ -185,7 +185,7 @@ def feature_of(
     Args:
       field: A field, a dict of fields, or a feature of TFDS, which stays what it is.
       path: Its name in error messages.
-      storage: How steps are stored; None for a field of an episode.
+      storage: The storage of steps; None for a field of an episode.
       as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` become PNG images.
 
     Raises:

@@ -46,9 +46,9 @@ from rlds_ecosystem.model.nests import leaves_at, map_named_leaves
 __all__ = ["FIELDS", "FolderSource", "recognizes"]
 
 FIELDS = "rlds_fields"
-"""What the metadata of a dataset calls what features cannot say of fields."""
+"""The metadata key of the meaning of fields that features cannot express."""
 
-# What `SourceEpisode` has attributes for.
+# Metadata fields that are attributes of `SourceEpisode`.
 _FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
 
 
@@ -63,7 +63,7 @@ class FolderSource(Source):
     Args:
       path: The directory with `dataset_info.json` and `features.json`, or one above it that has no
         other dataset.
-      splits: Which splits to read; all if None.
+      splits: The splits to read; all if None.
       decode_images: Whether the steps of an episode have images as arrays, rather than the bytes of
         the files they are stored as, which is much faster. `Episodes.columns` decodes them anyway.
       video: Whether the steps have the frames of the clips that the episodes have, see

@@ -59,7 +59,7 @@ class TarShard:
       path: The argument.
       samples: Its samples, in order.
       is_complete: Whether it has the mark at its end. If not, it was cut, or is damaged inside.
-      num_fields: How many members belong to samples.
+      num_fields: The number of members that belong to samples.
 
     Raises:
       SourceError: It is no tar file.

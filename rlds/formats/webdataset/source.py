@@ -51,7 +51,7 @@ __all__ = [
 
 # The field of a sample with the arrays of all steps.
 STEPS_FIELD = "steps.npz"
-# What an export adds: a file beside the shards, and a field of samples.
+# Additions of an export: a file beside the shards, and a field of samples.
 FEATURES_FILE, SIDECAR_FIELD = "features.json", "rlds.bin"
 
 _NUMBERED = re.compile(r"(.*?)[/_-]?([0-9]+)")
@@ -90,8 +90,8 @@ class WebdatasetSource(Source):
 
     Args:
       path: A folder with tar files, or one of them.
-      group: What a sample is.
-      fields: What fields of samples are called, such as `{"jpg": "observation/camera"}`; those
+      group: The unit of a sample.
+      fields: The names of fields of samples, such as `{"jpg": "observation/camera"}`; those
         with an empty name are left out.
 
     Raises:

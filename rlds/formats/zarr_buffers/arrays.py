@@ -40,7 +40,7 @@ _LARGEST_HEADER = 1 << 16
 # Filters by kind of dtype: a text after its length. zarr 3.0 has them on text of fixed length, too.
 _FILTERS = {"O": ("vlen-utf8",), "U": ("", "vlen-utf8"), "S": ("", "vlen-bytes")}
 _CACHED_BYTES = 1 << 26
-# How many chunks a row may have.
+# The largest number of chunks in a row.
 _MAX_CHUNKS = 1 << 20
 
 

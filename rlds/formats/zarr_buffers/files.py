@@ -29,7 +29,7 @@ _CONSOLIDATED = ".zmetadata"
 # The groups that buffers and exports have.
 _GROUPS = ("data", "meta", "rlds")
 _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
-# How large the files of JSON may be, which say what the arrays are.
+# The size limit of the JSON files that describe arrays.
 _MOST_JSON = 1 << 26
 _MAX_DEPTH = 32
 
@@ -105,7 +105,7 @@ class ZarrFiles:
 
         Args:
           name: Its path in the folder or the archive.
-          most: How many bytes it can have.
+          most: Its size limit in bytes.
 
         Raises:
           SourceError: It is damaged, larger than that, or a link to nothing.

@@ -62,9 +62,9 @@ SIDECAR_COLUMNS = "rlds/columns/"
 
 # Rows of UMI that say the same in each step of an episode.
 _CONSTANT = ("demo_start_pose", "demo_end_pose")
-# When each row was recorded.
+# The time at which each row was recorded.
 _TIMES = f"{DATA}timestamp"
-# What is no observation.
+# Arrays that are no observations.
 _OF_STEPS = (rlds.ACTION, rlds.REWARD, "stage", "timestamp")
 
 
@@ -103,7 +103,7 @@ class ZarrSource(Source):
 
     Raises:
       FileNotFoundError: There is no replay buffer.
-      SourceError: What describes an array is damaged.
+      SourceError: The description of an array is damaged.
       ValueError: There is no array of a name in `per_episode`.
     """
 

@@ -25,7 +25,7 @@ __all__ = ["BufferVideos"]
 _FILE = re.compile(r"([0-9]+)\.mp4")
 # Recorders stop the video a little before the robot: so many steps show its last frame.
 _MAX_LATE = 10
-# What is lost in differences of times, as a part of a step.
+# Tolerance of time differences, as a share of a step.
 _ROUNDING = 1e-5
 
 
@@ -34,7 +34,7 @@ class BufferVideos:
 
     Args:
       buffer: The folder of the buffer.
-      num_episodes: How many episodes it has.
+      num_episodes: The number of episodes.
 
     Attributes:
       cameras: The paths of the fields that they are of, with the names of their files.
@@ -61,7 +61,7 @@ class BufferVideos:
 
         Args:
           index: The episode.
-          times: When each row was recorded, in seconds.
+          times: The time of each row, in seconds.
 
         Raises:
           SourceError: A video is missing or damaged.

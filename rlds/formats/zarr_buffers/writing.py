@@ -22,7 +22,7 @@ COMPRESSORS: Mapping[str, Any] = {
     "default": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 0, "blocksize": 0},
     "disk": {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 2, "blocksize": 0},
 }
-"""What Diffusion Policy calls "default" and "disk"."""
+"""The compressors "default" and "disk" of Diffusion Policy."""
 _CHUNK_BYTES = 2_000_000
 # From this size on, a row is taken for an image, which is a chunk.
 _IMAGE_BYTES = 10_000
@@ -102,7 +102,7 @@ class ArrayWriter:
 
     Attributes:
       name: See above.
-      num_rows: How many rows it has.
+      num_rows: The number of rows.
     """
 
     def __init__(
