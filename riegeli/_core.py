@@ -9,7 +9,7 @@ __all__ = ["IMPLEMENTATION"]
 __all__ += _pure.__all__
 
 IMPLEMENTATION: str = choose_implementation("riegeli", slower="hundreds of times slower")
-"""Which twin runs: "cython" or "python"."""
+"""The implementation in use: "cython" or "python"."""
 
 # The types of the twins are those of the plain ones, which also have the documentation.
 if TYPE_CHECKING or IMPLEMENTATION == "python":

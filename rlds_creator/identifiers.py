@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 PATTERN = "[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
-"""What an identifier is, as a regular expression."""
+"""The regular expression of identifiers."""
 
 
 def new_identifier() -> str:

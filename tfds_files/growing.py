@@ -74,7 +74,7 @@ GROWING_TEMPLATES = (
     "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
     "{DATASET}-{SPLIT}.{FILEFORMAT}-r{SHARD_INDEX}",
 )
-"""How shards are named: not by how many there are. They take turns when a split is replaced."""
+"""The names of shards, without their total number. They take turns when a split is replaced."""
 
 _DRAFT_FORMAT = "tfrecord"
 _FILE_FORMATS = ("tfrecord", "array_record")

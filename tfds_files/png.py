@@ -19,7 +19,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The signature, and the first chunk with its checksum.
 _HEADER = struct.Struct(">8sI4sIIBBBBB4x")
 HEADER_SIZE: int = _HEADER.size
-"""How many bytes come before the second chunk of a file."""
+"""The number of bytes before the second chunk of a file."""
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 # Level 1 takes a fifth of the time of 6 for frames of cameras. Frames of games and simulations,
 # which shrink to a sixteenth or less, take little time at any level, and half the bytes at 6.

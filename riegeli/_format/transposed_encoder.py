@@ -40,7 +40,7 @@ from riegeli._pure.machine import (
 from riegeli.base.riegeli_error import ResourceExhaustedError
 
 MAX_WHOLE_RECORD_SIZE = (1 << 32) - 1
-"""How long a record can be that is not taken apart: readers know no longer ones."""
+"""The maximum size of a record that is not taken apart: readers support no longer ones."""
 
 _MIN_COUNT_FOR_PRIVATE_STATE = 10
 _BLOCK = 64

@@ -37,7 +37,7 @@ _FREE_STEPS = 1 << 20
 _STEPS_FOR_EACH = 16
 
 MAX_NESTING = 1 << 16
-"""How deep submessages can lie in each other; and those groups that a scope is looked up for."""
+"""The maximum nesting of submessages, and of groups that a scope is looked up for."""
 
 # What is left to read of a message: all of it, or the fields that are named, with what is left of
 # them; None for a field whose value does not matter.

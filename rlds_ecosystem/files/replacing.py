@@ -35,7 +35,7 @@ from rlds_ecosystem.model.errors import StorageError
 __all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replaced"]
 
 RUNNING = "recording-"
-"""What folders in it begin with that have an episode which is being recorded, or was."""
+"""The prefix of folders with an episode that is being recorded, or was."""
 
 # How often to try to take a lock that others have for a moment only.
 _NUM_TRIES = 100

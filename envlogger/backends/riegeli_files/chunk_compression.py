@@ -13,7 +13,7 @@ FAST = "zstd:3"
 """Compresses and decompresses several times as fast."""
 
 SMALL = "brotli:6"
-"""What the published EnvLogger uses. Halves frames of games, but leaves noise as large as it is."""
+"""The compression of the published EnvLogger. Halves frames of games, but not noise."""
 
 # By how much SMALL has to be smaller, because reading it takes longer.
 _MIN_RATIO = 1.05
