@@ -85,7 +85,7 @@ def build_step(
     carry a leading time axis in every field.
 
     Args:
-      observation: what was observed; None leaves the field out.
+      observation: the observation; None leaves the field out.
       action: the action applied to `observation`; None leaves the field out.
       reward: the reward that followed `action`; None leaves the field out.
       discount: the discount that came with `reward`; None leaves the field out.
@@ -212,7 +212,7 @@ def are_flags_right(columns: Mapping[str, Any], ends: Sequence[int] | np.ndarray
 
     Args:
       columns: the columns of the steps of some episodes, one after the other.
-      ends: how many steps there are up to the end of each episode.
+      ends: the number of steps up to the end of each episode.
 
     >>> are_flags_right({"is_first": [True, False, True], "is_last": [False, True, True]}, [2, 3])
     True

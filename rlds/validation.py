@@ -22,7 +22,7 @@ from tfds_files.features import leaves_of
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
 
-# How many nested steps are read at once.
+# The number of nested steps to read at once.
 _BATCH_SIZE = 1024
 
 # Fields of an episode that say whether something is so.
@@ -50,13 +50,13 @@ class Violation:
     """A broken rule.
 
     Attributes:
-      what: what is wrong, and what was expected.
+      what: the violation, and what was expected.
       episode: which episode of the dataset, from 0 on; None if it is not about a single episode,
         but about how all of them are stored.
       episode_id: its identifier, if it has one.
-      step: which step of the episode, from 0 on; None if it is not about a single step.
+      step: the step of the episode, from 0 on; None if it is not about a single step.
       field: the path of the field; None if it is not about a single field.
-      hint: what to do about it, for all violations of its kind; "" if there is nothing to say.
+      hint: a remedy for all violations of its kind; "" if there is none.
     """
 
     what: str
@@ -156,7 +156,7 @@ def validate(
         episodes in plain Python and NumPy: their steps are a dict of columns, or an iterable of
         steps. Or the directory of a dataset that TFDS reads: all its splits are checked, without
         decoding images.
-      max_violations: how many violations to collect before giving up.
+      max_violations: the number of violations to collect before giving up.
       finite_fields: paths of fields, such as "observation/state"; a name stands for all that is
         nested in it.
       profile: "octo", to check that profile too.
@@ -242,8 +242,8 @@ class Validator:
         others have the shape that they have in the first step.
 
     Attributes:
-      num_episodes: How many episodes were checked.
-      num_steps: How many steps they have.
+      num_episodes: The number of checked episodes.
+      num_steps: The number of their steps.
 
     >>> validator = Validator()
     >>> for violation in validator.add({"steps": {"is_first": [True], "is_last": [False]}}):
@@ -319,7 +319,7 @@ class Validator:
 
         Args:
           steps: The columns of the steps of all episodes, one after the other.
-          lengths: How many steps each episode has, of shape `[num_episodes]`.
+          lengths: The number of steps of each episode, of shape `[num_episodes]`.
           fields: Their other fields, as columns with a row for each episode.
 
         Raises:

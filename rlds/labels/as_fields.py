@@ -20,7 +20,7 @@ from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["LabelledSource", "labelled"]
 
-# What a field has where nothing is said, or where not all say the same.
+# Placeholders of missing labels, and of labels on which annotators disagree.
 _NOTHING: Mapping[type, Any] = {bool: False, str: "", float: np.nan}
 
 
@@ -58,7 +58,7 @@ class LabelledSource(View):
     Args:
       source: The source.
       labels: Its labels.
-      rows: Those to have.
+      rows: The rows to keep.
 
     Raises:
       ValueError: There are fields `label` already.

@@ -116,7 +116,7 @@ def as_labels(
     Args:
       rows: The rows.
       labels: The labels of the data that they are for.
-      where: What errors begin with.
+      where: The prefix of errors.
       is_text: Whether values are texts, whatever they mean. In a new layer without a `type`, they
         are numbers or flags if they look like it.
 

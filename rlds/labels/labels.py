@@ -168,10 +168,10 @@ class Labels:
         Args:
           layer: The layer; it is made by its first label.
           episode: The number of the episode.
-          value: What is said of it.
+          value: The value of the label.
           begin: The first step that it is said of; None for the whole episode.
           end: The step after the last one.
-          by: Who says so.
+          by: The annotator.
           type: The type of a new layer: flag, choice, text or number. By default that of the value,
             where text is a choice.
           tool: The program.

@@ -8,10 +8,10 @@ EPISODE_ID: Final = "episode_id"
 """Identifier of the episode (string), unique in its dataset and, very likely, everywhere."""
 
 AGENT_ID: Final = "agent_id"
-"""Who acted: a string, or for N agents an [N, 2] tensor of (name in the environment, agent)."""
+"""The agent: a string, or for N agents an [N, 2] tensor of (name in the environment, agent)."""
 
 ENVIRONMENT_CONFIG: Final = "environment_config"
-"""How the environment was made (string), for instance a JSON of module, factory and config."""
+"""The configuration of the environment (string), such as a JSON of module, factory and config."""
 
 EXPERIMENT_ID: Final = "experiment_id"
 """Identifier of the experiment that the episode belongs to (string)."""

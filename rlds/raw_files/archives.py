@@ -59,7 +59,7 @@ def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
 
     Args:
       archive: A file with one of the `SUFFIXES`.
-      directory: Where archives are extracted to.
+      directory: The target folder for archives.
 
     Raises:
       SourceError: The archive is damaged or was cut. Or it holds something else than files and
@@ -92,7 +92,7 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
     Args:
       archive: The archive.
       name: The name of the file in it.
-      max_bytes: How large it may be.
+      max_bytes: The size limit.
 
     Raises:
       SourceError: It is larger than its compressed size lets expect, or than `max_bytes`.

@@ -34,7 +34,7 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
         check_is_file(file)
         self.name = name
         self._size = file.stat().length
-        # What opens a file of an object store may be of use as a context manager only.
+        # A file of an object store may be usable as a context manager only.
         self._opened = contextlib.ExitStack()
         self._raw: IO[bytes] = self._opened.enter_context(file.open("rb"))
         self._stream: IO[bytes] = self._raw

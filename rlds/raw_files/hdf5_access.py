@@ -96,7 +96,7 @@ class Hdf5File:
         """Lends the `h5py.File`. Within, errors of the library are `SourceError`s.
 
         Args:
-          episode: What is read of it, for errors.
+          episode: The episode, for errors.
           field: Likewise.
 
         Raises:
@@ -122,7 +122,7 @@ class Hdf5File:
         Args:
           group: The group.
           name: Its name in the group.
-          path: What to call it in an error.
+          path: Its name in errors.
 
         Raises:
           SourceError: There is none; it is a link, or something else; its values are elsewhere.
@@ -215,7 +215,7 @@ class Hdf5File:
         Args:
           group: The `h5py.h5g.GroupID`.
           name: The name in the group.
-          path: What to call it in an error.
+          path: Its name in errors.
           link_type: The type of the link, if it is known.
 
         Returns:
@@ -300,7 +300,7 @@ class Hdf5File:
         Args:
           offset: The offset in the open file.
           values: The array.
-          path: What to call it in an error.
+          path: Its name in errors.
 
         Raises:
           SourceError: The file ends before them.

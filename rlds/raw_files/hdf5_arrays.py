@@ -15,7 +15,7 @@ from rlds_ecosystem.model.columns import objects
 
 __all__ = ["ArrayReader", "Kind", "StoredArray"]
 
-# What an array holds: "text" is strings of UTF-8, "bytes" other strings, "ragged" rows
+# The kind of an array: "text" is strings of UTF-8, "bytes" other strings, "ragged" rows
 # of different lengths.
 Kind: TypeAlias = Literal["numbers", "text", "bytes", "ragged"]
 
@@ -81,7 +81,7 @@ class ArrayReader:
 
         Args:
           item: The `GroupID` or `DatasetID`.
-          path: What to call it in an error.
+          path: Its name in errors.
 
         Raises:
           SourceError: One holds neither numbers nor text.
@@ -123,8 +123,8 @@ class ArrayReader:
         Args:
           group: The open `GroupID`.
           path: The path of the array in it.
-          stored: What it holds.
-          rows: Which rows.
+          stored: The type of the array.
+          rows: The rows.
 
         Raises:
           SourceChangedError: It is not what it was.

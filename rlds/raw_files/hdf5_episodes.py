@@ -45,7 +45,7 @@ class EpisodeGroup:
 
     Attributes:
       file: The file.
-      arrays: What the arrays hold that have values, by path. Derived classes may add others.
+      arrays: The types of arrays with values, by path. Derived classes may add others.
     """
 
     def __init__(self, hdf5: Hdf5File, group: Any) -> None:

@@ -35,7 +35,7 @@ def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
     Args:
       hdf5: The file.
       item: The group or the array.
-      path: What to call it in an error.
+      path: Its name in errors.
 
     Raises:
       SourceError: One is neither numbers nor text.
@@ -58,7 +58,7 @@ def read_constant(hdf5: Hdf5File, array: Any, path: str) -> Any:
     Args:
       hdf5: The file.
       array: The array.
-      path: What to call it in an error.
+      path: Its name in errors.
 
     Raises:
       SourceError: It is too large for metadata, or holds neither numbers nor text.

@@ -55,7 +55,7 @@ class Files:
     def __init__(self, *paths: str | os.PathLike[str], may_grow: bool = False) -> None:
         self.may_grow, self._machine = may_grow, platform.node()
         self._states: dict[str, tuple[int, ...]] = {}
-        # When each folder was changed, and what is in it.
+        # The time of the last change of each folder, and its entries.
         self._times: dict[str, int] = {}
         self._entries: dict[str, dict[str, tuple[int, ...]]] = {}
         for path in paths:
@@ -142,7 +142,7 @@ class Files:
 
 
 def _settled(folder: os.stat_result) -> int:
-    """When a folder was changed; -1 if the next change may have the same time."""
+    """The time of the last change of a folder; -1 if the next change may have the same time."""
     is_old = abs(time.time_ns() - folder.st_mtime_ns) > _TICK
     return folder.st_mtime_ns if is_old else -1
 
@@ -179,7 +179,7 @@ def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> N
     """Checks that files are what they were.
 
     Args:
-      before: What they were.
+      before: Their former states.
       may_grow: Whether they may have become longer.
 
     Raises:

@@ -25,7 +25,7 @@ from rlds_ecosystem.files.forking import begin_anew_in_forks
 
 __all__ = ["NpyArray", "NpzFile", "NpzRows", "open_npz", "parse_npy", "read_header", "read_npy"]
 
-# What reads the headers of arrays of numbers and of text, by the version of the format.
+# Readers of the headers of arrays, by the version of the format.
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -39,7 +39,7 @@ class NpyArray(NamedTuple):
       shape: Its shape.
       dtype: The dtype of its values.
       by_columns: Whether columns are stored one after the other (Fortran), not rows.
-      begin: Where the values begin.
+      begin: The offset of the values.
     """
 
     shape: tuple[int, ...]
@@ -74,7 +74,7 @@ class NpzFile:
 
     Attributes:
       file: The argument.
-      arrays: What there is, by name.
+      arrays: The arrays, by name.
 
     Raises:
       SourceError: It holds something else than arrays of numbers and text.
@@ -173,7 +173,7 @@ class NpzRows:
 
     Attributes:
       path: The file.
-      arrays: What there is, by name. A scalar is a row.
+      arrays: The arrays, by name. A scalar is a row.
       scalars: The names of the scalars.
 
     Raises:
@@ -257,7 +257,7 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
 
     Args:
       data: The bytes of the file.
-      file: What it is in, for errors.
+      file: The file that it is in, for errors.
 
     Raises:
       SourceError: It is damaged, or has pickled objects, which are not read.

@@ -20,7 +20,7 @@ import numpy as np
 
 __all__ = ["Record", "RestrictedPickleError", "loads"]
 
-# How many values a walk through everything may meet, where what is shared counts at each place: so
+# Limit of values in a walk through everything, with shared ones counted at each place: so
 # many for each byte, and a constant for what all steps of a small pickle share.
 _FREE_VALUES, _VALUES_PER_BYTE = 1 << 18, 4
 
@@ -83,7 +83,7 @@ class _Unpickler(pickle._Unpickler):
     """The unpickler written in Python, in which each instruction can be replaced."""
 
     dispatch: ClassVar[Any] = dict(pickle._Unpickler.dispatch)
-    # What it does not say of itself.
+    # Attributes that the base class does not declare.
     stack: list[Any]
     read: Callable[[int], bytes]
     append: Callable[[Any], None]
@@ -127,7 +127,7 @@ class _Unpickler(pickle._Unpickler):
         self.append(bytearray(self.read(length)))
 
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
-    # What plain data does not need.
+    # Opcodes that plain data does not need.
     for _unused in (pickle.NEWOBJ_EX, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER):
         del dispatch[_unused[0]]
 

@@ -55,11 +55,11 @@ class SourceError(ValueError):
     """Raw data is not as its format demands.
 
     Args:
-      what: What is there, and what was expected.
+      what: The content, and what was expected.
       file: The file it is in; empty if the text says that. PyTorch makes the errors of its workers
         again from their text, which has a traceback then.
-      episode: Which episode of it, or the key of the episode.
-      row: Which row (step, record) of the file, from 0 on.
+      episode: The number of the episode in the file, or its key.
+      row: The row (step, record) of the file, from 0 on.
       field: The path of the field.
     """
 
@@ -103,7 +103,7 @@ class SourceChangedError(SourceError):
         """It is about the file as a whole."""
 
 
-# What the operating system says where a file, or a name in it, is not what it should be. With all
+# Errors of the operating system that mean that a file, or a name in it, is wrong. With all
 # else (no permission, a failing disk, too many open files) nothing is wrong with the data: were it
 # damage, `skip_damaged` would leave out sound episodes. A file that is not there is damage of the
 # episode that needs it only; if it was there before, a conversion finds that at its end.
@@ -142,7 +142,7 @@ def as_source_error(
     """Returns what an error means for the data that was being read.
 
     Args:
-      error: What was raised.
+      error: The raised exception.
       file: See `SourceError`; or what finds it out, which is called only if it is needed.
       episode: Likewise.
       row: See `SourceError`.
@@ -221,7 +221,7 @@ def possible_bytes(size: int) -> int:
     """Returns how many bytes deflate can have made a file of: of more, they are not there.
 
     Args:
-      size: How many bytes the file has.
+      size: The size of the file, in bytes.
     """
     # Deflate makes at most 1032 bytes of one. Headers and the like cost more than they are long.
     return (1 << 20) + 1100 * size
@@ -233,7 +233,7 @@ def trusted_bytes(size: int) -> int:
     Recorded data hardly shrinks to less than a hundredth of its size; that of small files may.
 
     Args:
-      size: How many bytes there are before they are decompressed.
+      size: The compressed size, in bytes.
     """
     return (1 << 28) + 100 * size
 
@@ -244,10 +244,10 @@ def check_declared(
     """Checks that a file can hold what it declares.
 
     Args:
-      declared: How many bytes of values it declares, uncompressed.
-      size: How many bytes the file has.
+      declared: The declared size of the values, uncompressed, in bytes.
+      size: The size of the file, in bytes.
       file: The file, for the error.
-      field: What the values are, for the error.
+      field: The name of the values, for the error.
 
     Raises:
       SourceError: It cannot.

@@ -37,7 +37,7 @@ CONFIDENCE = {
     "disputed": "publications disagree",
     "user": "given by you",
 }
-"""How sure a statement is, in words."""
+"""The levels of confidence in a statement."""
 
 OWN = "rlds_robotics"
 """Under what the metadata of a dataset says what its fields mean."""
@@ -61,7 +61,7 @@ STATES = {
     "JOINT": (*_JOINTS, _GRIPPER),
     "JOINT_BIMANUAL": _ARMS,
 }
-# What an action has beside what moves the robot.
+# Elements of an action that do not move the robot.
 _NO_MOVEMENT = ("terminate", "other")
 
 
@@ -70,17 +70,17 @@ class Dimension:
     """An element of an action or of a state.
 
     Attributes:
-      name: What it is called, such as "x" or "left_gripper".
+      name: Its name, such as "x" or "left_gripper".
       field: The path of the field of a step that has it.
       element: Its index there; negative ones count from the end.
-      quantity: What it measures, such as "position_delta".
+      quantity: The measured quantity, such as "position_delta".
       unit: Its unit; empty where nobody says.
       frame: The frame that it is given in; empty where nobody says.
       low: The least value, if there is one.
       high: The largest value, if there is one.
-      doc: What it is, in words.
-      confidence: How sure this is, one of `CONFIDENCE`.
-      assumed: Which of these attributes are taken for granted: nobody says so.
+      doc: A description.
+      confidence: The confidence in this, one of `CONFIDENCE`.
+      assumed: The attributes that are assumed, without a reference.
     """
 
     name: str
@@ -273,12 +273,12 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 
     Args:
       name: The name of the dataset, with or without config and version.
-      metadata: What is said of the dataset as a whole. What it has under "rlds_robotics"
+      metadata: The metadata of the dataset. Its entry "rlds_robotics"
         counts more than the table, in the form that `register` takes for one dataset.
 
     Raises:
       KeyError: Nothing is known of it; says which names are like it.
-      ValueError: What the metadata says cannot be understood.
+      ValueError: The metadata is invalid.
 
     >>> bridge = meaning_of("bridge_dataset/1.0.0")
     >>> bridge.action[6].name, bridge.action[6].range, str(bridge.gripper)

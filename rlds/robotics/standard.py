@@ -23,7 +23,7 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
 
     Args:
       steps: The columns of all steps of the episode: rules look back and ahead.
-      meaning: What they mean.
+      meaning: The meaning of the fields.
 
     Returns:
       The columns "action" and "state", as far as the meaning says how to make them, and "is_kept":
@@ -71,7 +71,7 @@ def widths_of(
     """Returns how many elements the standard action and state have.
 
     Args:
-      meaning: What the fields mean.
+      meaning: The meaning of the fields.
       shapes: The shapes of the fields of a step, by their paths.
 
     Raises:

@@ -95,7 +95,7 @@ class VideoFrames:
       split: The split.
       index: The episode.
       camera: The field.
-      num_steps: How many there are.
+      num_steps: The number of steps.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from tfds_files.png import encode_png
 __all__ = ["RED_FIRST", "RgbSource", "as_rgb", "is_bgr", "red_first", "with_rgb"]
 
 RED_FIRST = "red first, which was last"
-"""What a placement says of pixels whose channels were exchanged."""
+"""The reason in a placement of pixels whose channels were exchanged."""
 
 
 def is_bgr(field: Any) -> bool:

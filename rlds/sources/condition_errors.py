@@ -10,7 +10,7 @@ from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["in_words", "quoted", "syntax_in_words", "unknown_column"]
 
-# What users of other formats may look for.
+# Names that users of other formats may search for.
 _OTHER_NAMES = {
     **dict.fromkeys(("length", "num_steps", "num_frames"), "steps"),
     "task": "instruction",

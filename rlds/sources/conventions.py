@@ -18,7 +18,7 @@ def warn_of_convention(file: str | os.PathLike[str], what: str) -> None:
 
     Args:
       file: The file, or the folder.
-      what: What was found and assumed, and the option that states the convention.
+      what: The finding and the assumption, and the option that states the convention.
     """
     level, frame = 2, sys._getframe(1)
     while frame.f_globals.get("__name__", "").partition(".")[0] in _OWN and frame.f_back:

@@ -39,7 +39,7 @@ from rlds_ecosystem.video_codec import Video
 
 __all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_clips"]
 
-# How many frames of a clip are compared with what was encoded. The error may be that of a PSNR of
+# Frames of a clip to compare with the encoded images. The error may be that of a PSNR of
 # 20 dB; or more where there is noise, of which an encoder keeps little. Fast encoders repeat a
 # frame now and then, if little changes; but not all that are compared, with a PSNR below 30 dB.
 _STEPS = f"{rlds.STEPS}/"
@@ -89,12 +89,12 @@ class ClipsSource(View):
 
     Args:
       source: The source.
-      video: How they are encoded.
+      video: The encoding.
       cameras: The paths of fields that are encoded, see `encodable`.
 
     Attributes:
       cameras: See above.
-      swapped: Those whose images are blue, green, red: video is red, green, blue.
+      swapped: Cameras whose images are blue, green, red: video is red, green, blue.
 
     Raises:
       ImportError: PyAV is not installed.

@@ -81,7 +81,7 @@ class EncodedFrames(ChangedImages):
 
     Args:
       source: The pixels.
-      encoding: Which files. PNG files are exact; they are compressed fast rather than well.
+      encoding: The file format. PNG files are exact; they are compressed fast rather than well.
       quality: The quality of JPEG files, 1 to 100.
 
     Raises:

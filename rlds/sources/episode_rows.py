@@ -210,7 +210,7 @@ class RowMaker:
         for field in self.schema:
             if field.name in self._numbers:
                 made, is_empty = statistics[field.name]
-                # What is NaN is not known: comparisons do not hold for it.
+                # NaN becomes null, which means unknown: no comparison holds for it.
                 parts = [
                     arrow.array(part, mask=is_empty | np.isnan(part)).cast(field.type[0].type)
                     for part in made

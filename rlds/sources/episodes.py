@@ -54,7 +54,7 @@ class Episodes(Sequence[SourceEpisode]):
       source: The source.
       split: The name of a split, or what TFDS calls a part of it, see `tfds_files.splits`.
       format: The name of the format.
-      said: What is said of the data as a whole, beside what the source says.
+      said: Metadata of the dataset, in addition to that of the source.
 
     Attributes:
       source: The source.
@@ -196,7 +196,7 @@ class Episodes(Sequence[SourceEpisode]):
         """Reads an episode.
 
         Args:
-          index: Which; negative ones count from the end.
+          index: The number of the episode; negative ones count from the end.
 
         Returns:
           The episode as it is stored: images that are files stay files. `columns` decodes them.
@@ -211,7 +211,7 @@ class Episodes(Sequence[SourceEpisode]):
         """Reads an episode, without fields of its steps other than flags if that is faster.
 
         Args:
-          index: Which; negative ones count from the end.
+          index: The number of the episode; negative ones count from the end.
 
         Raises:
           IndexError: There is no such episode.
@@ -233,8 +233,8 @@ class Episodes(Sequence[SourceEpisode]):
         """Reads the steps of an episode, or some of them, as arrays with a leading axis for time.
 
         Args:
-          index: Which episode; negative ones count from the end.
-          fields: Which fields, such as `["action", "observation/camera"]`; all by default.
+          index: The number of the episode; negative ones count from the end.
+          fields: The fields, such as `["action", "observation/camera"]`; all by default.
           start: The first step; the first of the episode by default.
           stop: The step after the last one; negative numbers count from the end.
           decode_images: Whether images that are stored as files are arrays, rather than the bytes
@@ -380,7 +380,7 @@ class Episodes(Sequence[SourceEpisode]):
         return Episodes(source, "+".join(chosen), format=self.format)
 
     def __reduce__(self) -> Any:
-        # What was read of the files, and what is open, is not for other processes.
+        # Cached contents and open files are not for other processes.
         again = functools.partial(Episodes, format=self.format, said=self._said)
         return again, (self.source, self.split)
 
@@ -418,7 +418,7 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
 
     Args:
       column: The values of a field; None if there are none.
-      field: What one of them is.
+      field: The type of one of them.
       decode_images: Whether images that are files become arrays.
 
     Raises:
@@ -491,14 +491,14 @@ class _Passed:
     """The episodes of a split of a stream, which can go on after any that was passed.
 
     Attributes:
-      number: How many there are, if that is known.
+      number: Their number, if it is known.
     """
 
     number: int | None = None
 
     def __init__(self, source: AnySource, split: str) -> None:
         self._source, self._split = source, split
-        # Where each of the episodes passed so far is: its part, and the key of the one before it.
+        # The location of each earlier episode: its part, and the key of the one before it.
         self._places: list[tuple[str, str | None]] = []
         self._ahead = self._walk()
         self._next: SourceEpisode | DamagedEpisode | None = None

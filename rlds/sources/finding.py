@@ -47,7 +47,7 @@ def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
 
     Args:
       directory: The folder. Links are not followed.
-      depth: How many folders deep to look.
+      depth: The depth of the search, in folders.
 
     Yields:
       The path of each, and the name of its format.

@@ -33,8 +33,8 @@ class JoinedSource(View):
 
     Args:
       parts: The episodes of each dataset.
-      prefixes: What the keys of each begin with, so that no other has them.
-      about: What is known of the whole; of the first one if None.
+      prefixes: The prefixes of the keys of each, which no other has.
+      about: The description of the joined dataset; that of the first one if None.
     """
 
     splits = (ALL,)

@@ -32,7 +32,7 @@ from rlds_ecosystem.files import stores
 
 __all__ = ["carry", "moved", "said_in"]
 
-# What the tool of a label begins with that was another episode's.
+# The prefix of the tool of a label that was copied from another episode.
 _CARRIED = "carried from "
 
 
@@ -54,8 +54,8 @@ def carry(
       others: Numbers of episodes of the new dataset, each with that of what it is made of. Copies
         need not be among them.
       made: The episodes of the new dataset.
-      place: Where that is.
-      at: Where it gets to be.
+      place: The path of the dataset.
+      at: The final path of the dataset.
 
     Raises:
       OSError: Labels can be kept nowhere.
@@ -116,8 +116,8 @@ def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> It
       label: The label.
       digest: The digest of the other episode.
       key: Its key.
-      steps: How many steps it has.
-      first: Which step of the episode that has the label is the first one of the other.
+      steps: The number of its steps.
+      first: The step of the labelled episode that is the first one of the other.
     """
     begin, end = label.begin, label.end
     if begin is not None and end is not None:

@@ -56,13 +56,13 @@ KEY = "lineage"
 """The name in the metadata of a dataset."""
 
 CONVERT = "convert"
-"""What a recipe calls that another format is written."""
+"""The name of an export to another format in a recipe."""
 
-# What is in folders in which libraries take each file for their own.
+# Files that mark folders in which libraries take each file for their own.
 _WITHOUT_OTHERS = (".zgroup", "zarr.json")
 _EPISODES, _FILES, _FROM = "episodes", "files", "from"
 _VERSION = 1
-# How many datasets before one it tells of, and the mark of those that came before them.
+# The depth of recorded ancestors, and the mark of earlier ones.
 _DEEPEST, _CUT = 50, "earlier_left_out"
 
 
@@ -78,10 +78,10 @@ def made(
     """Returns what is said of a new dataset.
 
     Args:
-      operations: What is done.
+      operations: The operations.
       datasets: The datasets that it is done with, by their names.
-      kept: How many episodes are left; None if that is not known yet.
-      of: How many there were.
+      kept: The number of episodes that stay; None if it is not known yet.
+      of: The number of episodes before.
       license: The terms that the new dataset says it is under.
       known: Digests of the episodes of datasets, of which their tables were at hand.
     """
@@ -131,12 +131,12 @@ def converted(
     """Returns what is said of a dataset that is a conversion of another one.
 
     Args:
-      source: What is converted.
+      source: The source of the conversion.
       format: The format that is written.
       options: Its options.
-      name: What to call the source; by its files if empty.
+      name: The name of the source; by its files if empty.
       source_format: Its format.
-      split: Which of its splits, or which part of them.
+      split: The split, or a part of it.
     """
     bases = reading.bases(source)
     known = {*("+".join(base.splits) for base in bases)}
@@ -238,8 +238,8 @@ class Trace:
     """Notes where the episodes of a split come from, as they are written, in few words.
 
     Args:
-      lineage: What `made` returns.
-      sources: Those of its datasets.
+      lineage: The result of `made`.
+      sources: The sources of its datasets.
     """
 
     def __init__(self, lineage: Mapping[str, Any], sources: Sequence[AnySource]) -> None:
@@ -275,8 +275,8 @@ def write_beside(
 
     Args:
       path: The folder, or the file.
-      lineage: What `made` returns.
-      traces: Where the episodes of each split come from.
+      lineage: The result of `made`.
+      traces: The origins of the episodes of each split.
     """
     file = file_of(path)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -336,7 +336,7 @@ def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[
     """Returns where an episode comes from: datasets by name, the nearest first.
 
     Args:
-      lineage: That of the dataset which has it.
+      lineage: The lineage of the dataset which has it.
       split: Its split.
       index: Its number in the split.
 

@@ -33,9 +33,9 @@ _NEAREST = {
 }
 # The format of files that an option of this name describes.
 _LAYOUT = "layout"
-# How many names in an unknown file or folder are listed.
+# The number of names to list of an unknown file or folder.
 _SEEN = 8
-# How many folders deep others are looked for, such as in data/NAME/VERSION.
+# The depth of the search for other datasets, such as in data/NAME/VERSION.
 _DEPTH = 3
 
 
@@ -60,7 +60,7 @@ def open(
       split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`,
         `train[5:20]`, `train+test`, `all`.
       format: The name of the format, if it cannot be recognized, or to save the search.
-      where: Which episodes to have, as a condition in SQL over the table of episodes, such as
+      where: The episodes to open, as a condition in SQL over the table of episodes, such as
         `"steps > 50 and success"`; see `Episodes.where`. All by default.
       **options: Options of the format; `formats()[name].options` has them. `layout="mine.yaml"`
         describes files of your own, see docs/layouts.md.

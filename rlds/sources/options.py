@@ -34,7 +34,7 @@ class Option:
     Attributes:
       name: Its name.
       kind: The type that it is annotated with.
-      default: What it is if it is not given.
+      default: The value if it is not given.
     """
 
     name: str
@@ -90,8 +90,8 @@ def parse_options(options: Mapping[str, Option], words: Sequence[str], name: str
 
     Args:
       options: The options that there are.
-      words: Those that are given, each as `name=value`.
-      name: What they are options of, for error messages.
+      words: The given options, each as `name=value`.
+      name: The owner of the options, for error messages.
 
     Raises:
       ValueError: There is no such option, or it has no such value; says which there are.

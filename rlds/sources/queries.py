@@ -24,10 +24,10 @@ from rlds_ecosystem import import_extra
 __all__ = ["NUMBER", "check_repeatable", "numbers"]
 
 NUMBER = "number"
-"""What conditions call the number of an episode among all that are asked for."""
+"""The name in conditions of the number of an episode among all that are queried."""
 
 _SECONDS = 60.0
-# What has other values at another time: functions, and words that are called without parentheses.
+# Volatile functions of SQL, and words that are called without parentheses.
 _CHANGING = re.compile(
     r'"function_name":"(now|today|age|random|uuid\w*|gen_random_uuid|transaction_timestamp|'
     r'txid_current|nextval|currval|(?:get_)?current_\w+)"|'
@@ -91,7 +91,7 @@ def numbers(
       first: The number of the first one.
       beside: Other columns, as a `pyarrow.Table` that has the column `index`, too.
       aliases: Other names of columns, with these.
-      seconds: How long it may take.
+      seconds: The time limit.
 
     Raises:
       ValueError: It is no expression that holds or not, or there is no such column; says where.

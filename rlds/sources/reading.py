@@ -57,10 +57,10 @@ S = TypeVar("S", bound=AnySource)
 
 # So many episodes are a part of those that can be read in any order.
 _IN_PART = 100
-# What sources have said of their lengths.
+# Cached lengths of sources.
 _lengths: weakref.WeakKeyDictionary[Source, dict[str, Lengths | None]]
 _lengths = weakref.WeakKeyDictionary()
-# What an argument of a source can be wrong about.
+# Errors of wrong arguments of a source.
 _OF_ARGUMENTS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
 
 

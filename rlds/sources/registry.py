@@ -69,7 +69,7 @@ class Format:
         """Returns the source for data; with what an export has kept beside it, or with pixels.
 
         Raises:
-          Exception: What the class that reads the format raises.
+          Exception: An error of the class that reads the format.
         """
         from rlds.sources import reading
 
@@ -104,10 +104,10 @@ class Format:
 
         Args:
           path: A file or a folder.
-          signs: Those of the path, if they are looked at for other formats, too.
+          signs: The signs of the path, if other formats use them, too.
 
         Raises:
-          ImportError: What would be needed to look is not installed; says how to install it.
+          ImportError: A required library is not installed; the message tells how to install it.
           Exception: The class of another distribution has a mistake.
         """
         signs = signs or Signs(path)
@@ -157,7 +157,7 @@ def _own(name: str, reader: str, writer: str = "", signs: str = "", **given: Any
     )
 
 
-# Which metadata of a format is about its files, or about where they come from; see `Format`. Places
+# Metadata of a format about its files, or their origin; see `Format`. Places
 # are below the name of the format, unless they begin with a slash.
 _STATED: Mapping[str, Mapping[str, str]] = {
     "agibot": {"counted": "cameras"},

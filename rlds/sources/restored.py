@@ -117,7 +117,7 @@ class UnrestoredSource(View):
 
     Args:
       source: The source.
-      fault: What is wrong with the sidecar.
+      fault: The fault of the sidecar.
     """
 
     shares_table = True

@@ -106,7 +106,7 @@ FIELDS = "fields"
 _VERSION, _SIZES = 2, "sizes"
 # Of how many episodes the outlines are read anew each time.
 _FEW = 1000
-# How many episodes are copied at a time, whose values may be large.
+# Episodes to copy at a time; their values may be large.
 _COPIED = 32
 
 
@@ -119,7 +119,7 @@ class Sidecar:
       episode: The fields of episodes that the source declares, by path.
       places: The places of step fields in the format. All other fields are in the sidecar.
       episode_places: The places of episode fields in the format. All others are in the sidecar.
-      whole: Those of `places` that have a row for the final observation, too. Of the others, its
+      whole: The `places` that have a row for the final observation, too. Of the others, its
         row is in the sidecar.
       metadata: The metadata of the dataset: attributes of `Source`, by name.
       drops_final_row: True if the format takes the last observation of every episode for the final
@@ -188,7 +188,7 @@ class Sidecar:
 
         Args:
           episodes: The episodes.
-          but: What the format itself says, by its name in the metadata.
+          but: Entries of the format itself, by their names in the metadata.
         """
         source = episodes.source
         said = {
@@ -372,11 +372,11 @@ class Sidecar:
         """Puts an episode together.
 
         Args:
-          found: What the sidecar has of it.
+          found: The values in the sidecar.
           columns: The rows that the format has of each of `places`; they may have a placeholder for
             the last step. Images that fields have as arrays may be files.
           fields: Paths of fields to return; all by default. `columns` may lack all others.
-          values: What the format has of `episode_places`, of some or of all of them.
+          values: The values in the format of some or all `episode_places`.
 
         Raises:
           ValueError: They do not belong together, or are damaged.
@@ -525,7 +525,7 @@ class SidecarWriter:
     """Writes a sidecar.
 
     Args:
-      sidecar: What it holds.
+      sidecar: Its layout.
       append: Adds bytes to a stream of its columns.
       finish: Writes the text, when all columns are written.
       block: See `ColumnsWriter`.
@@ -611,8 +611,8 @@ class StoredSidecar:
     """The sidecar of a dataset that is read; can be pickled.
 
     Args:
-      sidecar: What it holds.
-      place: What to call it in errors.
+      sidecar: Its layout.
+      place: Its name in errors.
       columns: Its columns; None if it is about the dataset as a whole.
       files: The files beside those of the format, for `Source.inputs`.
 
@@ -645,7 +645,7 @@ class StoredSidecar:
         """Returns a sidecar whose columns can be read.
 
         Args:
-          text: What a `SidecarWriter` wrote.
+          text: The text that a `SidecarWriter` wrote.
           place: See the class.
           read: Returns bytes of a stream, from one to another.
           files: See the class.
@@ -717,7 +717,7 @@ class StoredSidecar:
         """Returns how long the episodes of a split are.
 
         Raises:
-          SourceError: That is damaged.
+          SourceError: The text is damaged.
         """
         rows = slice(None)
         if self.splits is not None:
@@ -747,8 +747,8 @@ class PackedSidecar(StoredSidecar):
     """A sidecar whose rows are packed, each in one piece.
 
     Args:
-      sidecar: What it holds.
-      place: What to call it in errors.
+      sidecar: Its layout.
+      place: Its name in errors.
       read: Returns the bytes of an episode; raises what the library that reads the file raises.
       length: Of how many episodes there are bytes.
       files: The files beside those of the format, for `Source.inputs`.
@@ -781,9 +781,9 @@ class PackedSidecar(StoredSidecar):
         """Returns the sidecar that earlier releases wrote to arrays of a file.
 
         Args:
-          place: What to call the file in errors.
+          place: The name of the file in errors.
           text: The text.
-          ends: Where the bytes of each episode end, in those of all.
+          ends: The end of the bytes of each episode, among those of all.
           rows: Returns bytes from one to another.
 
         Raises:

@@ -57,12 +57,12 @@ KEY, FILE = "key", "file"
 """The columns of keys, and of the files that episodes came from."""
 
 USUAL, EPISODE, FINAL, STEPS = "flags/", "episode/", "final/", "steps/"
-"""How the names of all other columns begin. `FINAL` and `STEPS` have rows of steps."""
+"""The prefixes of all other columns. `FINAL` and `STEPS` have rows of steps."""
 
 # The bytes that are written, or fetched, at once.
 _BLOCK = 1 << 20
 
-# How many steps an episode may have.
+# The largest number of steps of an episode.
 _MAX_STEPS = 1 << 31
 _NO_WORD = re.compile("[^a-z0-9_]+")
 
@@ -85,10 +85,10 @@ class _Rows(NamedTuple):
     """Rows of a column as they are stored.
 
     Attributes:
-      number: How many there are.
-      sizes: How many elements each has, and its axes that are open; None if no axis is, or all are
+      number: The number of elements.
+      sizes: The sizes of each, and of its open axes; None if no axis is open, or all are
         empty.
-      ends: Where each text ends in the data; None if elements are no texts.
+      ends: The end of each text in the data; None if elements are no texts.
       data: The elements.
     """
 
@@ -102,13 +102,13 @@ class ColumnsWriter:
     """Writes columns.
 
     Args:
-      fields: What a row of each column holds, by the names of the columns.
+      fields: The types of rows, by the names of the columns.
       append: Adds bytes to a stream.
-      block: How many bytes come at once, but for the last ones of a stream.
+      block: The block size in bytes; the last block of a stream may be smaller.
 
     Attributes:
-      number: How many episodes there are.
-      sizes: How many bytes each stream has.
+      number: The number of episodes.
+      sizes: The size of each stream, in bytes.
     """
 
     def __init__(
@@ -230,10 +230,10 @@ class Columns:
     """Columns that are read; can be pickled if `read` can.
 
     Args:
-      fields: What a row of each column holds, by the names of the columns.
+      fields: The types of rows, by the names of the columns.
       read: Returns bytes of a stream, from one to another.
-      number: How many episodes there are.
-      sizes: How many bytes each stream has.
+      number: The number of episodes.
+      sizes: The size of each stream, in bytes.
 
     >>> row = {"key": ["a"], "episodes": (3, 1, 0, 3, True, False, True, True)}
     >>> columns = unpack(pack({"key": Field(str)}, [row]), {"key": Field(str)})

@@ -23,13 +23,13 @@ from rlds_ecosystem.model.nests import root_of
 
 __all__ = ["FileSigns", "Signs"]
 
-# How many names are looked at to tell which formats a path cannot be of.
+# The limit of names to read to exclude formats of a path.
 _MOST_NAMES = 2000
-# How many members of an HDF5 file are opened, to tell groups from arrays.
+# The limit of members of an HDF5 file to open, to tell groups from arrays.
 _MOST_OPENED = 64
-# How many levels of folders are looked through for a file, and how many folders of each.
+# Levels of folders to search for a file, and folders of each level.
 _LEVELS, _MOST_FOLDERS = 6, 20
-# How many bytes of a file are looked at that is no container.
+# Bytes to read of a file that is no container.
 _MOST_BYTES = 1 << 20
 _HDF5, _NPZ = (".h5", ".hdf5"), ".npz"
 _AT_TOP = re.compile("[^/:]+").fullmatch
@@ -46,7 +46,7 @@ class FileSigns:
         `!name` is not there and `name:2` is an array of two axes; in `.npz` files, names of arrays
         and the first parts of these; in all others, words at the beginning. Empty if it is not
         looked at.
-      most: How many of the files a folder may have to be data of the format.
+      most: The limit of such files in a folder that is data of the format.
     """
 
     files: str
@@ -100,7 +100,7 @@ class Signs:
         """Whether there is a file of a format, and the first one has what the format has.
 
         Raises:
-          ImportError: What would read it is not installed; says how to install it.
+          ImportError: A required library is not installed; the message tells how to install it.
           OSError: It cannot be read.
           SourceError: It is damaged.
         """

@@ -168,15 +168,15 @@ class SourceEpisode:
       key: Names the episode, uniquely in its split, and the same whenever it is read. It becomes
         `episode_id`.
       steps: The columns of the steps, with the flags; see `rlds.alignment`.
-      origin: Where the raw data is.
+      origin: The location of the raw data.
       final_observation_known: Whether the observation after the last transition is there, as the
         last step. If not, the action and the reward of the last step are valid.
       truncated: Whether the episode ended without a terminal state: it was cut by a time limit, or
         by its recorder.
       complete: Whether all of the episode is there; false if the recording or the file was cut.
       metadata: The fields of the episode that the source declares in `episode_fields`.
-      counts: What the raw data of the episode has to contribute to `Source.totals`.
-      fraction: How much of its part of the source has been read with this episode, if known.
+      counts: The contribution of the raw data of the episode to `Source.totals`.
+      fraction: The share of its part that has been read with this episode, if known.
     """
 
     key: str
@@ -325,9 +325,9 @@ class Fields:
     A field is a `Field`, a dtype (for scalars), or a dict of fields.
 
     Args:
-      steps: Those of a step, without the flags.
-      episode: Those of an episode: of `SourceEpisode.metadata`.
-      flags: Which flags the steps have: all three, unless a dataset is copied that lacks some.
+      steps: The fields of a step, without the flags.
+      episode: The fields of an episode: of `SourceEpisode.metadata`.
+      flags: The flags of steps: all three, unless a dataset is copied that lacks some.
     """
 
     steps: Mapping[str, Any]

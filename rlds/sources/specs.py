@@ -75,7 +75,7 @@ def merged_specs(nests: Sequence[Any], path: str = "") -> Any:
     differ otherwise, the first spec is taken.
 
     Args:
-      nests: What `specs_from_columns` returns for each of the values.
+      nests: The results of `specs_from_columns` for each of the values.
       path: Name of the values in error messages.
 
     Raises:

@@ -62,7 +62,7 @@ class StandardizedSource(View):
 
     Args:
       source: The source.
-      meaning: What its fields mean.
+      meaning: The meaning of its fields.
 
     Raises:
       KeyError: A field is missing.

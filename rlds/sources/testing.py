@@ -145,12 +145,12 @@ def check_export(
     Args:
       format: The format to write.
       episodes: The episodes.
-      path: Where to write it.
+      path: The path of the export.
       changed: The fields that the format may change or lose, such as `steps/action`.
       **options: Options of the export.
 
     Returns:
-      What the export has made.
+      The result of the export.
 
     Raises:
       AssertionError: It does not keep them; says where, and how they differ.

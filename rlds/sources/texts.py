@@ -12,7 +12,7 @@ from rlds_ecosystem.model.columns import objects
 
 __all__ = ["as_text", "as_texts", "as_utf8", "is_instruction", "json_in"]
 
-# What fields with an instruction are called.
+# Names of fields with an instruction.
 _INSTRUCTIONS = (
     *("language_instruction", "natural_language_instruction", "instruction", "language"),
     *("task", "task_description", "prompt"),

@@ -37,7 +37,7 @@ from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
 __all__ = ["FramesSource", "frames_of", "with_frames"]
 
 _READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
-# How many frames a decoder keeps, about: with 4:2:0, one takes half of the bytes of RGB.
+# The approximate number of frames in a decoder: with 4:2:0, one takes half the bytes of RGB.
 _KEPT_FRAMES = 10
 
 
@@ -305,7 +305,7 @@ class _OpenClip:
 
     Args:
       values: The fields of a camera.
-      name: What to call it in errors.
+      name: Its name in errors.
       index: The index of the clip, if it was read before.
     """
 

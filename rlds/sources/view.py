@@ -59,7 +59,7 @@ class Chosen(NamedTuple):
     """Some episodes of one of the bases of a view.
 
     Attributes:
-      at: Which of the episodes that were asked for they are.
+      at: Their positions among the requested episodes.
       source: The base.
       split: One of its splits.
       episodes: Their numbers in that split, int64.
@@ -81,7 +81,7 @@ class Of(NamedTuple):
       others: Takes fields of steps of the bases, and for each row another step there. Returns the
         values that they have in it.
       number: The number of the one episode that all values are of; None for rows of any.
-      episode: That episode as the base has it.
+      episode: The episode in the base.
       beside: The paths of fields that are made by other calls for the same rows.
     """
 
@@ -111,9 +111,9 @@ class View(Source):
       touches_only_keys: Whether episodes that `touches` names differ by their keys only.
       looks_around: Whether `make` needs all steps of an episode for what it makes.
       made: The paths of the fields that `make` is for; None if it may make others of any.
-      options: What the view decides about the episodes, for `About.options`.
+      options: Options that the episodes depend on, for `About.options`.
       decodes: The fields of steps that `make` decodes images for, by their paths.
-      threads: How many threads `make` may take, beside the one that asks; None for as many as help.
+      threads: The threads for `make`, beside the calling one; None for as many as help.
     """
 
     shares_table: ClassVar[bool] = False
@@ -211,9 +211,9 @@ class View(Source):
         """Returns the values of fields by path, as `values_of` has them.
 
         Args:
-          values: Those of the bases; of an episode, or of rows of any episodes: those have fields
+          values: Values of the bases; of an episode, or of rows of any episodes: those have fields
             of steps only.
-          of: Which steps the columns have.
+          of: The steps of the columns.
           fields: The fields that are wanted; all if None. There may be more.
         """
         del of, fields

@@ -66,9 +66,9 @@ Workers: TypeAlias = "Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[A
 """See `Export.workers`."""
 
 _PNG = "png"
-# How files are called that no format has a folder for.
+# Names of files that no format has a folder for.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
-# Why a field whose images are files is none of files when it is read back.
+# The reason in a placement of image files that are read back as arrays.
 PNGS = "the pixels of PNG files; the files are not kept"
 
 
@@ -121,7 +121,7 @@ class Watch:
         Args:
           index: Its number.
           episode: It may be None if parts have it.
-          digest: What `stored_digest` returns of what is written; for exports that compare that.
+          digest: The `stored_digest` of the written values; for exports that compare it.
 
         Raises:
           SourceError: It is damaged.
@@ -178,15 +178,15 @@ class Export(abc.ABC):
         follow from the sizes of all episodes. `staged` is None for a part only.
       compares_stored: Whether what was written is compared as it is stored, with the digests that
         `watch` is told. Such an export compares it with the values itself, as it encodes them.
-      num_steps: How many steps it has written, if it counts them.
+      num_steps: The number of written steps, if it counts them.
       unchecked: Paths of fields that reading back may give in another form: a video in another
         container, say. Their values are not compared.
       pngs: Fields of steps that are PNG files, of which the format gets the pixels.
-      order: Which episodes are written, in their order; None for all in the order that they have.
-      number: Which of the episodes `each` yielded last.
-      lineage: What is said of where they come from, see `rlds.sources.lineage`.
-      watch: What is told of the episodes as they are written.
-      staged: Where episodes are that were written to parts before; None if there are none.
+      order: The order of the episodes to write; None for all in their own order.
+      number: The number of the episode that `each` yielded last.
+      lineage: The lineage of the episodes, see `rlds.sources.lineage`.
+      watch: The observer of the export, which is notified of each episode.
+      staged: The episodes that were written to parts before; None if there are none.
       workers: Calls a function with each of some tasks, in any process, and yields each task with
         its result, in their order. For files that `write` has made of episodes in parts: the
         function is pickled, and may be called again for a task that is done.
@@ -483,7 +483,7 @@ class Export(abc.ABC):
             with contextlib.suppress(SourceError):  # Reading it raises this error.
                 episode = as_converted(self.episodes.peek(index))
                 origin, key = episode.origin, episode.key
-            # Where each has a file or a group of its own, the names have the order.
+            # If each has a file or a group of its own, the names have the order.
             names = natural_order(origin.file), origin.begin, natural_order(key)
             origins.append((*names, index))
         return [index for *_, index in sorted(origins)]
@@ -521,7 +521,7 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> 
     Args:
       fields: The fields of a step, by path.
       paths: The fields that were chosen.
-      what: Who needs what, for the error.
+      what: The reason for the need, for the error.
 
     Raises:
       ValueError: One is missing, or no array of numbers; says which there are.
@@ -575,8 +575,8 @@ def sidecar_placements(
     """Returns the placements of an export that changes nothing.
 
     Args:
-      sidecar: What the format holds, and what is in the sidecar.
-      why: Why fields are in the sidecar, by path.
+      sidecar: The layout: fields in the format, and fields in the sidecar.
+      why: The reasons why fields are in the sidecar, by path.
       names: The names of places in the format, by the fields of placements; by default, the fields
         that are read of them.
     """

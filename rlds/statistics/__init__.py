@@ -32,7 +32,7 @@ _CALLER = "compute_statistics"
 _NUM_TRANSITIONS = "num_transitions"
 _NUM_TRAJECTORIES = "num_trajectories"
 _PLACEHOLDERS = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
-# How many steps of episodes are described at once: NumPy has much to do for each call.
+# Steps of episodes per call: each call of NumPy has a constant cost.
 _BATCH_SIZE = 4096
 # From which share of the episodes on last actions that are not zero are no accident.
 _NOTICEABLE = 0.1
@@ -124,8 +124,8 @@ class Statistics:
 
     Attributes:
       fields: the statistics of each field, by its path.
-      num_transitions: how many actions there are; placeholders do not count.
-      num_trajectories: how many episodes there are.
+      num_transitions: the number of actions; placeholders do not count.
+      num_trajectories: the number of episodes.
       num_unmarked_last_actions: in how many of them the last action or reward is not zero, although
         it counted as a placeholder, and no `final_observation_known` says whether it is one.
     """
@@ -230,7 +230,7 @@ class Statistics:
 
         Args:
           text: the content of the file.
-          dataset_name: what the statistics are filed under, if it is not the only name there.
+          dataset_name: the name of the statistics, if it is not the only one there.
 
         Raises:
           ValueError: if there are no such statistics in it.
@@ -282,9 +282,9 @@ def compute_statistics(
         that is nested in it). Action, reward and discount do not count in the last step, where they
         are placeholders (unless the episode says that its final observation is not known). If None:
         observation, action and reward, as far as the steps have them, without texts and images.
-      quantiles: which quantiles, as numbers from 0 to 1.
+      quantiles: the quantiles to compute, as numbers from 0 to 1.
       ddof: the divisor of the variance is n - ddof.
-      masks: which elements to normalize, by field; where not given, all.
+      masks: masks of the elements to normalize, by field; all by default.
       include_last_action: see `rlds.transformations.compute_statistics`.
       finite_only: whether NaN and infinite values are left out; `FieldStatistics.count` is less
         where there are some.
@@ -357,7 +357,7 @@ def choose_fields(fields: Sequence[str] | None, types: Mapping[str, FieldType]) 
 
     Args:
       fields: see `compute_statistics`.
-      types: what fields there are, by their paths.
+      types: the types of fields, by their paths.
 
     Raises:
       KeyError: if a field is missing.
@@ -448,9 +448,9 @@ class StatisticsPass:
           data: the values of each field, [steps, ...].
           valid: whether the values of a field count, for each step or each value; where it is not
             given, they do.
-          is_last: which steps have no action, but a placeholder.
+          is_last: a mask of the steps with a placeholder as action.
           is_unmarked: of which of them nothing says so.
-          num_episodes: how many episodes begin in the batch.
+          num_episodes: the number of episodes that begin in the batch.
         """
         self._num_transitions += int(np.count_nonzero(~is_last))
         self._num_trajectories += num_episodes
@@ -749,7 +749,7 @@ def _from_plain(plain: Mapping[str, Any], num_transitions: int) -> FieldStatisti
 
     mean = np.asarray(plain["mean"], np.float64)
     ddof = int(plain.get("ddof", 0))
-    # Where nothing says how many, it is as few as a standard deviation needs.
+    # If the number is unknown, it is the least one that a standard deviation needs.
     count = array("count", num_transitions or ddof + 1).astype(np.int64)
     quantiles = {
         float(f"{float(key[1:]) / 100:.12g}"): array(key)

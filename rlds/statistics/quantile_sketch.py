@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 CAPACITY: Final = 8192
-"""How many values of a column are sorted together; quantiles of fewer are exact."""
+"""The number of values of a column to sort together; quantiles of fewer are exact."""
 
 
 @dataclasses.dataclass
@@ -18,7 +18,7 @@ class _Level:
 
     Attributes:
       half: sorted values that wait for as many others, [columns, CAPACITY / 2].
-      num_rounded: how often the values of odd and of even places were dropped.
+      num_rounded: the number of times that values at odd and at even places were dropped.
     """
 
     half: np.ndarray | None = None
@@ -96,7 +96,7 @@ class QuantileSketch:
         values = np.concatenate(parts, axis=1)
         order = np.argsort(values, axis=1)
         values = np.take_along_axis(values, order, axis=1)
-        # How many of all values there are up to each of these.
+        # The number of all values up to each of these.
         ranks = np.cumsum(np.concatenate(weights)[order], axis=1)
 
         def at(rank: int) -> np.ndarray:

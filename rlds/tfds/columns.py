@@ -95,7 +95,7 @@ def _fit(feature: Any, rows: Any, place: _Place) -> Any:
     Args:
       feature: The feature of a row.
       rows: A list of rows, a column, or a dict of these.
-      place: Where they are.
+      place: The location of the rows.
     """
     if isinstance(feature, Features):
         children = _by_field(list(feature), rows, place)

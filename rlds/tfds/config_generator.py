@@ -16,7 +16,7 @@ __all__ = ["extract_feature_from_data", "generate_config_from_spec"]
 
 _IMAGE_NAMES = ("image", "img", "rgb", "pixel", "camera")
 _IMAGE_ENCODINGS = ("png", "jpeg")
-# What TFDS stores as numbers, and what it can only store as raw bytes.
+# Dtypes that TFDS stores as numbers, and those that it can only store as raw bytes.
 _NUMBERS = [*AS_NUMBERS, "float64"]
 _RAW_ONLY = ["bfloat16", "complex64", "complex128"]
 
@@ -60,12 +60,12 @@ def extract_feature_from_data(
       data: An array, tensor, number or string, a spec (anything with shape and dtype), or a nest
         of them.
       use_images: Whether to use `Image` for images.
-      image_encoding: How images are encoded: 'png', or 'jpeg', which changes them.
+      image_encoding: The encoding of images: 'png', or 'jpeg', which changes them.
       field_name: The name of the data; with slashes, those of the fields around it come first.
       squeeze_scalars: Whether an array of shape `(1,)` counts as a scalar. Such a feature takes
         scalars, not the array itself.
       convert_tuple_to_list: Whether to treat tuples as lists; else they are an error.
-      tensor_encoding: How arrays are encoded.
+      tensor_encoding: The encoding of arrays.
 
     Raises:
       ValueError: TFDS cannot hold the data; says which field, and why.
@@ -135,10 +135,10 @@ def generate_config_from_spec(
         fields are step metadata. The other fields of the episode are episode metadata.
       name: The name of the dataset.
       use_images: See `extract_feature_from_data`, also for the following arguments.
-      image_encoding: How images are encoded.
+      image_encoding: The encoding of images.
       squeeze_scalars: Whether arrays of shape `(1,)` count as scalars.
       convert_tuple_to_list: Whether to treat tuples as lists.
-      tensor_encoding: How arrays are encoded. Small arrays of float32 or integers are written and
+      tensor_encoding: The encoding of arrays. Small arrays of float32 or integers are written and
         read several times faster without (`tfds.features.Encoding.NONE`).
 
     Raises:
@@ -285,7 +285,7 @@ def _tensor_encoding(
     shape: tuple[int | None, ...], dtype: tf.DType, path: str, wanted: tfds.features.Encoding
 ) -> tfds.features.Encoding:
     wanted = tfds.features.Encoding(wanted)
-    # What a reader could not restore from the numbers alone.
+    # Properties that a reader could not restore from the numbers alone.
     needs_raw = dtype.name in _RAW_ONLY or 0 in shape or shape.count(None) > 1
     if dtype in (tf.string, tf.uint32):
         if needs_raw:

@@ -42,23 +42,23 @@ class EpisodeWriter:
     leaves the `with` block.
 
     Args:
-      data_directory: Where the dataset is written; made if it is missing.
+      data_directory: The folder of the dataset; created if it is missing.
       ds_config: The name of the dataset and the features of its steps and episodes, see
         `generate_config_from_spec`. Or the `info` of another dataset, of which this one is a copy:
         it has the same name, features, description and metadata.
-      max_episodes_per_file: How many episodes a shard takes.
+      max_episodes_per_file: The largest number of episodes in a shard.
       split_name: The split that is written, or several of them; 'train' if None.
       version: The version of the dataset, as `major.minor.patch`.
       overwrite: Whether to replace the splits if they exist. Other splits of the dataset stay; so
         they have to have the same features. If false, new shards are added to the splits.
       file_format: 'tfrecord', or 'array_record' for random access (`tfds.data_source`).
-      metadata: What is stored about the whole dataset, as `info.metadata`; in the types of JSON and
+      metadata: The metadata of the dataset, as `info.metadata`; in the types of JSON and
         NumPy. If it is None, a copy has that of the other dataset, and a dataset that exists keeps
         what it has.
-      float64: How the float64 of steps is stored: "bytes" keeps every bit, "float32" rounds, as
+      float64: The storage of float64 in steps: "bytes" keeps every bit, "float32" rounds, as
         the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
         TFDS would have rounded it.
-      tensor_encoding: How the arrays of steps are stored, whatever the features say: "none" as
+      tensor_encoding: The storage of arrays in steps, whatever the features are: "none" as
         plain numbers, which these loaders need too, or "zlib".
       layout: "direct" stores the numbers of steps so that `rlds.feeds` reads any step alone,
         whatever the features say: uncompressed, and with as many bytes for each value of a field.

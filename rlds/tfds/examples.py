@@ -39,7 +39,7 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
     """Makes the bytes of examples, see `tfds_files.ExampleEncoder`.
 
     Args:
-      features: What an example looks like, usually an episode.
+      features: The features of an example, usually an episode.
       png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
 
     Attributes:

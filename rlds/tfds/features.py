@@ -100,7 +100,7 @@ def lossless_config(
       ds_config: The config. What is None in it stays None.
       storage: See `lossless`.
       argument: The name of the config in error messages.
-      stacklevel: Where a warning points to, as in `warnings.warn`.
+      stacklevel: The frame that a warning points to, as in `warnings.warn`.
 
     Raises:
       ValueError: As `lossless`.

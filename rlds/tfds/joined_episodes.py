@@ -12,7 +12,7 @@ from rlds.tfds import loading
 
 __all__ = ["JoinedEpisodes", "can_be_joined"]
 
-# What a `tf.train.Example` holds numbers as.
+# The dtypes of numbers in a `tf.train.Example`.
 _STORED_AS = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O": tf.string}
 
 

@@ -48,7 +48,7 @@ def load(
       path_or_builder: A directory with a dataset, or one that has but one dataset below it, such as
         "data/catch" for "data/catch/1.0.0"; the name of a dataset as for `tfds.builder`; or a
         builder.
-      split: What to read: 'train', 'train[:10%]', 'train+test', ...
+      split: The split to read: 'train', 'train[:10%]', 'train+test', ...
       layout: 'batched' or 'nested'.
       fields: The fields of a step to read, such as 'action', 'observation/image', or 'observation'
         for all below it; None for all. Other fields are not parsed. The flags `is_first`, `is_last`

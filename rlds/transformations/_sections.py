@@ -15,7 +15,7 @@ from rlds.transformations import _layouts, shape_ops
 # An integer that is a tensor where the graph does not know it.
 Index: TypeAlias = Any
 
-# How many bytes of results a section of nested steps aims at: enough for small steps to share the
+# Target size of the results of a section of nested steps: enough for small steps to share the
 # cost of the graph calls (about 0.2 ms), little enough not to matter beside the data itself.
 _SECTION_SIZE_IN_BYTES = 1_000_000
 # The same in steps where their size is not known: single steps would pay for all calls alone.
@@ -30,7 +30,7 @@ class Section:
       steps: the steps, batched.
       start: the first of them to make a result for.
       stop: the one after the last to make a result for. Steps outside are neighbours.
-      offset: what place in the episode the first of them has.
+      offset: the position of the first of them in the episode.
       is_end: whether the last of them is the last of the episode.
     """
 
@@ -66,11 +66,11 @@ def map_sections(
     Args:
       steps: the steps, in either layout.
       function: takes a section and returns batched results, as many as it likes.
-      before: how many earlier steps each step needs (the first steps have fewer).
-      after: how many later steps each step needs (the last steps have fewer). Only when
+      before: the number of earlier steps that each step needs (the first steps have fewer).
+      after: the number of later steps that each step needs (the last steps have fewer). Only when
         `is_end` is true, a section has results for any of its last `after` steps.
       caller: the public function, for messages.
-      expansion: how many steps a result is as large as.
+      expansion: the size of a result, in steps.
 
     Returns:
       The results, in the layout of the steps. Nested results do not know their number.

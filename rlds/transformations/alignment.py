@@ -29,8 +29,8 @@ def shift_keys(
     Args:
       steps: the steps of one episode, dicts, in either layout.
       keys: the top-level fields to shift.
-      shift: how far, in steps. 0 returns the steps as they are.
-      batch_size: how many steps to process at once in the nested layout; more than `abs(shift)`.
+      shift: the distance in steps. 0 returns the steps as they are.
+      batch_size: the steps to process at once in the nested layout; more than `abs(shift)`.
 
     Returns:
       The steps in the layout they have. Their number is known if it was.
@@ -135,7 +135,7 @@ def _shift_one_by_one(steps: tf.data.Dataset, early: set[str], distance: int) ->
 
 @enum.unique
 class AlignmentType(enum.Enum):
-    """In which order the fields of a step belong together.
+    """The alignment of the fields of a step.
 
     Attributes:
       UNKNOWN: it is not known.

@@ -26,7 +26,7 @@ def batched_map(
       size: number of steps in a window, see `batch`; the last ones may be shorter.
       shift: distance between the starts of two windows; None and 0 mean `size`.
       stride: distance between two steps of a window.
-      num_parallel_calls: how many windows to process at the same time, in their order;
+      num_parallel_calls: the number of windows to process at the same time, in their order;
         `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:

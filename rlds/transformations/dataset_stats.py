@@ -65,7 +65,7 @@ def mean_and_std(
       get_step_fields: takes a step and returns the data, any structure of numeric or boolean
         tensors, and the mask. The mask has one boolean per top-level field of the data, or goes
         deeper: down to the leaves, where it may be a tensor that broadcasts to the value.
-      optimization_batch_size: how many steps to process at once, see `map_steps`.
+      optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:
       The mean and the standard deviation with divisor n - 1, both NumPy float64 arrays (inside a

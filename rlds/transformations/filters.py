@@ -155,7 +155,7 @@ def drop_idle_steps(
     Args:
       data: steps in either layout, an episode, or a dataset of episodes.
       tolerance: the largest absolute value that counts as nothing.
-      min_run: how many idle steps must follow each other to be left out.
+      min_run: the least number of consecutive idle steps to leave out.
       unchanged: whether to compare with the action before instead of with zero.
       field: the action, a tensor of numbers or a nest of these.
       final_observation_known: whether the action of the last step is a placeholder, which
@@ -219,7 +219,7 @@ def subsample(
     Args:
       data: steps in either layout, or a dataset of episodes.
       stride: distance between two steps that stay; the first one stays.
-      limit: how many steps of an episode stay at most.
+      limit: the largest number of steps of an episode that stay.
       seed: None to let the first `limit` steps stay. An integer to let random ones stay, each
         as likely as the others. Which ones depends on the seed and the place of the episode in
         the dataset; a nested episode is held in memory as a whole.

@@ -15,9 +15,9 @@ BATCH_AUTO_TUNE: Final = -1
 """Asks for a batch size that is chosen from the size of a step."""
 
 DEFAULT_BATCH_SIZE_IN_BYTES: Final = 200_000
-"""How many bytes of steps an automatic batch size aims at."""
+"""The target size of an automatic batch, in bytes of steps."""
 
-# How many bytes of windows `batch` prepares at once: enough for small steps to share the cost of
+# Bytes of windows that `batch` prepares at once: enough for small steps to share the cost of
 # the graph calls (about 0.2 ms), little enough not to matter beside the data itself.
 _CHUNK_SIZE_IN_BYTES = 1_000_000
 
@@ -200,7 +200,7 @@ def _windows_from_chunks(
     bytes_per_element = max(1, shape_ops.size_from_spec(dataset.element_spec) * overlap)
     chunks = _layouts.batched(dataset, max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
     nothing = _layouts.no_steps(dataset.element_spec)
-    # What was carried over, and how far after it the next window starts.
+    # The steps carried over, and the distance to the start of the next window.
     begin = (nothing, tf.constant(0, tf.int64))
     has_gaps = window.shift > window.span  # otherwise the next window never starts after it
 

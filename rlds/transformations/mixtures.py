@@ -29,7 +29,7 @@ def mix(
       datasets: datasets of the same structure, shapes and dtypes.
       weights: a weight for each, all the same if not given. A dataset of weight 0 is left out.
       seed: makes the mixture the same each time; otherwise it differs.
-      sizes: how large each dataset is, in any unit (`Statistics.num_transitions`): the weights are
+      sizes: the size of each dataset, in any unit (`Statistics.num_transitions`): the weights are
         multiplied with them. Without weights, every step is then as likely as any other.
       stop: when the mixture ends. "first": when the dataset that was drawn has no more elements,
         so nothing is repeated and the parts are right to the end. "all": when all elements of

@@ -37,9 +37,9 @@ def map_steps(
       steps_dataset: the steps, in either layout.
       transform_step: takes a step and returns any structure of tensors. If the steps are tuples
         it takes their members, as in `Dataset.map`.
-      optimization_batch_size: how many steps to process at once in the nested layout; 0 and 1
+      optimization_batch_size: the number of steps to process at once in the nested layout; 0 and 1
         call the function for each step on its own, in both layouts.
-      num_parallel_calls: how many batches (or steps on their own) to process at the same time, in
+      num_parallel_calls: the batches (or steps on their own) to process at the same time, in
         their order, in the nested layout; `tf.data.AUTOTUNE` selects it, None means one after the
         other.
 
@@ -88,7 +88,7 @@ def map_nested_steps(
       episodes_dataset: episodes with steps in either layout.
       transform_step: see `map_steps`.
       optimization_batch_size: see `map_steps`.
-      num_parallel_calls: how many episodes to process at the same time, in their order;
+      num_parallel_calls: the number of episodes to process at the same time, in their order;
         `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
@@ -123,7 +123,7 @@ def apply_nested_steps(
       transform_step_dataset: takes the steps in the layout they have: a `tf.data.Dataset` for
         which it returns another one, or one structure of tensors with a leading time axis for
         which it returns another such structure.
-      num_parallel_calls: how many episodes to process at the same time, in their order;
+      num_parallel_calls: the number of episodes to process at the same time, in their order;
         `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
@@ -161,7 +161,7 @@ def sum_dataset(
     Args:
       steps_dataset: the steps, in either layout.
       data_to_sum: takes a step and returns any structure of numeric tensors.
-      optimization_batch_size: how many steps to process at once, see `map_steps`.
+      optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:
       The structure of sums. Integers and booleans (a count) become int64 and uint64 stays;
@@ -198,7 +198,7 @@ def sum_nested_steps(
     Args:
       episodes_dataset: episodes with steps in either layout.
       data_to_sum: takes a step and returns any structure of numeric tensors.
-      optimization_batch_size: how many steps to process at once, see `map_steps`.
+      optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:
       The structure of sums, as in `sum_dataset`.
@@ -365,7 +365,7 @@ def episode_length(
     Args:
       steps_dataset: the steps, in either layout. A dataset is only read if it does not know how
         many elements it has.
-      optimization_batch_size: how many steps to count at once.
+      optimization_batch_size: the number of steps to count at once.
 
     Returns:
       The number of steps, an int32 scalar tensor.

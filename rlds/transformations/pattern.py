@@ -45,7 +45,7 @@ def pattern_map(
     Args:
       episodes_dataset: a dataset of episodes, whose steps are in either layout. They must have the
         field 'is_last', which says where an episode ends.
-      configs: what to make, from `structured_writer.create_config`.
+      configs: the configs of the outputs, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
       end_at_episode_boundary: whether each element of the dataset ends an episode, even if its last
         step does not say so.

@@ -29,7 +29,7 @@ from rlds.transformations.structured_writer import (
 
 __all__ = ["PatternDataset"]
 
-# How many bytes of steps and outputs, and how many steps, are processed at once: enough for the
+# Limits of a chunk, in bytes of steps and outputs and in steps: enough for the
 # cost of the graph calls (about 0.5 ms per chunk) not to matter.
 _CHUNK_SIZE_IN_BYTES = 4_000_000
 _MAX_STEPS_IN_CHUNK = 1024
@@ -59,10 +59,10 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
 
     Args:
       input_dataset: a dataset of steps, or batched steps.
-      configs: what to make, from `structured_writer.create_config`.
+      configs: the configs of the outputs, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
       is_end_of_episode: takes a step and says whether it is the last of its episode, as a bool.
-      chunk_size: how many steps of a dataset to read before their outputs are made; up to 1024 if
+      chunk_size: the steps of a dataset to read before their outputs are made; up to 1024 if
         not given. 1 is right, and slow, for steps that come from an agent while it plays.
 
     Returns:
@@ -115,10 +115,10 @@ class Patterns:
     """Configs, made ready for steps of one spec.
 
     Args:
-      configs: what to make.
+      configs: the configs of the outputs.
       step_spec: the spec of a step.
       respect_episode_boundaries: whether an output has steps of one episode only.
-      chunk_size: how many nested steps are processed at once; chosen if None.
+      chunk_size: the number of nested steps to process at once; chosen if None.
 
     Attributes:
       are_dense: whether all fields that are referred to have a fully known shape. The others are
@@ -164,7 +164,7 @@ class Patterns:
         step_size = shape_ops.size_from_spec(step_spec) if _layouts.is_static(step_spec) else 0
         return max(1, _CHUNK_SIZE_IN_BYTES // max(1, step_size + sum(sizes) + sum(copies)))
 
-    # What is read.
+    # Inputs.
 
     def chunks_of_steps(
         self,
@@ -250,7 +250,7 @@ class Patterns:
 
         return _scan(_layouts.with_end(chunks, nothing), nothing, hold_back)
 
-    # What is made.
+    # Outputs.
 
     def outputs(self, chunks: tf.data.Dataset, batch_size: int | None = None) -> tf.data.Dataset:
         """Makes the outputs, one by one or in batches."""
@@ -379,7 +379,7 @@ class _Column:
     Attributes:
       source: its number among all fields.
       field_spec: its spec.
-      num_carried: how many old values are carried over from chunk to chunk.
+      num_carried: the number of old values that are carried over from chunk to chunk.
     """
 
     source: int
@@ -440,7 +440,7 @@ class _Steps:
       values: the columns.
       ends: whether each step ends an episode.
       index: of each step in its episode; and of the step after the chunk.
-      available: how many steps before each step an output may refer to; and for the step after.
+      available: the number of earlier steps that an output may refer to, of each and the next step.
     """
 
     values: Sequence[tf.Tensor]
@@ -474,7 +474,7 @@ class _Rule:
 
         Args:
           steps: the chunk.
-          last_applied: how many steps have come since the config was applied.
+          last_applied: the number of steps since the config was applied.
 
         Returns:
           Two masks that exclude each other, and `last_applied` after the chunk.
@@ -575,7 +575,7 @@ def _spaced(possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Conditi
 
     Args:
       possible: a mask of the steps to choose from.
-      before: how many steps have come since the last choice before these.
+      before: the number of steps since the last choice before these.
       conditions: on the number of steps since the last choice.
 
     Returns:

@@ -9,7 +9,7 @@ from rlds.transformations import _layouts, shape_ops
 
 __all__ = ["shard_episodes", "shuffle_steps"]
 
-# How many bytes of steps are permuted at once by default.
+# Bytes of steps to permute at once by default.
 _BUFFER_SIZE_IN_BYTES = 200_000_000
 
 
@@ -37,9 +37,9 @@ def shuffle_steps(
       episodes: episodes with steps in either layout. Batched ones are many times faster. The
         fields of a step must have the same shape in all of them.
       seed: makes the order the same in each run; otherwise it differs.
-      batch_size: how many steps to put in a batch; None for single steps, which is slow.
-      episode_buffer: how many episodes to draw from; 0 and 1 leave them in their order.
-      step_buffer: how many steps to permute; 0 and 1 leave them in their order. The default is
+      batch_size: the number of steps in a batch; None for single steps, which is slow.
+      episode_buffer: the number of episodes to draw from; 0 and 1 leave them in their order.
+      step_buffer: the number of steps to permute; 0 and 1 leave them in their order. The default is
         50,000, or less for large steps: what fits into 200 MB.
       drop_remainder: whether to leave out a last batch that is shorter.
       reshuffle_each_iteration: whether each pass has another order of episodes.
@@ -111,8 +111,8 @@ def shard_episodes(
 
     Args:
       episodes: a dataset of any elements.
-      num_shards: how many hosts there are, n.
-      index: which of them this is, from 0 on.
+      num_shards: the number of hosts, n.
+      index: the number of this host, from 0 on.
       drop_remainder: False to deal out the last episodes too, so that some hosts get one more.
 
     Returns:

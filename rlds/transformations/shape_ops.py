@@ -10,7 +10,7 @@ from rlds.transformations import _layouts
 
 __all__ = ["size_from_spec", "uniform_from_spec", "zero_dataset_like", "zeros_from_spec"]
 
-# What a string counts for: its real size is not in the spec. Encoded images are larger and
+# Assumed size of a string: its real size is not in the spec. Encoded images are larger and
 # instructions smaller; counting nothing would put thousands of images in one internal batch.
 _STRING_SIZE_IN_BYTES = 1024
 

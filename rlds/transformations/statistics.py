@@ -46,22 +46,22 @@ def compute_statistics(
 
     Args:
       episodes: episodes with steps in either layout. The steps need `is_first` and `is_last`.
-      fields: what to describe. Names of fields ("action", "observation/state"; a name stands for
+      fields: the fields to describe. Names ("action", "observation/state"; a name stands for
         all that is nested in it), of which action, reward and discount do not count in the last
         step, where they are placeholders (unless the episode says that its final observation is
         not known). Or a function like that of `mean_and_std`, such as `sar_fields_mask`; in an
         episode whose final observation is not known it gets `is_last` as False. Or None:
         observation, action and reward, as far as the steps have them, without texts and images.
-      quantiles: which quantiles, as numbers from 0 to 1.
+      quantiles: the quantiles to compute, as numbers from 0 to 1.
       ddof: the divisor of the variance is n - ddof. 0 as in Octo and OpenVLA; `mean_and_std`
         has 1.
-      masks: which elements to normalize, by field; where not given, all.
+      masks: masks of the elements to normalize, by field; all by default.
       include_last_action: whether action, reward and discount of the last step count too, in all
         episodes. Octo and OpenVLA count so, and so `num_transitions` is the number of steps, which
         their `balance_weights` needs. If None, they count where `final_observation_known` says
         that they are real; episodes without this field whose last action is not zero, as in data
         that was recorded without a final observation, are reported by a `UserWarning`.
-      optimization_batch_size: how many steps to process at once, see `map_steps`.
+      optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:
       The statistics. Values that are NaN are reported by a `RuntimeWarning` and make the
@@ -102,7 +102,7 @@ def compute_statistics(
         batches = _layouts.batches_of_steps(read, max(1, size), _CALLER)
         batches = batches.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
     else:
-        # What is not described need not be copied into batches.
+        # Other fields need not be copied into batches.
         chosen = read.map(
             _layouts.in_graph(lambda episode: prepare(episode[rlds_types.STEPS])),
             num_parallel_calls=tf.data.AUTOTUNE,

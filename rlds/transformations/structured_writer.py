@@ -153,9 +153,9 @@ class Condition:
     Condition(data('observation/x') % 2 != 0)
 
     Attributes:
-      quantity: what is compared: 'step_index', 'steps_since_applied', 'is_end_episode' or 'data'.
+      quantity: compared value: 'step_index', 'steps_since_applied', 'is_end_episode' or 'data'.
       comparison: one of `== != < <= > >=`.
-      value: what it is compared with.
+      value: the value to compare with.
       modulo: if not None, the remainder of the division by this is compared.
       flat_source_index: of 'data', the number of the field.
       field: of 'data', the path of the field; empty where it is not known.

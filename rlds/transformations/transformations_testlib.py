@@ -48,7 +48,7 @@ class TransformationsTest(parameterized.TestCase):
 
         Args:
           ds: a dataset of dicts: steps or episodes.
-          expected_ds: what is expected of it, see `expect_equal_step`.
+          expected_ds: the expected episodes, see `expect_equal_step`.
         """
         elements, expected_elements = list(ds), list(expected_ds)
         self.assertEqual(len(elements), len(expected_elements), "length of the dataset")
@@ -62,7 +62,7 @@ class TransformationsTest(parameterized.TestCase):
 
         Args:
           obtained: the result of a computation.
-          expected: what is expected of it.
+          expected: the expected value.
           approximate: whether numbers may differ by less than 1e-5.
         """
         if isinstance(expected, Mapping):

@@ -52,7 +52,7 @@ def transitions(
       data: steps in either layout, an episode, or a dataset of episodes. Steps need the field
         `observation`, and `is_terminal` or `discount`; `reward` and `action` are optional, a
         missing `discount` counts as 1.
-      n: how many steps to go ahead.
+      n: the number of steps to look ahead.
       gamma: the discount of every step, beside those that are stored.
       final_observation_known: whether the last step is the observation after the last
         transition. The field of that name decides where an episode has it.

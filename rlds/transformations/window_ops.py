@@ -40,8 +40,8 @@ def windows(
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. In all steps of an
         episode the fields must have the same shape.
-      history: how many steps of the past, the present one included.
-      horizon: how many steps of the future, the present one included.
+      history: the number of past steps, including the present one.
+      horizon: the number of future steps, including the present one.
       history_fields: the fields that get a history, as a new leading axis, oldest first.
       horizon_fields: the fields that get a horizon, as a new leading axis.
       padding: "edge" repeats the first real value (history) or the last one (horizon), "zeros"

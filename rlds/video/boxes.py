@@ -24,7 +24,7 @@ _COUNTS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
     **dict.fromkeys((b"stsz", b"stz2"), 8),
 }
-# What there is in files whose packets are not just one after the other.
+# Boxes of files whose packets are not just one after the other.
 _OF_OTHERS = (b"ctts", b"trun", b"tfhd", b"trex")
 # Tables of times: an entry is a number of samples, and what they have in common.
 _RUNS = (b"stts", b"ctts")
@@ -48,8 +48,8 @@ def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
 
     Args:
       file: The file; its position is changed.
-      size: How many bytes it has.
-      name: What to call it in an error.
+      size: Its size in bytes.
+      name: Its name in errors.
 
     Raises:
       SourceError: One has.

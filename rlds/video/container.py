@@ -67,9 +67,9 @@ class Clip:
 
     Attributes:
       data: The file.
-      first: How many of its frames come before the wanted ones.
-      num_frames: How many frames are wanted; None for all after the first.
-      name: What to call it in errors.
+      first: The number of frames before the requested ones.
+      num_frames: The number of requested frames; None for all after the first.
+      name: Its name in errors.
     """
 
     data: bytes = dataclasses.field(repr=False)
@@ -164,7 +164,7 @@ class VideoFile:
 
     Args:
       video: The path, here or in a store; or the bytes.
-      name: What to call it in errors.
+      name: Its name in errors.
 
     Attributes:
       name: See above.
@@ -185,14 +185,14 @@ class VideoFile:
 
     @functools.cached_property
     def times(self) -> np.ndarray:
-        """When each frame is shown, in seconds: float64."""
+        """The time of each frame, in seconds: float64."""
         info, packets = self.index()
         times: np.ndarray = packets.pts[packets.frames] * float(info.time_base)
         return times
 
     @property
     def fault(self) -> str:
-        """Why the frames end before the file says; empty if they do not."""
+        """The reason why frames are missing at the end; empty if the file is complete."""
         return self.index()[1].fault
 
     def clip(self, begin: int, end: int) -> Clip:
@@ -373,7 +373,7 @@ def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[floa
       path: The file to write, on this machine.
 
     Returns:
-      When the first wanted frame of each clip is shown, in seconds.
+      The time of the first requested frame of each clip, in seconds.
 
     Raises:
       SourceError: See `VideoWriter.add`.
@@ -496,7 +496,7 @@ def mux_options(time_base: Fraction) -> dict[str, str]:
     """Returns the options of FFmpeg by which packets alone decide about the bytes of an mp4 file.
 
     Args:
-      time_base: How many seconds a unit of time stamps takes.
+      time_base: The unit of time stamps, in seconds.
     """
     # A rate of bits would be that of the file that the first packets came from.
     scale = str(time_base.denominator)

@@ -71,7 +71,7 @@ class ClipReader:
 
     Args:
       video: The bytes of the file, or its path.
-      name: What to call it in errors.
+      name: Its name in errors.
       index: Its index, if that is known already.
 
     Attributes:
@@ -140,7 +140,7 @@ class ClipReader:
         """Reads some frames into arrays.
 
         Args:
-          numbers: Which, ascending.
+          numbers: The numbers of the frames, ascending.
           images: An array for each, of the shape and the dtype that `info` has, or of the dtype of
             `values`.
           values: The value of each code that a pixel may be, if pixels are codes. Larger codes have

@@ -43,7 +43,7 @@ def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: float
         pictures begins with what the decoder needs.
       is_key: Whether a group begins with a packet.
       codec: "h264" or "av1".
-      fps: How many frames a second has.
+      fps: The frame rate, in frames per second.
 
     Raises:
       SourceError: They are no such packets.
@@ -61,8 +61,8 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
     Args:
       target: The file, or its path.
       codec: "h264", "hevc" or "av1".
-      fps: How many frames a second has.
-      movflags: How FFmpeg arranges the file.
+      fps: The frame rate, in frames per second.
+      movflags: The FFmpeg option for the structure of the file.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class BrowserVideoWriter(contextlib.AbstractContextManager["BrowserVideoWriter"]
 
     Args:
       target: The file, or its path.
-      frames_per_second: How fast it plays.
-      crf: How coarse it is: 18 looks as the frames do, 40 is small.
+      frames_per_second: The frame rate.
+      crf: The quantisation: 18 is visually lossless, 40 is small.
 
     Raises:
       ImportError: The extra `video` is not installed.
@@ -184,7 +184,7 @@ def encoded(frames: Iterable[np.ndarray], video: Video, shape: tuple[int, ...]) 
 
     Args:
       frames: One after the other, uint8 of the shape.
-      video: How.
+      video: The encoding.
       shape: `(height, width, 3)`.
     """
     packets, is_key = _encode(frames, video, shape)
@@ -207,7 +207,7 @@ def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[by
 
     Args:
       clip: The clip, with the number of its frames.
-      described: How it was encoded, see `Video.described`.
+      described: The description of the encoding, see `Video.described`.
 
     Raises:
       SourceError: It is damaged, or has fewer frames.

@@ -106,7 +106,7 @@ def clip_values(clip: Clip, frames: np.ndarray | None = None) -> dict[str, Any]:
 
     Args:
       clip: The frames of the episode.
-      frames: Which of them each step has, if they do not match one to one: 0 is `clip.first`, and
+      frames: The frame of each step, if they do not match one to one: 0 is `clip.first`, and
         -1 stands for none.
     """
     values: dict[str, Any] = {CLIP: clip.data, FIRST: np.int64(clip.first)}

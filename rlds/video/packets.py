@@ -87,14 +87,14 @@ class Packets:
     """The packets of a video stream, in the order of the file, which is that of decoding.
 
     Attributes:
-      pts: When each is shown.
-      dts: When each is decoded.
-      pos: Where each is in the file.
-      size: How many bytes each has.
-      duration: How long each is shown.
+      pts: The presentation time of each.
+      dts: The decoding time of each.
+      pos: The offset of each in the file.
+      size: The size of each, in bytes.
+      duration: The duration of each.
       is_key: Whether decoding can begin with it.
-      frames: Which packet each frame is made of, in the order in which they are shown.
-      fault: Why there are no more; empty if all are there.
+      frames: The packet of each frame, in the order of presentation.
+      fault: The reason why packets are missing; empty if all are there.
     """
 
     pts: np.ndarray
@@ -153,7 +153,7 @@ def open_video(
 
     Args:
       video: Its path, or its bytes.
-      name: What to call it in an error.
+      name: Its name in errors.
 
     Yields:
       The container and its first video stream, as PyAV has them; the number of bytes; and the facts
@@ -198,7 +198,7 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
     Args:
       container: The container.
       stream: The stream.
-      size: How many bytes the file has.
+      size: The size of the file, in bytes.
       tables: The facts of its tables: if these are in order, no packet is read.
 
     Raises:
