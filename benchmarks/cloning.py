@@ -192,7 +192,7 @@ def _successes(
     limit = int(_SLOWER * np.median([len(episodes[n].action) for n in experts]))
     found = []
     for name in SETS:
-        some = [episodes[n] for n in sets[name]]
+        some = [episodes[n] for n in sets[name] if len(episodes[n].action)]  # Not done at first.
         states, actions = (
             np.concatenate([getattr(it, kind)[: len(it.action)] for it in some])
             for kind in ("state", "action")

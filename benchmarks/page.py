@@ -133,6 +133,11 @@ def conditions(results: Results, said: str = _BOLD) -> str:
         f"cores of a shared machine ({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "
         f"with {versions}. {said.format(rounds)}"
     )
+    later: dict[str, list[str]] = {}
+    for job in results["jobs"]:
+        if "later" in job:
+            later.setdefault(job["later"], []).append(job["job"])
+    text += "".join(f" Measured {when}: {'; '.join(titles)}." for when, titles in later.items())
     return textwrap.fill(text, 130)
 
 
@@ -319,6 +324,15 @@ def save(results: Results, folder: Path) -> None:
     text = re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), text)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{results['date']}.json").write_text(text + "\n")
+
+
+def update(results: Results, folder: Path) -> None:
+    """Puts the results of some jobs in the place of older ones in the newest file."""
+    known, low, high = newest(folder), *results["load"]
+    later = f"on {results['date']}, at commit {results['commit']}, at a load of {low} to {high}"
+    newer = {found["job"]: {**found, "later": later} for found in results["jobs"]}
+    jobs = [newer.get(found["job"], found) for found in known["jobs"]]
+    save({**known, "jobs": jobs}, folder)
 
 
 def newest(folder: Path = RESULTS) -> Results:

@@ -17,7 +17,7 @@ job take turns. What is compared is the processor time of a unit of work, such a
 
 A whole run writes `benchmarks/results/<date>.json`, with --conversions the same in `conversions`
 there, and makes the page of the newest of these files. With --quick or --only, the tables are only
-printed.
+printed; --update writes the results of --only over older ones of the same jobs.
 """
 
 import argparse
@@ -261,6 +261,9 @@ def main() -> None:
     )
     parser.add_argument("--conversions", action="store_true", help="conversions by all cores only")
     parser.add_argument("--rounds", type=int, help="how many rounds a job has (default: 5)")
+    parser.add_argument(
+        "--update", action="store_true", help="with --only: write the results over older ones"
+    )
     parser.add_argument("--list", action="store_true", help="print the jobs and their contenders")
     parser.add_argument("--render", action="store_true", help="only write the page anew")
     options = parser.parse_args()
@@ -290,8 +293,9 @@ def main() -> None:
         for name, one in found["contenders"].items():
             facts = [f"{x:g} {fact}" for fact, x in one.items() if isinstance(x, float)]
             print(f"  {name}: {', '.join(facts)}")
-    if not options.quick and options.only == [""]:
-        page.save(results, page.CONVERSIONS if options.conversions else page.RESULTS)
+    folder = page.CONVERSIONS if options.conversions else page.RESULTS
+    if not options.quick and (options.update or options.only == [""]):
+        (page.update if options.update else page.save)(results, folder)
         page.render()
     if num_failed:
         sys.exit(f"{num_failed} jobs failed.")

@@ -44,6 +44,19 @@ def test_every_job_was_measured(run: ModuleType) -> None:
     assert measured == [job.title for job in run.CONVERSIONS], "run.py --conversions"
 
 
+def test_newer_results_of_some_jobs_are_named(run: ModuleType, tmp_path: Path) -> None:
+    page, known = run.page, run.page.newest(run.page.CONVERSIONS)
+    page.save(known, tmp_path)
+    first, *others = known["jobs"]
+    newer = {**first, "contenders": {"here": {"cpu": [1.0]}}}
+    page.update({**known, "commit": "c0ffee", "load": [0.1, 0.3], "jobs": [newer]}, tmp_path)
+    made = page.newest(tmp_path)
+    assert made["jobs"][0]["contenders"] == newer["contenders"]
+    assert [made["commit"], *made["jobs"][1:]] == [known["commit"], *others]
+    text = " ".join(page.conditions(made).split())
+    assert f"at commit c0ffee, at a load of 0.1 to 0.3: {first['job']}." in text
+
+
 def test_tables_and_figures_show_where_this_project_is_slower(run: ModuleType) -> None:
     page = run.page
     rows = [
