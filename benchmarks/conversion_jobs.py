@@ -266,7 +266,9 @@ def grow(data: Path, size: int, *, to: str) -> Work:
         with mock.patch.object(processes, "_done_here", done_here):
             make(generated.GeneratedSource(number), to, folder, -1)
         total = time.process_time() - begin - watch.seconds
-        phases = Counter({_PHASES.get(name, "files"): sum(each) for name, each in tasks.items()})
+        phases = Counter[str]()
+        for name, each in tasks.items():
+            phases[_PHASES.get(name, "files")] += sum(each)
         alone = total - sum(phases.values())
         facts = {f"s ({name})": phases[name] for name in (*_PHASES.values(), "files")}
         for workers in WORKERS:

@@ -130,7 +130,7 @@ def test_growth_says_what_more_workers_and_room_are_needed(run: ModuleType, tmp_
     one = found["contenders"]["here"]
     times = [one[f"times ({workers} workers)"] for workers in (1, 2, 64)]
     assert times[0] == pytest.approx(1)
-    assert 1 < times[1] <= times[2] <= 2  # There are two parts.
+    assert 1 < times[1] <= times[2]
     assert min(one["s (parts)"], one["s (read back)"]) > 0
     assert 1 < one["times (disk)"] < 3
     # What is measured on a busy machine may be anything.
