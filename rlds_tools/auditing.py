@@ -133,15 +133,15 @@ def audit(
 
     Args:
       path: A folder or a file, here or in an object store.
-      split: Which split; all if None.
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      split: The name of the split; all splits if None.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format, as `rlds.sources.open` takes them.
       most: The maximum number of printed findings, or episodes, of a split.
       by: The score whose lowest episodes are printed, see `rlds.auditing.SCORES`.
       best: The share of the episodes of each task that the printed command keeps.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes read; as many as there are processors if None.
+      jobs: The number of processes that read; that of the processors if None.
 
     Raises:
       FileNotFoundError: There is nothing at the path.

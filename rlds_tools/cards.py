@@ -59,14 +59,14 @@ class Card(Result):
     """A card of a dataset.
 
     Attributes:
-      path: Where the dataset is.
+      path: The path of the dataset.
       name: Its name.
       readme: The README, in Markdown.
-      front_matter: What it says to hubs, by the names that they read.
+      front_matter: The front matter that hubs read, by key.
       croissant: The Croissant metadata; None if it was not asked for.
-      missing: What nobody has said about the dataset: "license", "citation", "description".
-      readme_file: Where the README was written.
-      croissant_file: Where the Croissant metadata was written.
+      missing: The missing facts about the dataset: "license", "citation", "description".
+      readme_file: The path of the README.
+      croissant_file: The path of the Croissant metadata.
     """
 
     path: str
@@ -121,18 +121,18 @@ def card(
 
     Args:
       path: The dataset: a folder or a file, here or in an object store.
-      output: Where to write the README; None for nowhere.
-      croissant: Where to write Croissant metadata, JSON-LD with the checksums of all files, which
+      output: The path of the README; None to write none.
+      croissant: The path of Croissant metadata, JSON-LD with the checksums of all files, which
         takes reading them; None for nowhere.
       name: The name for people; that of the dataset by default.
-      description: What the dataset is.
+      description: The description of the dataset.
       license: Its license, best an identifier of SPDX such as "CC-BY-4.0".
-      citation: How to cite it, in BibTeX.
+      citation: The citation, in BibTeX.
       homepage: The URL of its page.
       published: When it was published, such as "2026-11-22": for the Croissant metadata.
       repository: Its repository on Hugging Face, as "user/name": the card says how to load it from
         there.
-      tasks: What it is for, by the names of Hugging Face, such as "robotics".
+      tasks: The tasks of the dataset, by the names of Hugging Face, such as "robotics".
       tags: More tags.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
@@ -268,7 +268,7 @@ class _About:
         """The README.
 
         Args:
-          directory: Where it is, if that is known: the folder of a repository.
+          directory: Its folder in a repository; None if unknown.
         """
         found, text = self.found, markdown.plain_text
         kind = " · ".join(
@@ -374,7 +374,7 @@ class _About:
         """The Croissant metadata.
 
         Args:
-          directory: Where it is written.
+          directory: The folder that it is written to.
           progress: Whether to show a progress bar.
         """
         from rlds_tools import croissant

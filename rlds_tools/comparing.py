@@ -42,9 +42,9 @@ class Difference:
     """Something about a dataset as a whole that differs.
 
     Attributes:
-      what: What it is, such as "field steps/action".
-      one: What it is in the first dataset; None if that does not have it.
-      other: What it is in the second one.
+      what: The thing that differs, such as "field steps/action".
+      one: The value in the first dataset; None if that lacks it.
+      other: The value in the second dataset; None likewise.
     """
 
     what: str
@@ -67,7 +67,7 @@ class ValueDifference:
       step: Its step; None if it is no field of a step.
       index: Its place in the array.
       one: The value there in the first dataset, or the shape if the shapes differ.
-      other: That in the second one.
+      other: The value there in the second dataset.
       largest: The largest absolute difference of finite numbers; None if there is none.
     """
 
@@ -98,9 +98,9 @@ class Unmatched:
     """Episodes that only one of the datasets has.
 
     Attributes:
-      path: Which of them.
+      path: The path of the dataset.
       split: The split.
-      episodes: How many episodes.
+      episodes: The number of episodes.
       ids: The ids of the first ones.
     """
 
@@ -210,15 +210,15 @@ def diff(
       split: The split, or the part, to compare; all splits if None.
       structure_only: Whether to compare splits, fields and numbers of episodes alone, which
         reads no episode.
-      match: Which episodes belong together: those of the same "index", or of the same "id"; "auto"
+      match: The pairing of episodes: by the same "index", or by the same "id"; "auto"
         takes ids if the splits have any in common, as conversions shuffle episodes and keep ids.
       ignore: Paths of fields to leave out, such as "steps/observation" or "seed".
-      rtol: How far numbers may differ, relative to the second one.
-      atol: How far they may differ beyond that.
+      rtol: The tolerance of numbers, relative to the second dataset.
+      atol: The absolute tolerance, in addition.
       format: The format of the first dataset, if it cannot be recognized.
-      other_format: That of the second one.
+      other_format: The format of the second dataset.
       options: Options of the first format, see `rlds.sources.formats`.
-      other_options: Those of the second one.
+      other_options: The options of the second dataset.
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Raises:

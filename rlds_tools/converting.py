@@ -150,7 +150,7 @@ def export(
       target: The file or the folder to make.
       to: The format, one of `rlds.sources.exports()`.
       split: The split, if there are several, or a part such as `train[:10%]`.
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
       action_as: The kind that the actions get, "delta" or "absolute"; see `rlds.editing.ActionAs`.
       format: The format of the source, if it cannot be recognized.
@@ -161,7 +161,7 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
-      part: Which of how many shares of the work to do, see there.
+      part: The share of the work to do, and the number of shares, see there.
       **sharing: `jobs`, `at_once`, `draft`, `beam_runner` and `beam_options`, see there.
 
     Raises:
@@ -254,14 +254,14 @@ def convert(
       name: The name of the dataset; by default that of the builder, or of the source, as far as
         TFDS allows it.
       version: Its version; by default that of the source if it is a dataset of TFDS, or "1.0.0".
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
       action_as: The kind that the actions get, "delta" or "absolute"; see `rlds.editing.ActionAs`.
       format: The format of the source, if it cannot be recognized.
       options: Options of the source; `rlds.sources.formats()[format].options` has them.
       quiet_process: Whether the libraries that are loaded may be silenced, for the whole process.
       progress: Whether to show a progress bar; if None, on a terminal.
-      num_shards: How many files each split has.
+      num_shards: The number of files of each split.
       beam_runner: Has Apache Beam do the work, with this runner.
       beam_options: Options for it.
       **storage: `jobs`, `shuffle`, `skip_damaged`, `verify`, `float64`, `tensor_encoding` and

@@ -71,8 +71,8 @@ class File:
 
     Attributes:
       name: Its path below the folder of the dataset.
-      url: Where others find it.
-      num_bytes: How large it is.
+      url: Its public URL.
+      num_bytes: Its size in bytes.
       sha256: The checksum of its content.
       has_episodes: Whether it has the data, and does not only describe it.
     """
@@ -114,7 +114,7 @@ def describe(
     dtype the vocabulary lacks, such as complex numbers, are left out.
 
     Args:
-      facts: What is known of the dataset as a whole, by the names of schema.org. What is empty is
+      facts: The facts about the dataset as a whole, by the names of schema.org. What is empty is
         left out.
       splits: The splits.
       episode_fields: The fields of an episode beside the steps.
@@ -140,7 +140,7 @@ def provenance(lineage: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns where a dataset comes from, in the words of PROV: what was done, by which version.
 
     Args:
-      lineage: What `rlds.editing.lineage_of` returns.
+      lineage: The result of `rlds.editing.lineage_of`.
     """
     if lineage is None:
         return {}

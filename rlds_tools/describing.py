@@ -43,8 +43,8 @@ class Group:
 
     Attributes:
       value: The value.
-      episodes: How many they are.
-      steps: How many steps they have.
+      episodes: The number of episodes.
+      steps: The number of their steps.
       mean_return: The mean of their returns; None without rewards.
     """
 
@@ -163,11 +163,11 @@ def stats(
       split: The split; needed if there are several.
       fields: The fields of a step to describe; all numeric ones but the flags by default.
       by: A field of episodes to group them by, such as "language_instruction".
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes read at once, where there are thousands of small episodes. With more
+      jobs: The number of processes that read, if there are thousands of small episodes. With more
         than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Raises:

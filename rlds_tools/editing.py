@@ -34,9 +34,9 @@ class EditResult(Result):
 
     Attributes:
       paths: The new datasets; none if it is planned.
-      num_episodes: How many episodes they have.
-      of: How many there were.
-      plan: What is done, in words.
+      num_episodes: The number of their episodes.
+      of: The number of episodes before the edit.
+      plan: A description of the operations.
     """
 
     paths: Sequence[str]
@@ -236,7 +236,7 @@ def numbers_of(text: str, what: str) -> list[int]:
 
     Args:
       text: The text.
-      what: What errors call it.
+      what: Its name in errors.
 
     Raises:
       ValueError: It has none.
@@ -256,7 +256,7 @@ def span_of(text: str, what: str) -> tuple[int, int | None]:
 
     Args:
       text: The text.
-      what: What errors call it.
+      what: Its name in errors.
 
     Raises:
       ValueError: It is none.

@@ -61,7 +61,7 @@ def make_environment(
       The environment, and what to call it.
 
     Raises:
-      ImportError: What makes it is not installed.
+      ImportError: The package of the environment is not installed.
       ValueError: There is no such environment.
     """
     if is_rendered and sys.platform == "linux" and "DISPLAY" not in os.environ:

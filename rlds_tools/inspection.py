@@ -72,7 +72,7 @@ class InspectedField:
       name: Its path, such as "observation/camera".
       dtype: Its dtype, such as "float32" or "string".
       shape: Its shape in a step; None where a size is not fixed.
-      notes: What else is known: how it is stored, its unit, what the author says.
+      notes: Other facts: the storage, the unit, the description of the author.
     """
 
     name: str
@@ -87,10 +87,10 @@ class InspectedSplit:
 
     Attributes:
       name: Its name.
-      episodes: How many episodes it has.
-      steps: How many steps they have together.
-      files: How many files they are in.
-      num_bytes: How large these are.
+      episodes: The number of its episodes.
+      steps: The number of their steps together.
+      files: The number of their files.
+      num_bytes: The size of these in bytes.
       lengths: The smallest, the median and the largest number of steps of an episode.
     """
 
@@ -225,10 +225,10 @@ class RecordFile(Result):
     """A file of records that are of no dataset, as far as can be seen.
 
     Attributes:
-      path: Where it is.
+      path: Its path.
       file_format: Its format.
-      records: How many records it has.
-      num_bytes: How large it is.
+      records: The number of its records.
+      num_bytes: Its size in bytes.
     """
 
     path: str
@@ -250,7 +250,7 @@ class LayoutProposal(Result):
     """A proposed layout for files of no known format.
 
     Attributes:
-      path: Where they are.
+      path: Their path.
       layout: The layout in YAML, with `???` in lines that the user has to fill in.
       reason: Why a proposal is needed; empty if the user asked for one.
     """
@@ -277,11 +277,11 @@ class EpisodeView(Result):
     """An episode.
 
     Attributes:
-      path: Where the dataset is.
+      path: The path of the dataset.
       split: The split.
       episode: The index of the episode in the split.
       key: Its permanent name in its source.
-      num_steps: How many steps it has.
+      num_steps: The number of its steps.
       total_reward: The sum of its rewards; None without rewards, or with several in a step.
       truncated: Whether it ended without a terminal state.
       complete: Whether all of it is there.
@@ -329,7 +329,7 @@ class StepView(Result):
     """A step.
 
     Attributes:
-      path: Where the dataset is.
+      path: The path of the dataset.
       split: The split.
       episode: The index of the episode.
       step: The index of the step.
@@ -369,7 +369,7 @@ def inspect(
     Args:
       path: A folder or a file, here or in an object store.
       split: The only split to show; all if None.
-      where: Which episodes to count, as a condition in SQL; see `rlds.sources.open`. They are read
+      where: A condition on the episodes to count, in SQL; see `rlds.sources.open`. They are read
         for it, unless there is a table of them already.
       format: The name of its format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
@@ -418,7 +418,7 @@ def with_meanings(found: Result, options: Mapping[str, Any]) -> Result:
     datasets of TFDS only an audit beside them is asked: `rlds` is not loaded for others.
 
     Args:
-      found: What was inspected.
+      found: The inspection.
       options: Options of the format.
     """
     if not isinstance(found, Inspection) or not found.splits or "://" in found.path or found.where:

@@ -38,12 +38,12 @@ class LayerSummary:
     Attributes:
       name: Its name.
       type: Its type.
-      labels: How many labels it has.
-      episodes: How many episodes have some.
-      unlabelled: How many have none.
+      labels: The number of its labels.
+      episodes: The number of episodes with labels.
+      unlabelled: The number of episodes without labels.
       disagree: Of how many episodes annotators say different things as a whole.
-      values: How often each value is there; of numbers, the smallest, the mean and the largest.
-      annotators: How many labels each annotator has added.
+      values: The frequency of each value; of numbers, the smallest, the mean and the largest.
+      annotators: The number of labels of each annotator.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Layers(Result):
 
     Attributes:
       path: The dataset.
-      episodes: How many episodes it has.
+      episodes: The number of its episodes.
       layers: The layers.
     """
 
@@ -91,8 +91,8 @@ class Moved(Result):
 
     Attributes:
       path: The dataset.
-      labels: How many.
-      what: What was done with them.
+      labels: The number of labels.
+      what: The past tense of the operation, such as "added".
     """
 
     path: str

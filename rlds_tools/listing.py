@@ -37,16 +37,16 @@ class ListedDataset:
     """A dataset below a folder.
 
     Attributes:
-      path: Where it is.
+      path: Its path.
       format: The name of its format.
       name: Its name.
       version: Its version.
-      episodes: How many episodes it has; None if that is not known without reading it.
-      steps: How many steps they have; None likewise.
-      num_bytes: How large it is; None likewise.
-      error: What is wrong with it, if it cannot be opened; or with the condition for it.
+      episodes: The number of its episodes; None if unknown without reading it.
+      steps: The number of their steps; None likewise.
+      num_bytes: Its size in bytes; None likewise.
+      error: The error message, if it cannot be opened, or the condition fails.
       matching: For how many episodes the condition holds; None without one.
-      matching_steps: How many steps these have; None likewise.
+      matching_steps: The number of their steps; None likewise.
     """
 
     path: str
@@ -110,7 +110,7 @@ class EpisodeList(Result):
     """Episodes, by their numbers in the dataset.
 
     Attributes:
-      path: Where the dataset is.
+      path: The path of the dataset.
       columns: The names of the columns.
       episodes: The values of each episode.
       is_csv: Whether the text is CSV.
@@ -174,13 +174,13 @@ def list_datasets(
 
     Args:
       directory: The folder. Links are not followed.
-      depth: How many folders deep to look.
+      depth: The maximum depth of folders.
       where: Counts the episodes for which this holds, a condition in SQL; see `rlds.sources.open`.
         A dataset for which it is wrong, because it has no such column, has that as its `error`.
 
     Raises:
       FileNotFoundError: There is no such folder.
-      ImportError: What reads conditions is not installed.
+      ImportError: The package for conditions is not installed.
     """
     from rlds.sources.finding import find_datasets
 
@@ -212,7 +212,7 @@ def list_episodes(
     Args:
       path: A folder or a file, here or in an object store.
       split: The only split to list; all if None.
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       columns: The columns; `["all"]` for all of them. By default the number, the length and the
         like, as far as there are any.
       format: The name of the format, if it cannot be recognized.
@@ -220,7 +220,7 @@ def list_episodes(
       is_csv: Whether the text of the result is CSV.
 
     Raises:
-      ImportError: What makes the table is not installed.
+      ImportError: The package for tables is not installed.
       KeyError: There is no such split, or no such column; says which there are.
       ValueError: The condition is wrong; says why.
     """

@@ -20,7 +20,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
 
     Args:
       name: Its name.
-      *children: What is in it: text is escaped, `Markup` is not, None is left out.
+      *children: The content: text is escaped, `Markup` is not, None is left out.
       **attributes: Its attributes. An underscore at the end is dropped, others are hyphens. True
         stands for an attribute without a value; those that are None or False are left out.
 

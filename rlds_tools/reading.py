@@ -46,8 +46,8 @@ def read_all(
 
     Args:
       episodes: The episodes.
-      indices: Which.
-      jobs: How many processes may read them. They are started if there are thousands of episodes,
+      indices: The indices of the episodes.
+      jobs: The maximum number of processes. They are started if there are thousands of episodes,
         and the first one is small.
     """
     remaining = iter(indices)

@@ -113,8 +113,8 @@ def record(
         such an environment, which is closed in the end.
       output: The directory of the log. If there is a log of this environment, the episodes are
         added to it.
-      episodes: How many episodes to record; 10 by default, unless you say `steps`.
-      steps: How many steps the log gets at most. The last episode is truncated there.
+      episodes: The number of episodes to record; 10 by default, without `steps`.
+      steps: The maximum number of steps of the log. The last episode is truncated there.
       policy: "random"; "constant:0", or "constant:0.5,-1" with a number for each part of an action;
         or "module:function". Or a function, of the observation, or of the timestep if that is what
         its argument is called; or a class that makes one, which is given the seed if it has an
@@ -127,9 +127,9 @@ def record(
       camera: The number or the name of the camera of a MuJoCo environment.
       size: The width and the height of frames.
       info: Whether to record what Gymnasium environments return besides, with each step.
-      metadata: What to store about the whole log, beside the name of the environment.
-      video: Where to write a video of the first episode (MP4).
-      encode: Which fields of the observation, such as `render`, the log has as video, and how; see
+      metadata: The metadata of the log, in addition to the name of the environment.
+      video: The path for a video of the first episode (MP4).
+      encode: The video encoding of fields of the observation, such as `render`, by field; see
         `envlogger.Video`.
       progress: Whether to show a progress bar; if None, on a terminal.
 
@@ -222,8 +222,8 @@ class _Session:
 
     Attributes:
       film: Called after each step of the first episode.
-      returns: Those of the finished episodes.
-      num_steps: How many steps these have together.
+      returns: The returns of the finished episodes.
+      num_steps: The number of steps of these together.
       seconds: The duration of the recording.
       is_interrupted: Whether Ctrl-C ended it.
     """

@@ -93,7 +93,7 @@ def recover(
 
     Args:
       path: The directory of the log, or the LeRobot dataset. Its recorder must have ended.
-      copy: Where to write the repaired one: an empty or new directory.
+      copy: The directory of the repaired dataset, empty or new.
       in_place: Whether to repair it where it is; by default, a log is if there is no `copy`. The
         steps of a log do not change, and its old index is kept as `*.damaged`. A dataset gets the
         place of the damaged one, which is kept as `<name>.old`.

@@ -55,7 +55,7 @@ class Result:
     """The base of all results, which are dataclasses.
 
     Attributes:
-      exit_code: What a command that prints it ends with: 0, or 1 for findings that need attention.
+      exit_code: The exit status of a command: 0, or 1 for findings that need attention.
     """
 
     @property

@@ -73,11 +73,11 @@ def open_splits(
     """Opens splits, with images as the files they are stored as.
 
     Args:
-      path: Where the data is.
-      split: Which split; all if None.
+      path: The path of the data.
+      split: The name of the split; all splits if None.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format.
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
 
     Raises:
       FileNotFoundError: There is nothing at the path.
@@ -119,14 +119,14 @@ class Survey:
 
     Attributes:
       episodes: The split.
-      numbers: What is known of the fields of numbers, by their paths.
+      numbers: The statistics of numeric fields, by path.
       cameras: The fields that hold pictures.
       jerks: For each episode, and each element of actions that are floats, the mean size of the
         second difference: how much the change from step to step changes.
       instructions: In how many episodes each instruction is.
-      num_steps: How many steps there are.
+      num_steps: The number of steps.
       is_whole: Whether they are a split as it is stored, and not a part of one.
-      num_unreadable: How many episodes cannot be read.
+      num_unreadable: The number of unreadable episodes.
     """
 
     def __init__(

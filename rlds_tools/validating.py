@@ -128,7 +128,7 @@ def validate(
 
     Args:
       *paths: Folders or files, here or in an object store.
-      split: Which split; all if None.
+      split: The name of the split; all splits if None.
       finite: Paths of fields in which NaN and infinity are errors.
       profile: "octo" to check also whether the loaders of Octo and OpenVLA can read it.
       strict: Whether warnings count as errors do.
@@ -137,7 +137,7 @@ def validate(
       options: Options of the format, as `rlds.sources.open` takes them.
       most: The maximum number of printed findings of a split.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes read at once, where there are thousands of small episodes. With more
+      jobs: The number of processes that read, if there are thousands of small episodes. With more
         than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Returns:

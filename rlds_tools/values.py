@@ -90,7 +90,7 @@ class NumericField:
 
         Args:
           column: The values.
-          is_valid: Which of them are no placeholders.
+          is_valid: A mask of the values that are no placeholders.
         """
         rows = column.reshape(len(column), -1)
         rows = rows if is_valid.all() else rows[is_valid]

@@ -214,7 +214,7 @@ def source_options(path: str, format: str | None, words: Sequence[str]) -> dict[
     """Returns the options of the format of a path; see `parsed_options`.
 
     Args:
-      path: Where the data is.
+      path: The path of the data.
       format: Its format; if None, what it is recognized as.
       words: The options, each as `name=value`.
     """

@@ -37,15 +37,15 @@ class Report(Result):
     """A report.
 
     Attributes:
-      path: Where the data is.
+      path: The path of the data.
       split: The split.
-      episodes: How many episodes were read.
-      total: How many there are; None if that is not known.
-      steps: How many steps were read.
-      shown: Which episodes are shown.
-      findings: What is wrong, errors first.
+      episodes: The number of episodes that were read.
+      total: The number of episodes; None if unknown.
+      steps: The number of steps that were read.
+      shown: The episodes to show.
+      findings: The faults, errors first.
       content: The page, in HTML.
-      output: Where it was saved, if it was.
+      output: The path of the saved report, if it was saved.
     """
 
     path: str
@@ -119,14 +119,14 @@ def report(
     Args:
       path: A folder or a file, here or in an object store.
       split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`.
-      episodes: Which episodes to show; by default the best, the median, the worst, the shortest,
+      episodes: The episodes to show; by default the best, the median, the worst, the shortest,
         the longest, and some with findings.
-      cameras: Which fields to show as videos; by default all that look like pictures.
-      frames: How many frames a video has at most.
-      max_size: How many bytes the page may have. Videos become coarser, then shorter, then fewer,
+      cameras: The fields to show as videos; by default all image fields.
+      frames: The maximum number of frames of a video.
+      max_size: The maximum size of the page in bytes. Videos become coarser, shorter, then fewer,
         until it fits.
-      max_episodes: How many episodes to read at most.
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      max_episodes: The maximum number of episodes to read.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.

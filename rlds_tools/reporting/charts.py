@@ -57,7 +57,7 @@ def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
 
     Args:
       values: The numbers; what is not finite is left out, and counted below.
-      what: What they are, for those who cannot see it.
+      what: The name of the values, as the text alternative.
       small: Whether to draw bars only.
     """
     values = np.asarray(values, np.float64)
@@ -140,7 +140,7 @@ def curves(columns: Sequence[np.ndarray], what: str, *, steps: bool = False) -> 
 
     Args:
       columns: A few curves.
-      what: What they are.
+      what: The name of the values.
       steps: Whether the numbers are those of classes, between which there is nothing.
 
     Returns:
@@ -201,7 +201,7 @@ def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], what: str) -> 
 
     Args:
       groups: Names, which are classes of the style sheet too, and where the points are.
-      what: What there is on the axes.
+      what: The names of the axes.
     """
     groups = [(name, x, y) for name, x, y in groups if len(x)]
     if not groups:
@@ -231,7 +231,7 @@ def density(points: np.ndarray, what: str) -> Markup:
 
     Args:
       points: Of shape `[points, 2]`.
-      what: What the axes are.
+      what: The names of the axes.
     """
     low, high = np.quantile(points, [_OUTER, 1 - _OUTER], axis=0)
     high = np.where(high > low, high, low + 1)

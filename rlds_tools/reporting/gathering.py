@@ -39,7 +39,7 @@ class Shown:
     """An episode that the report shows.
 
     Attributes:
-      index: Which it is.
+      index: The number of the episode.
       why: Why it is shown.
     """
 
@@ -52,16 +52,16 @@ class Material:
     """All that a report is made of.
 
     Attributes:
-      path: Where the data is.
-      inspection: What is known of it without reading episodes.
+      path: The path of the data.
+      inspection: The inspection of the dataset, made without reading episodes.
       episodes: The episodes of the split.
-      survey: What was found in them.
-      findings: What is wrong.
-      total: How many episodes the split has; None if that is not known.
+      survey: The survey of the episodes.
+      findings: The faults.
+      total: The number of episodes of the split; None if unknown.
       shown: The episodes to be shown.
       cameras: The cameras to be shown.
       video: Decodes those that are video; None if none is.
-      audit: What actions mean, and which episodes are unlike others; None if it was not made.
+      audit: The meaning of actions, and unusual episodes; None without an audit.
     """
 
     path: str
@@ -118,12 +118,12 @@ def gather(
     """Reads the episodes of a split, all or some of them.
 
     Args:
-      path: Where the data is.
+      path: The path of the data.
       split: The split; needed if there are several.
-      episodes: Which episodes to show; a choice if there are none.
-      cameras: Which cameras to show; all if None.
-      most_episodes: How many episodes to read at most.
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      episodes: The episodes to show; a choice if empty.
+      cameras: The cameras to show; all if None.
+      most_episodes: The maximum number of episodes to read.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.

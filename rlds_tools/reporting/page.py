@@ -37,10 +37,10 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
     """Returns the page.
 
     Args:
-      material: What it is made of.
-      command: What it was made by.
-      frames: How many frames a clip has at most.
-      max_size: How many bytes it has at most.
+      material: The data of the report.
+      command: The command that made it.
+      frames: The maximum number of frames of a clip.
+      max_size: The maximum size of the page in bytes.
 
     Raises:
       ValueError: It cannot be that small.

@@ -51,8 +51,8 @@ def clip(frames: Frames | VideoFrames, quality: Quality, name: str) -> tuple[Mar
 
     Args:
       frames: The frames.
-      quality: How much space it may take.
-      name: What it shows.
+      quality: The quality of the clip, which limits its size.
+      name: The name of the camera.
 
     Raises:
       SourceError, TfdsFilesError: A frame is damaged.
