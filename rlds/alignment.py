@@ -155,7 +155,7 @@ def from_rsa(
     transition_metadata: Mapping[str, Any] | None = None,
     observation_metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the steps of an episode whose rows hold what arrived with the observation.
+    """Returns the steps of an episode whose rows hold the reward that came with the observation.
 
     Args:
       observation: Columns (nested in dicts) of `T + 1` rows.

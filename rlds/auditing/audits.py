@@ -1,4 +1,4 @@
-"""The audit of a dataset: what its actions mean, and which episodes to look at, and why."""
+"""The audit of a dataset: the meaning of its actions, and episodes to look at, with reasons."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Audit:
 
     @property
     def episodes(self) -> list[int]:
-        """The numbers of the episodes that are to be looked at."""
+        """The numbers of the episodes with findings."""
         return sorted({finding.episode for finding in self.findings})
 
 
@@ -185,7 +185,7 @@ class _Measuring:
     filmed: Collection[int]
 
     def __call__(self, part: range) -> list[_Measured | None]:
-        """Returns what is measured of episodes; None of those that cannot be read."""
+        """Returns the measures of episodes; None for unreadable ones."""
         return [self._measured(index) for index in part]
 
     def _measured(self, index: int) -> _Measured | None:
@@ -249,7 +249,7 @@ def _judged(
 
 
 def _faults_of_files(episodes: Episodes) -> Iterator[str]:
-    """Yields where files are not what they declare: episodes that are missing, say."""
+    """Yields contradictions of files to their declarations, such as missing episodes."""
     faults = episodes.source.can.faults
     if faults is None:
         return

@@ -1,4 +1,4 @@
-"""Checks of cameras: the pictures of an episode against those of the same camera in others."""
+"""Checks of cameras: the images of an episode against other episodes of the same camera."""
 
 from __future__ import annotations
 
@@ -92,19 +92,19 @@ class _Thumbnails:
         self._spread = 1.4826 * np.median(np.abs(self.all - self._usual), axis=0) + _LEAST_OFF
 
     def off(self, thumbnails: np.ndarray, camera: int) -> np.ndarray:
-        """The logarithm of how far thumbnails are from those of a camera."""
+        """Returns the deviation of thumbnails from the usual ones of a camera, as a logarithm."""
         off = np.abs(thumbnails - self._usual[camera]) / self._spread[camera]
         return np.log((np.minimum(off, _MOST_OFF) ** 2).mean((1, 2, 3)) + 1e-3)
 
     def own(self, camera: int) -> np.ndarray:
-        """Returns the deviation of the thumbnails of a camera from its usual one."""
+        """Returns `off` of all thumbnails of a camera."""
         return self.off(self.all[:, camera], camera)
 
 
 def _better(
     given: MeasuredEpisodes, name: str, lost: np.ndarray, text: str
 ) -> Iterator[EpisodeFinding]:
-    """Yields episodes whose pictures are more usual in another way, in which others are not.
+    """Yields episodes whose images are more usual after a transformation that others do not need.
 
     Args:
       given: The episodes.

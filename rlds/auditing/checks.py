@@ -1,4 +1,4 @@
-"""Checks: what makes an episode one to look at, each against what is usual in its dataset.
+"""Checks of episodes, each against the usual values of the dataset.
 
 Thresholds are in medians and median deviations over the episodes, or in units of the episode
 itself. What follows from another fault of an episode is not reported beside it.
@@ -77,7 +77,7 @@ class EpisodeCheck:
     is_of_pictures: bool = False
 
     def number(self, given: MeasuredEpisodes) -> int:
-        """Returns how many episodes it can look at."""
+        """Returns the number of episodes that it can check."""
         return len(given.filmed) if self.is_of_pictures else len(given)
 
 
@@ -95,7 +95,7 @@ class Faults(NamedTuple):
 
 
 def find_faults(given: MeasuredEpisodes) -> Faults:
-    """Returns what is wrong with episodes.
+    """Returns the faults of episodes.
 
     Nothing is said of fewer than eight episodes, but for those checks that need no others.
     """
@@ -265,7 +265,7 @@ def _scale(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _gains(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    """Actions that are larger or smaller than usual for what they lead to."""
+    """Yields episodes whose actions are larger or smaller than usual for their effect."""
     gains, fits = given.of("gains"), np.abs(given.of("fits")[:, _USUAL])
     if not gains.size:
         return

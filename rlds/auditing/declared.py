@@ -34,7 +34,7 @@ _NEAR = 0.03
 def contradictions(
     vectors: Sequence[VectorMeaning], kinds: Mapping[str, str], units: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yields in which runs of elements the numbers say something else than the data.
+    """Yields the runs of elements whose numbers contradict the declared meaning.
 
     Args:
       vectors: The meaning that was inferred from the numbers.
@@ -52,7 +52,7 @@ def contradictions(
 
 
 def contradictions_in(episodes: Episodes) -> list[str]:
-    """Returns `contradictions` of a dataset that declares what its actions are, by a sample."""
+    """Returns the `contradictions` of a dataset with declared actions, from a sample."""
     numbers = StepNumbers(episodes, _SAMPLE)
     if not (numbers.kinds or numbers.units):
         return []
@@ -60,7 +60,7 @@ def contradictions_in(episodes: Episodes) -> list[str]:
 
 
 def unlike(datasets: Mapping[str, Episodes]) -> Iterator[str]:
-    """Yields in which runs of elements the actions of datasets mean unlike things, by numbers.
+    """Yields the runs of elements in which the actions of datasets differ in meaning.
 
     Args:
       datasets: Their episodes, by their names; some of each are read.
@@ -89,7 +89,7 @@ def _unlike(found: Mapping[str, ElementMeaning]) -> str:
 
 
 def _in_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """Yields what is said of elements, of consecutive ones once."""
+    """Yields the statements about elements, once for consecutive ones."""
     numbered = enumerate(texts)
     for (text, _), run in itertools.groupby(numbered, lambda it: (it[1][1], it[1][0] - it[0])):
         places = [place for _, (place, _) in run]

@@ -1,4 +1,4 @@
-"""Measured episodes, what is found in them, and medians over them."""
+"""Measured episodes, their findings, and medians over them."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def in_deviations(sketches: np.ndarray) -> np.ndarray:
 
 
 def median(values: np.ndarray) -> np.ndarray:
-    """The median along the first axis, of what is no NaN."""
+    """Returns the median along the first axis, without NaN."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # Where there is nothing else.
         found: np.ndarray = np.nanmedian(values, axis=0)
@@ -176,7 +176,7 @@ def deviations(values: np.ndarray, least: float) -> np.ndarray:
 
 
 def quantile(values: np.ndarray, part: float) -> np.ndarray:
-    """A quantile along the first axis, of what is no NaN."""
+    """Returns a quantile along the first axis, without NaN."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         found: np.ndarray = np.nanquantile(values, part, axis=0)
@@ -191,7 +191,7 @@ def log(values: np.ndarray) -> np.ndarray:
 
 
 def mean(values: np.ndarray) -> np.ndarray:
-    """The mean along the last axis, of what is no NaN."""
+    """Returns the mean along the last axis, without NaN."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         found: np.ndarray = np.nanmean(values, axis=-1)

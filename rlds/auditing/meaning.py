@@ -89,7 +89,7 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
 
 
 def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
-    """Returns meanings as `meanings` does; a few episodes that say otherwise hide none.
+    """Returns meanings as `meanings` does, robust to a few contradicting episodes.
 
     What all episodes together leave unknown is what most of five parts of them agree on.
 
@@ -238,7 +238,7 @@ class _Judge:
         return one >= _AT_ONCE or every - one < _REST * (1 - one)
 
     def _gripper(self, element: int) -> ElementMeaning | None:
-        """The state that opens and closes as an action says; None if there is none."""
+        """Returns the state that opens and closes with an action; None if there is none."""
         late = [index for index, lag in enumerate(LAGS) if lag >= 0]
         level = self._levels.raw[late, element]
         change = self._changes.raw[late, :, element].max(1)

@@ -124,7 +124,7 @@ class Measures:
 def profile_of(
     sample: Sequence[tuple[np.ndarray, np.ndarray]], relations: Sequence[ElementMeaning]
 ) -> Profile:
-    """Returns what is usual in episodes.
+    """Returns the usual values of episodes.
 
     Args:
       sample: The actions and the states of some, each of shape `[rows, elements]`.
@@ -273,7 +273,7 @@ def _at_end(both: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.
 
 
 def _runs(flags: np.ndarray) -> tuple[int, int]:
-    """The length of the longest run of what is true, and where it begins."""
+    """Returns the length of the longest run of true values, and its begin."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     if not len(edges):
         return 0, 0

@@ -188,7 +188,7 @@ def _demeaned(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
 
 
 def turns_of(episodes: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns what a full turn is of each element of states that wraps somewhere; 0 of others."""
+    """Returns the full turn of each element of states that wraps; 0 for others."""
     found = np.zeros(episodes[0].shape[1] if episodes else 0)
     for turn in _TURNS:
         steps = [np.abs(np.diff(states, axis=0)).max(0, initial=0) for states in episodes]

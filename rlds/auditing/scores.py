@@ -212,7 +212,7 @@ def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.n
 
 
 def _novelty(sketches: np.ndarray) -> np.ndarray:
-    """The distance to the nearest other episode, by the quadratic mean over what it is."""
+    """Returns the distance to the nearest other episode, by the quadratic mean of its sketch."""
     found = np.full(len(sketches), np.nan)
     if len(sketches) < 2 or not sketches.shape[1]:
         return found

@@ -157,7 +157,7 @@ class StepNumbers:
         return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest, times)
 
     def _add_declared(self, episodes: Episodes, names: Mapping[str, Sequence[str]]) -> None:
-        """Adds what the registry of robots says, or the metadata in its form."""
+        """Adds the meaning from the registry of robots, or from metadata in its form."""
         try:
             known = find_meaning(name_of(self._source), episodes.metadata)
         except ValueError:  # `rlds validate` says what is wrong with the metadata.

@@ -1,4 +1,4 @@
-"""The meaning of the actions of a dataset, in words: each run of elements with its evidence."""
+"""The meaning of the actions of a dataset: each run of elements with its evidence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class VectorMeaning:
     num_rows: int
 
     def sentences(self) -> Iterator[str]:
-        """Yields what is known of each run of elements that mean the same, with the evidence."""
+        """Yields the meaning of each run of equal elements, with the evidence."""
         run: list[tuple[int, ElementMeaning]] = []
         for pair in zip(self.places, self.elements):
             if run and not _continues(run, pair):
@@ -90,7 +90,7 @@ class VectorMeaning:
 def vector_meanings(
     episodes: Episodes, *, most: int = MOST_EPISODES, seconds: float | None = None
 ) -> list[VectorMeaning]:
-    """Returns what the actions of a dataset mean, as far as numbers tell.
+    """Infers the meaning of the actions of a dataset from their numbers.
 
     Args:
       episodes: The episodes; up to 20,000 rows are read, without images.
@@ -130,7 +130,7 @@ class Usual(NamedTuple):
 
 
 def usual_of(numbers: StepNumbers) -> Usual:
-    """Learns from a sample of a dataset what is usual; from episodes in which nothing is wrong.
+    """Learns the usual values from a sample of a dataset, without faulty episodes.
 
     Args:
       numbers: The numbers of the dataset.

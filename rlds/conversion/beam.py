@@ -53,6 +53,6 @@ def run_in_pipeline(
 
 
 def tried(function: Callable[..., None], *arguments: Any) -> None:
-    """Calls a function; the process that runs the pipeline meets again what fails here."""
+    """Calls a function; an error is raised again in the process that runs the pipeline."""
     with contextlib.suppress(SourceError, StorageError):
         function(*arguments)

@@ -190,7 +190,7 @@ def write_export(
     at: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Exported:
-    """Does what `export` does, with what `prepare` returns; see `draft_export`."""
+    """Writes an export with a writer of `prepare`, as `export` does; see `draft_export`."""
     made = draft_export(writer, path, skip_damaged=skip_damaged, at=at, **settings)
     with advice(skip_damaged, at or path), made as exported:
         return exported
@@ -214,7 +214,7 @@ def draft_export(
     described: Mapping[str, Any] | None = None,
     workers: Workers | None = None,
 ) -> Iterator[Exported]:
-    """Writes what `export` does; it gets its place when this context ends without an error.
+    """Writes a draft of an export; it moves to its path when this context ends without an error.
 
     Args:
       writer: The writer that `prepare` returns.
@@ -336,7 +336,7 @@ def _staged_share(
 
 
 def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
-    """Shows a bar; returns what is told of each episode that is done."""
+    """Adds a progress bar; returns the function that advances it."""
     task = bars.add_task(name, total=total)
     return lambda number: bars.advance(task, number)
 
@@ -344,7 +344,7 @@ def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
 def _compared(
     comparison: ReadBack, workers: Workers, on_advance: Callable[[float], None]
 ) -> tuple[int, int | None]:
-    """Compares what was written, by several processes; returns how many episodes and steps it has.
+    """Compares the written dataset in several processes; returns its episodes and steps.
 
     Raises:
       ValueError: It differs; says where.
@@ -370,7 +370,7 @@ def _counted(found: Episodes, notes: Notes) -> tuple[int, int | None]:
 
 @contextlib.contextmanager
 def advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
-    """Adds to errors what to do; of a full disk, names the dataset rather than a draft of it."""
+    """Adds advice to errors; if the disk is full, names the dataset rather than its draft."""
     try:
         yield
     except SourceError as error:
@@ -409,7 +409,7 @@ def prepare(
     said: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Export:
-    """Returns what will write episodes in a format, for its `placements`; see `export`.
+    """Returns the writer of episodes in a format, for its `placements`; see `export`.
 
     `said` is their lineage; if it is None, that of a conversion.
     """

@@ -1,4 +1,4 @@
-"""Parts of a dataset that is made: which episodes each has, and what is noted of them."""
+"""Parts of a new dataset: the episodes of each, and notes about them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class WrittenPart:
 
 
 def read_part(path: Path) -> WrittenPart | None:
-    """Returns what is noted of a part; None if it is not written, or not to the end."""
+    """Returns the notes of a part; None if it is not completely written."""
     try:
         said = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -197,7 +197,7 @@ def identity_of(*values: Any) -> str:
 
 
 def files_read_by(source: AnySource) -> Sequence[str]:
-    """Returns what changes if the files of a source do; nothing if it makes its episodes up."""
+    """Returns the keys of the files of a source; none if a file is missing."""
     try:
         return [key_of(base) for base in reading.bases(source)]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Notes of the episodes that an export writes, and their comparison with what is read back."""
+"""Notes of the episodes that an export writes, and their comparison with a read-back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Digests:
 
 
 class Notes(Watch):
-    """Notes of what an export writes: digests, to compare it when it is read back, and origins.
+    """Notes of an export: digests of the written episodes, for the read-back, and origins.
 
     Args:
       export: It.
@@ -138,7 +138,7 @@ class Notes(Watch):
 
 @dataclasses.dataclass(frozen=True)
 class ReadBack:
-    """Compares what was written with what was read, a range of episodes at a time.
+    """Compares written with source episodes, a range of episodes at a time.
 
     Digests do: an episode is read from its source again only to say how it differs.
 
@@ -155,7 +155,7 @@ class ReadBack:
 
     @classmethod
     def of(cls, notes: Notes, found: Episodes, digests: Digests) -> ReadBack:
-        """Returns what compares a dataset with the notes of what was written to it."""
+        """Returns the comparison of a dataset with the notes of its export."""
         stored = notes.written if digests.export.compares_stored else notes.copied
         written = [(index, crc, index in stored) for index, crc in notes.written.items()]
         return cls(digests, found, written)
@@ -194,7 +194,7 @@ class ReadBack:
         return None if copy is None else self.digests.of(copy)
 
     def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
-        """Says how an episode differs from what was written."""
+        """Raises an error with the differences between an episode and the written one."""
         export = self.digests.export
         episode, other = map(export.compared, (export.prepared(index), other))
         for difference in differences(episode, other, self.digests.inexact):

@@ -1,4 +1,4 @@
-"""Edits of datasets in any format, of which what stays is copied as it is stored.
+"""Edits of datasets in any format; unchanged episodes are copied as they are stored.
 
     from rlds.editing import Delete, Set, Split
 

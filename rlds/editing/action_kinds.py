@@ -142,7 +142,7 @@ def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str,
 def _sums(
     action: np.ndarray, states: np.ndarray, rest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns sums, and what rounding leaves out of them; or sums that have what was left out.
+    """Returns sums with their rounding residue; or sums that include a residue.
 
     A negative zero is a rest of its own. What is not finite stays.
     """

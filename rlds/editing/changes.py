@@ -247,7 +247,7 @@ class Filled(Change):
         return {own, INSTRUCTION} if is_instruction(self._path) else {own}
 
     def column_values(self, before: Sequence[Any]) -> list[Any]:
-        """Returns what is in such a column after it."""
+        """Returns the values of such a column after the change."""
         value = as_text(self._value) if isinstance(self._value, bytes) else self._value
         return [value if chosen else old for old, chosen in zip(before, self._chosen)]
 
@@ -355,7 +355,7 @@ def fields_of(source: AnySource) -> dict[str, Any]:
 
 
 def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE) -> str:
-    """Returns the path of a field, or of what has fields, which may be called without `steps/`.
+    """Returns the path of a field or a nest, whose given name may lack `steps/`.
 
     Args:
       fields: The paths of all fields.

@@ -1,4 +1,4 @@
-"""A draft of a new dataset: which episodes of which datasets it has, and what they become."""
+"""A draft of a new dataset: the episodes of each dataset, and their changes."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ class Draft:
 
 
 def state_of(episodes: Episodes) -> object:
-    """Returns what changes if somebody writes to the files of episodes, or adds others to them.
+    """Returns the names, sizes and times of the files of episodes, to detect changes.
 
     Raises:
       SourceChangedError: They are not those that were opened.

@@ -55,7 +55,7 @@ class Edited:
 
 
 class Edit:
-    """An edit that is ready to be made; `str` says what it will do.
+    """A planned edit; `str` describes it.
 
     Args:
       draft: The state of the edit.
@@ -187,7 +187,7 @@ def prepare_edit(
     options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
 ) -> Edit:
-    """Finds out what an edit will do, and writes nothing; see `edit`."""
+    """Plans an edit (a dry run); see `edit`."""
     given = options or {}
     if isinstance(path, Episodes):
         name, episodes = "the episodes", path
@@ -372,7 +372,7 @@ def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathL
 
 
 def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Operations with which episodes their conditions chose, and without what they chose before."""
+    """Returns operations with the digests of the episodes that their conditions chose this time."""
     made = []
     for said in recipe:
         parts = said.get("parts", {}).values()
@@ -383,7 +383,7 @@ def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[d
 
 
 def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:
-    """Copies what others keep in the folder of a dataset: files that its format does not read."""
+    """Copies foreign files in the folder of a dataset, which its format does not read."""
     for folder, below, names in os.walk(old):
         own = FOLDER if folder == os.fspath(old) else ""  # What is in it is made anew, or carried.
         names += [name for name in below if os.path.islink(os.path.join(folder, name))]

@@ -1,4 +1,4 @@
-"""The operations of an edit, and what each does to a draft of the new dataset.
+"""The operations of an edit, and their effect on a draft of the new dataset.
 
 Conditions, and numbers of episodes and steps, are of the data as it is before the edit. A recipe is
 a list of operations as JSON: `{"do": "delete", "where": "not success"}`.
@@ -186,7 +186,7 @@ class Describe(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class SetMeaning(Operation):
-    """Declares what the numbers of a field mean; they stay as they are.
+    """Declares the meaning of the numbers of a field; they stay as they are.
 
     Audits, `rlds validate`, merges and `rlds convert --action-as` go by it.
 
@@ -286,7 +286,7 @@ class Add(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Fix(Operation):
-    """Makes the flags of steps what their places say: the first, the last, none terminal before.
+    """Sets the flags of steps by their places: the first, the last, none terminal before.
 
     Attributes:
       where: A condition on the episodes; all if None.
@@ -396,7 +396,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Merge(Operation):
-    """Adds the episodes of other datasets, of the same or of other formats, behind those there are.
+    """Appends the episodes of other datasets, of the same or of other formats.
 
     Numbers become wider where they differ, texts become one kind, images of unlike files pixels.
 

@@ -112,7 +112,7 @@ class _Rules:
         return found
 
     def difference(self, place: str, found: Sequence[_Found], alike: Paths[Any]) -> str:
-        """Returns where values differ, in words; empty if only in what is counted."""
+        """Describes the differences of values; empty if only counts differ."""
         (first, _, value), *others = found
         if self.is_counted(place):
             return ""

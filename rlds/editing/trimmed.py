@@ -157,7 +157,7 @@ def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -
 
 
 def _stacked(column: Any) -> Any:
-    """A column of arrays as one array, if what is left of it has one shape."""
+    """Returns a column of arrays as one array, if the remaining rows have one shape."""
     is_of_arrays = isinstance(column, np.ndarray) and column.dtype == object
     is_of_arrays = is_of_arrays and isinstance(column.flat[0], np.ndarray)
     return stack(list(column)) if is_of_arrays else column

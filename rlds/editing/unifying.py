@@ -1,4 +1,4 @@
-"""The fields of several datasets as one: what can hold all of them without loss, or an error."""
+"""Unified fields of several datasets: fields that hold all of them without loss, or an error."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _kind(field: Any) -> Any:
 
 
 def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
-    """A field that holds what all of these hold."""
+    """Returns a field that holds the values of all of these."""
     (name, first), *others = fields.items()
     for other, field in others:
         what = f"merge: {path!r} is {first} in {name}, and {field} in {other}"

@@ -180,7 +180,7 @@ class Estimate:
         seed: int = 0,
         value_range: float | None = None,
     ) -> Interval:
-        """Returns how far the value may be off, because there are only so many episodes.
+        """Returns a confidence interval of the value, over samples of the episodes.
 
         It knows nothing of other errors: features that do not fit, clipped ratios, or policies that
         do what the data never shows.
@@ -368,7 +368,7 @@ def _student_half(terms: np.ndarray, weights: np.ndarray, level: float) -> float
 
 @functools.lru_cache
 def student_quantile(level: float, degrees_of_freedom: int) -> float:
-    """Returns what the absolute value of Student's t is below, with a probability.
+    """Returns the quantile of the absolute value of Student's t for a probability.
 
     The probability is an integral of a power of a cosine, over the arc tangent of t / sqrt(degrees
     of freedom). Newton's method comes to it from below, as the cosine falls.

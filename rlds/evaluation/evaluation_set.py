@@ -172,7 +172,7 @@ class EvaluationSet:
 
     @functools.cached_property
     def next_is_known(self) -> np.ndarray:
-        """Whether what was observed after each transition is known, `[M]`."""
+        """Whether the next observation of each transition is known, `[M]`."""
         return ~self.is_last | self.final_observation_known[self.episodes]
 
     @functools.cached_property
@@ -210,7 +210,7 @@ class EvaluationSet:
         return _map(lambda column: column[transitions], self.actions)
 
     def step_discounts(self, gamma: float) -> np.ndarray:
-        """Returns what the value after each transition counts for: gamma, and the discount.
+        """Returns the discount of the value after each transition: gamma times the stored one.
 
         A recorded discount of 0 at a truncated end does not count: the value goes on there.
         """
@@ -222,7 +222,7 @@ class EvaluationSet:
         return factors * np.where(is_cut, 1.0, self.discounts)
 
     def is_followed(self, time_limit: int | None = None) -> np.ndarray:
-        """Returns for which transitions it is known what followed, `[M]`.
+        """Returns a mask of the transitions whose next observation is known, `[M]`.
 
         Args:
           time_limit: After how many steps the environment cut the episodes, if it did. Then it also

@@ -27,7 +27,7 @@ _MOST_FEATURES = 5000
 
 
 class Features(abc.ABC):
-    """Numbers of observations and actions, and what they are on average under a policy.
+    """Features of observations and actions, and their mean under a policy.
 
     Attributes:
       num_samples: The number of actions to draw for an average that is not exact.
@@ -67,7 +67,7 @@ class Features(abc.ABC):
         return _sum(self(observations, actions) for actions in drawn) / self.num_samples
 
     def name(self, column: int, observations: Any, actions: Any) -> str:
-        """Returns what a feature is called in messages.
+        """Returns the name of a feature for messages.
 
         Args:
           column: The index of the feature.

@@ -38,7 +38,7 @@ def importance_sampling(
     censored: Literal["error", "drop", "observed"] = "error",
     episode_weights: np.ndarray | None = None,
 ) -> Estimate:
-    """Estimates what a policy is worth by importance sampling.
+    """Estimates the value of a policy by importance sampling.
 
     Each episode counts as often as the target policy would have acted that way, relative to the
     policy that did. Nothing is assumed of the environment; but the weights are products of a ratio

@@ -89,7 +89,7 @@ def fitted_q(
 
 
 def return_of_all_steps(gamma: float) -> str:
-    """Returns what a Q-function estimates, in words."""
+    """Describes the estimand of a Q-function."""
     return f"the {'discounted ' * (gamma < 1)}return of all steps"
 
 
@@ -301,7 +301,7 @@ def _widen(bounds: np.ndarray, rows: np.ndarray) -> None:
 
 
 def _finite(compute: Callable[[], np.ndarray], place: Callable[[int], str]) -> np.ndarray:
-    """Computes features, and says where there are none."""
+    """Computes features; an error names rows without finite ones."""
     with rows_located(place):
         found = compute()
     wrong = np.flatnonzero(~np.isfinite(found).all(axis=1))
@@ -376,11 +376,11 @@ class LinearQ:
         return self.expected_features(observations) @ self.coefficients
 
     def features(self, observations: Any, actions: Any) -> np.ndarray:
-        """Returns what the coefficients are weights of in `q`, `[n, d]`."""
+        """Returns the features that the coefficients weight in `q`, `[n, d]`."""
         return self._problem.features(observations, actions)
 
     def expected_features(self, observations: Any) -> np.ndarray:
-        """Returns what the coefficients are weights of in `v`, `[n, d]`."""
+        """Returns the features that the coefficients weight in `v`, `[n, d]`."""
         return self._problem.features.expected(observations, self._problem.target)
 
     def refits(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -402,7 +402,7 @@ class LinearQ:
         return np.concatenate(coefficients), np.concatenate(starts)
 
     def estimate(self) -> Estimate:
-        """Returns what the policy is worth from the recorded starts on.
+        """Returns the value of the policy at the recorded starts.
 
         Its intervals come from fitting again to other episodes.
         """

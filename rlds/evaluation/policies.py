@@ -1,4 +1,4 @@
-"""Policies: what action they take, and how probable it was."""
+"""Policies: their actions, and the probabilities of these."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RowError(ValueError):
 
 @contextlib.contextmanager
 def rows_located(place: Callable[[int], str], first: int = 0) -> Iterator[None]:
-    """Has an error about a row say where that row is; `first` is the number of the first row."""
+    """Adds the location of a row to an error; `first` is the number of the first row."""
     try:
         yield
     except RowError as error:
@@ -138,7 +138,7 @@ def _length(observations: Any) -> int:
 def _check_rows(
     is_right: np.ndarray, field: Literal["observation", "action"], what: Callable[[int], str]
 ) -> None:
-    """Checks what holds for each row; `what` says what is wrong with one."""
+    """Checks a condition for each row; `what` describes the fault of a row."""
     rows = np.asarray(is_right.all(axis=tuple(range(1, is_right.ndim))))
     if not rows.all():
         row = int(np.argmin(rows))
@@ -429,7 +429,7 @@ class DeterministicPolicy(Policy):
 
 
 class SamplerPolicy(Policy):
-    """Draws actions, and says nothing of their probabilities.
+    """A policy that only draws actions, without probabilities.
 
     Args:
       function: A function that draws actions for observations with a `numpy.random.Generator`.
@@ -559,7 +559,7 @@ def _outputs(
     heads: Sequence[_Layer],
     nonlinearity: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, ...]:
-    """Returns what the heads make of observations, after the hidden layers."""
+    """Returns the outputs of the heads for observations, after the hidden layers."""
     size = (*hidden, *heads)[0][0].shape[1]
     if isinstance(observations, Mapping | tuple):
         raise TypeError(

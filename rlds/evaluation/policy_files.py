@@ -24,7 +24,7 @@ _D4RL_CLAMP = 0.999999
 def load_policy(
     path: str | os.PathLike[str] | DeepOpePolicy, *, trusted: bool = False, **options: Any
 ) -> Policy:
-    """Loads a policy; what it is, is found out by looking into it.
+    """Loads a policy of any format, which is detected.
 
     * A pickle of Deep-OPE for D4RL. Nothing of it is run.
     * A file of D4RL from v1 on, or a dataset that was converted from it: the policy that recorded

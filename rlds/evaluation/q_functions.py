@@ -1,4 +1,4 @@
-"""Q-functions: what an action is worth, if a policy goes on from there."""
+"""Q-functions: the value of an action, if a policy acts afterwards."""
 
 from __future__ import annotations
 

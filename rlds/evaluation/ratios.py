@@ -405,7 +405,7 @@ def weight_report(
 
 
 def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) -> list[str]:
-    """Returns what weights say against an estimate; warns if there is too little behind it.
+    """Returns warnings from weights; warns if the effective sample size is too small.
 
     Args:
       report: The inequality of the weights.

@@ -38,7 +38,7 @@ _AS_IT_IS = "the interval ignores the error of the Q-function: if that was fitte
 def direct_method(
     data: EvaluationSet, q: QFunction, *, gamma: float, episode_weights: Any = None
 ) -> Estimate:
-    """Estimates what a policy is worth by a Q-function alone: its mean value at the starts.
+    """Estimates the value of a policy by a Q-function alone: its mean value at the starts.
 
     It is as good as the Q-function. Intervals come from fitting again a `LinearQ` that was fitted
     to the same data; any other is taken as it is, so that they say no more than how much starts
@@ -81,7 +81,7 @@ def doubly_robust(
     time_limit: int | None = None,
     episode_weights: Any = None,
 ) -> Estimate:
-    """Estimates what a policy is worth by a Q-function, corrected by importance sampling.
+    """Estimates the value of a policy by a Q-function, corrected by importance sampling.
 
     The error of the Q-function at each recorded transition counts with the weight of the actions up
     to it. If either the Q-function or the probabilities are right, so is the estimate, apart from

@@ -402,7 +402,7 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
 
 
 def unpermute(positions: _Integers, size: int, key: int) -> _Integers:
-    """Returns what `permute` takes to these positions: its inverse.
+    """Returns the inverse of `permute` at these positions.
 
     >>> unpermute(permute(np.arange(10), 10, key=5), 10, key=5)
     array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])

@@ -58,7 +58,7 @@ def torch_loader(
             return len(numbers)
 
         def state_dict(self) -> dict[str, Any]:
-            """Returns what is needed to go on after the batches that you got so far."""
+            """Returns the state to resume after the batches so far."""
             return feed.state_dict(next_batch[0])
 
     return Loader(**arguments)

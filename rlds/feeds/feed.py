@@ -261,7 +261,7 @@ class Feed:
         return max(samples // self.batch_size, 2) if samples else 0
 
     def read_ahead(self, batch: int, begun: int = 0) -> int:
-        """Begins to fetch what the batches from one on need, if their data is in a store.
+        """Prefetches the data of the batches from one on, if it is in a store.
 
         Args:
           batch: The next one that is made.
@@ -285,7 +285,7 @@ class Feed:
         return end
 
     def _begin_to_fetch(self, first: int, count: int, *, is_exact: bool) -> None:
-        """Begins to fetch what some batches need, or all that is read with it."""
+        """Prefetches the data of some batches, or all that is read with it."""
         positions, _ = self._positions_of(first, count)
         for part, epoch, _, there in self._places_of_parts(positions):
             order = self._orders[part]
@@ -371,7 +371,7 @@ class Feed:
         return made
 
     def state_dict(self, batch: int) -> dict[str, Any]:
-        """Returns what is needed to go on at a batch: less than 200 bytes of JSON.
+        """Returns the state to resume at a batch: less than 200 bytes of JSON.
 
         Args:
           batch: The next one to train on.
@@ -471,7 +471,7 @@ class Feed:
         return grain_dataset(self)
 
     def explain(self) -> str:
-        """Returns in words what a batch costs, and what would make it cheaper."""
+        """Explains the cost of a batch, and the ways to reduce it."""
         return explain(self._parts, self.plans, self.batch_size)
 
 
@@ -492,7 +492,7 @@ class FeedIterator(Iterator[Batch]):
         self._next: tuple[int, Future[list[Batch]], SimpleQueue[Any]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what is needed to go on after the batches that you got so far."""
+        """Returns the state to resume after the batches so far."""
         return self.feed.state_dict(self.batch)
 
     def __next__(self) -> Batch:

@@ -141,7 +141,7 @@ class MappedFiles:
             raise self._error(error) from error
 
     def read_ahead(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
-        """Begins to fetch what is missing of some ranges."""
+        """Prefetches the missing pieces of some ranges."""
         if self.copies is not None:
             with _store_errors():
                 self.copies.fetch(self.copies.blocks_of(numbers, begins, ends), wait=False)
@@ -404,7 +404,7 @@ class MappedStorage(Storage):
         return sum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
 
     def error(self, what: str, path: str, episode: int) -> SourceError:
-        """Returns an error that says where it happened."""
+        """Returns an error with its location."""
         file = self.files.name_of(int(self.shards[episode]))
         return SourceError(what, file=file, episode=episode, field=path)
 

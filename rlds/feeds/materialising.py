@@ -1,4 +1,4 @@
-"""Copies data in any format to a dataset of which feeds read single steps in place."""
+"""Copies data in any format to a dataset whose single steps feeds can read in place."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Mixture:
         return self.parts[0].spec
 
     def epochs(self, num_samples: int) -> list[float]:
-        """Returns how often each dataset is passed while so many samples are drawn.
+        """Returns the passes over each dataset for a number of drawn samples.
 
         Args:
           num_samples: Of the mixture.
@@ -168,7 +168,7 @@ def _shares(part: Samples | Mixture) -> list[tuple[Samples, float]]:
 
 
 def not_samples(found: object) -> str:
-    """Returns what to say to somebody who gives something else than samples."""
+    """Returns the error message for an argument that is no samples."""
     what = "the table" if isinstance(found, Table) else "the table that rlds.feeds.open returns"
     return (
         f"got a {type(found).__name__}, expected samples: call .transitions(), .windows(...), "

@@ -21,7 +21,7 @@ __all__ = ["OctoSamples", "statistics_from_json", "statistics_to_json"]
 
 
 def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str:
-    """Writes statistics as Octo does: what its argument `dataset_statistics` takes.
+    """Writes statistics in the form of Octo, for its argument `dataset_statistics`.
 
     Args:
       statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`; of several

@@ -20,7 +20,7 @@ __all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled", "Weigh
 
 
 class Order(abc.ABC):
-    """An order of so many samples, which may differ from epoch to epoch.
+    """An order of samples, which may differ from epoch to epoch.
 
     Args:
       size: The number of samples.

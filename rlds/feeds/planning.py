@@ -113,7 +113,7 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
 
 
 def _whole_episodes(samples: Samples) -> SegmentShuffle:
-    """Segments for what is read by whole episodes: none is cut, and short ones are read in a row.
+    """Plans segments for data read by whole episodes: none is cut, short ones are joined.
 
     What is shuffled at a time takes no more than half of the memory that episodes may take.
     """
@@ -169,7 +169,7 @@ def _memory() -> int:
 
 
 def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) -> str:
-    """Returns in words what a batch costs, and what would make it cheaper.
+    """Explains the cost of a batch, and the ways to reduce it.
 
     Args:
       parts: The samples of each dataset.

@@ -177,7 +177,7 @@ class NormalizedPolicySamples(PolicySamples):
         return self._vector(self.roles.action, taken, places, ACTION)
 
     def _observation(self, chosen: SampleRows, prefix: str) -> Columns:
-        """The images, the state and the time of steps, and the masks of what is no padding."""
+        """The images, the state and the time of steps, and their padding masks."""
         images, state, places = self.roles.images, self.roles.state, chosen.steps
         fields = [path for path in (*images.values(), *state) if path is not None]
         taken = self._drawn_fields(chosen, fields)

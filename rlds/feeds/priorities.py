@@ -196,7 +196,7 @@ class PrioritizedFeed(Iterator[Batch]):
         self._tree.update(numbers, self._powers(priorities))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what is needed to go on: a copy of all priorities (8 bytes each) is in it."""
+        """Returns the state to resume, which has a copy of all priorities (8 bytes each)."""
         return {
             "version": _VERSION,
             "batch": self.batch,

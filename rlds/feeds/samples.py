@@ -1,4 +1,4 @@
-"""Samples: what a row of a batch is made of.
+"""Samples: the rows of batches.
 
 Samples are numbered, in the order of the episodes and of their steps. A batch is made of any
 numbers, so that the order of training is nobody's concern here.
@@ -131,7 +131,7 @@ class Samples(abc.ABC):
 
     @abc.abstractmethod
     def describe(self) -> str:
-        """Returns what the samples are, with all that decides about them."""
+        """Describes the samples, with all their parameters."""
 
     @abc.abstractmethod
     def counts(self) -> np.ndarray:
@@ -184,7 +184,7 @@ class Samples(abc.ABC):
             self.table.check(episodes)
 
     def read_ahead(self, firsts: np.ndarray, lasts: np.ndarray) -> None:
-        """Begins to fetch what is going to be read for runs of samples, if that is in a store.
+        """Prefetches the data of runs of samples, if it is in a store.
 
         Args:
           firsts: The first sample of each run.
@@ -348,7 +348,7 @@ class Samples(abc.ABC):
     def filter(
         self, keep: Callable[[Batch], Any], fields: Iterable[str] | None = None
     ) -> FilteredSamples:
-        """Keeps some of the samples, after all of them have been looked at once.
+        """Filters the samples, in one pass over all of them.
 
         It takes 8 bytes of memory for each that is kept.
 
@@ -459,7 +459,7 @@ class Steps(Samples):
 
 
 class Transitions(Samples):
-    """A step, what it brought, and the observation it led to; see `Table.transitions`."""
+    """Transitions: a step, its reward, and the next observation; see `Table.transitions`."""
 
     def __init__(self, table: StepTable, n: int, gamma: float) -> None:
         if n < 1:

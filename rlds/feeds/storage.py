@@ -74,7 +74,7 @@ class ReadOptions:
     decode_images: bool = True
 
     def decoders(self, fields: Mapping[str, Field]) -> dict[str, ImageDecoder]:
-        """Returns what decodes the images that are stored as files, by their paths."""
+        """Returns the decoders of images that are stored as files, by their paths."""
         return {
             path: ImageDecoder(
                 field.shape,
@@ -148,7 +148,7 @@ class Storage(abc.ABC):
         del episodes, firsts, lasts, paths  # Nothing is on another machine.
 
     def check(self, episodes: np.ndarray) -> None:
-        """Checks that what was taken of some episodes is what their files had when opened.
+        """Checks that the files of episodes have not changed since they were opened.
 
         Args:
           episodes: Their numbers, int64 of shape `[n]`; they may repeat.
@@ -261,7 +261,7 @@ def reopened(
 
 
 def hash_of(*parts: object) -> str:
-    """Returns a hash of bytes, and of what other parts print as: 16 hexadecimal digits."""
+    """Returns a hash of bytes, or of the text of other parts: 16 hexadecimal digits."""
     made = hashlib.sha256()
     for part in parts:
         made.update(part if isinstance(part, bytes) else f"{part}\n".encode())
@@ -412,7 +412,7 @@ class CachedStorage(Storage):
         return hash_of(self.episodes.ranges, files, *outlines)
 
     def error(self, what: str, path: str, episode: int) -> SourceError:
-        """Returns an error that says where it happened."""
+        """Returns an error with its location."""
         return SourceError(what, file=self._file_of(episode), episode=episode, field=path)
 
     def _file_of(self, episode: int) -> str:

@@ -39,7 +39,7 @@ _METADATA = "traj_metadata"
 def map_episodes(
     table: Table, function: Callable[[Trajectory], Mapping[str, Any]], *, version: str = ""
 ) -> Table:
-    """Returns the table of what a function makes of the episodes.
+    """Returns a table with the results of a function of each episode.
 
     The function takes all columns of an episode and returns others, as the standardize functions
     of Octo and OpenVLA do. It may add, drop and rename fields, change values, and drop, choose or

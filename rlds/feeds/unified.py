@@ -235,7 +235,7 @@ class UniformFields(View):
         return vectors.astype(field.column_dtype, copy=False)
 
     def _vectors(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
-        """The parts of a vector, joined; what is relative, added up until the next step."""
+        """The joined parts of a vector; relative parts are added up until the next step."""
         size, parts = len(of.steps), self._parts[path]
         needed = [part for part in parts if part is not None]
 

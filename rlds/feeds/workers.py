@@ -57,7 +57,7 @@ class NumberedBatches(Protocol):
         """Iterates over the batches."""
 
     def read_ahead(self, batch: int, begun: int = 0) -> int:
-        """Begins to read what later batches need."""
+        """Prefetches the data of later batches."""
 
     def start_of(self, start: int | Mapping[str, Any]) -> int:
         """Returns the batch at which a state goes on."""
@@ -102,7 +102,7 @@ class Numbers:
 
 
 class Blocks:
-    """Blocks of the batches of a feed: what a worker makes, and sends.
+    """Blocks of the batches of a feed, which a worker makes and sends.
 
     Args:
       feed: The feed.
@@ -216,7 +216,7 @@ class _Piece:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out what is in tensors and arrays."""
+    """Leaves out the contents of tensors and arrays."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and not value.dtype.hasobject and value.flags.c_contiguous:

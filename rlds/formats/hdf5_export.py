@@ -1,4 +1,4 @@
-"""Writes a group of an HDF5 file for each episode, by the table of what a format holds.
+"""Writes a group of an HDF5 file for each episode, by the layout table of a format.
 
 Episodes of parts are copied into the whole file, chunks as they are. Only the names of their groups
 change, and attributes that count over the dataset.
@@ -144,7 +144,7 @@ class Hdf5EpisodesExport(Export):
         return self.order_of_origin() if self.metadata else None
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
-        """Returns what is written of the steps, by the paths of arrays."""
+        """Returns the columns of the steps to write, by the paths of arrays."""
         rows = self.sidecar.rows(episode)
         return {place: rows[path] for path, place in self.places.items()}
 

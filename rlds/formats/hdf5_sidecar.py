@@ -44,7 +44,7 @@ _NUM_KEPT = 64
 
 
 def hdf5_sidecar_writer(file: Any, sidecar: Sidecar) -> SidecarWriter:
-    """Returns what adds a sidecar to an `h5py.File`; close it before the file."""
+    """Returns the writer of a sidecar in an `h5py.File`; close it before the file."""
     numbers: Counter[str] = Counter()
 
     def append(stream: str, data: bytes) -> None:
@@ -70,7 +70,7 @@ def write_digest(file: Any, sidecar: Sidecar) -> None:
 
 
 def sidecar_digest(hdf5: Hdf5File) -> Any:
-    """Returns which sidecar is beside a file; None if it says nothing."""
+    """Returns the digest of the sidecar of a file; None if there is none."""
     with hdf5.read(field=SIDECAR_GROUP) as file:
         known = hdf5.has(file, SIDECAR_GROUP)
         return _member(hdf5, file, SIDECAR_GROUP).attrs.get(_DIGEST) if known else None

@@ -1,4 +1,4 @@
-"""Reads formats that have a group of an HDF5 file for each episode, by a table of what is in it."""
+"""Reads formats with a group of an HDF5 file for each episode, by a layout table."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Hdf5Table:
         return field_path
 
     def described(self, path: str, field: Field) -> Field:
-        """Returns the field of an array with what is known of its channels, if it has as many."""
+        """Returns the field of an array with the meaning of its channels, if it has as many."""
         for end, channels in self.channels.items():
             if f"/{path}".endswith(f"/{end}"):
                 is_unlike = channels.names and field.shape[-1:] != (len(channels.names),)
@@ -224,7 +224,7 @@ class Hdf5EpisodesSource(Source):
     # --- What there is.
 
     def _set_episodes(self, episodes: Mapping[str, Sequence[Hdf5Episode]]) -> None:
-        """Finds out what the first episode has that can be read.
+        """Reads the fields of the first readable episode.
 
         Args:
           episodes: The episodes of each split.

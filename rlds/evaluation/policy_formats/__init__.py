@@ -1,4 +1,4 @@
-"""Policies that others have published: their weights, and what is known of them.
+"""Published policies: their weights and metadata.
 
     read_deep_ope("hopper/hopper_online_10.pkl")     # Deep-OPE for D4RL: pickles of arrays.
     read_deep_ope_index("d4rl_policies.json")        # Values of each.

@@ -99,7 +99,7 @@ class Rows(Iterator[Batch]):
         return item
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what is needed to go on after the items that you got so far, in this process."""
+        """Returns the state to resume after the items so far, in this process."""
         return {"items": self._given, "feed": self.feed.state_dict(0)}
 
 
@@ -164,7 +164,7 @@ class Chain:
         return dataclasses.replace(self, is_shuffled=True, seed=self.seed if seed is None else seed)
 
     def batch(self, batch_size: int, drop_remainder: bool = False, **options: Any) -> Chain:
-        """Makes batches of so many samples in each process.
+        """Makes batches of a number of samples in each process.
 
         Args:
           batch_size: The number of samples in a batch.
@@ -267,7 +267,7 @@ class Resumable:
         return items
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what is needed to go on after the items that were taken, in this process.
+        """Returns the state to resume after the taken items, in this process.
 
         With workers, `torchdata.stateful_dataloader.StatefulDataLoader` calls it in each.
         """

@@ -166,7 +166,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
                 self.shard_lengths[shard] += len(steps[piece::num_pieces])
 
     def set_processor(self, processor: Callable[[list[dict[str, Any]]], Any]) -> None:
-        """Sets what makes items of steps."""
+        """Sets the processor, which makes items of steps."""
         self.processor = processor
 
     def __len__(self) -> int:

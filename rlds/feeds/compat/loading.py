@@ -114,7 +114,7 @@ def oxe_kwargs(
     has_language: bool,
     normalization: Any,
 ) -> tuple[dict[str, Any], DatasetMeaning]:
-    """Returns what `load` takes of a dataset that `rlds.robotics` knows, and what it means.
+    """Returns arguments of `load` for a dataset that `rlds.robotics` knows, and its meaning.
 
     Raises:
       ValueError: It is not known, or the policy cannot be trained with it.
@@ -278,7 +278,7 @@ def part_of(episodes: Episodes, train: bool, has_validation: bool) -> np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class _Prepare:
-    """Leaves out what the filters do not keep, and standardizes the rest."""
+    """Applies the filters, and standardizes the remaining episodes."""
 
     standardize: Callable[[Trajectory], Any] | None
     filters: tuple[Callable[[Trajectory], Any], ...]
@@ -385,7 +385,7 @@ def keep_labelled(samples: Any, is_needed: bool) -> Any:
 
 
 def to_arrays(text: str, mask: Sequence[bool] | None = None) -> dict[str, Any]:
-    """Returns statistics as the projects have them in memory, of what they have in JSON.
+    """Converts statistics from JSON to the form that the projects have in memory.
 
     Args:
       text: The JSON.

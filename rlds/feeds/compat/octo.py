@@ -137,7 +137,7 @@ def make_oxe_dataset_kwargs_and_weights(
     force_recompute_dataset_statistics: bool = False,
     action_proprio_normalization_type: Any = "normal",
 ) -> tuple[list[dict[str, Any]], list[float]]:
-    """Returns what `make_interleaved_dataset` takes, of datasets that `rlds.robotics` knows.
+    """Returns arguments of `make_interleaved_dataset`, for datasets of `rlds.robotics`.
 
     Args:
       data_mix: The name of a mixture of Octo, or the weights of datasets.

@@ -222,6 +222,6 @@ def _samples(
 
 
 def source_key(episodes: Episodes, number: int) -> str:
-    """Returns what an episode is called, where its files say nothing else."""
+    """Returns the default key of an episode."""
     source, place = episodes.source, episodes.place(number)
     return source.key(*place) if isinstance(source, Source) else str(number)

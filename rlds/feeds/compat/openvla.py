@@ -62,7 +62,7 @@ _PRIMARY = 1.0
 
 @dataclasses.dataclass
 class RLDSBatchTransform:
-    """Makes what OpenVLA's model takes of a sample; see `prismatic.vla.datasets`.
+    """Converts a sample to the inputs of OpenVLA's model; see `prismatic.vla.datasets`.
 
     Attributes:
       action_tokenizer: Makes text of actions.

@@ -174,7 +174,7 @@ class AgiBotSource(Hdf5EpisodesSource):
         return self._root / _INFO / f"task_{episode.key.partition('/')[0]}.json"
 
     def _info(self, episode: Hdf5Episode) -> dict[str, Any]:
-        """Returns what the file of a task says of an episode."""
+        """Returns the entry of an episode in the file of a task."""
         task, _, number = episode.key.partition("/")
         file = self._info_file(episode)
         check_link(file.parent)

@@ -64,7 +64,7 @@ _MAX_SMALL = 1 << 10  # Elements of the arrays that are read as a whole.
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """An array in a file: where it is, and what its header says."""
+    """An array in a file: its offset, and its header."""
 
     file: epath.Path
     label: str

@@ -155,7 +155,7 @@ class RunReader:
             yield self._finish(is_complete=True)
 
     def _settle_blank_rows(self, *, at_cut: bool = False) -> Iterator[SourceEpisode]:
-        """Decides what the rows of zeros are that were read last; see the module."""
+        """Decides the meaning of the last rows of zeros; see the module."""
         blank, self._blank = self._blank, []
         if not blank:
             return

@@ -205,7 +205,7 @@ class BagConfig:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it in the types of JSON, without what is as by default."""
+        """Returns it in the types of JSON, without defaults."""
         found: dict[str, Any] = {
             "clock": _non_defaults(self.clock),
             "fields": [_non_defaults(field) for field in self.fields],
@@ -227,7 +227,7 @@ class BagConfig:
         return "\n".join(lines)
 
     def field(self, path: str) -> FieldOf:
-        """Returns what makes a field.
+        """Returns the configuration of a field.
 
         Raises:
           KeyError: There is no such field.
@@ -261,7 +261,7 @@ class BagConfig:
 
 
 def _read(kind: Any, content: Any, where: str) -> Any:
-    """Makes a dataclass of a table; says which of its keys is not right."""
+    """Makes a dataclass of a table; an error names the wrong key."""
     fields = dataclasses.fields(kind)
     _check_names(content, [field.name for field in fields], where)
     needed = [field.name for field in fields if field.default is dataclasses.MISSING]

@@ -54,7 +54,7 @@ def plain_type(name: str) -> str:
 
 
 def decoder(channel: Channel, types: Mapping[str, str] | None = None) -> Decoder:
-    """Returns what makes dicts, lists, arrays and numbers of the messages of a channel.
+    """Returns the decoder of the messages of a channel: to dicts, lists, arrays and numbers.
 
     Args:
       channel: The channel.
@@ -96,7 +96,7 @@ def _ros_decoder(channel: Channel, types: Mapping[str, str]) -> Decoder:
 
 
 def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns the fields of types by their names: what the file says, else what is well known."""
+    """Returns the fields of types by their names: those in the file, or well-known ones."""
     parsers = import_extra("rosbags.typesys")
     text = channel.schema.decode(errors="replace").replace("\r\n", "\n")
     if (lines := max(text.count("\n"), text.count(";"))) > _MAX_LINES:
@@ -255,7 +255,7 @@ class _Compiler:
         return read
 
     def _mask(self, size: int) -> int:
-        """Returns what values of a size are aligned to, less one."""
+        """Returns the alignment of values of a size, less one."""
         return 0 if self._is_ros1 else size - 1
 
 

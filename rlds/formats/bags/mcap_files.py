@@ -1,4 +1,4 @@
-"""MCAP files, read by the library mcap; of a file that was cut there is what is complete."""
+"""MCAP files, read by the library mcap; of an incomplete file the complete records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMPRESSIONS = ("", "none", "zstd", "lz4")
 
 
 class _File(io.BufferedReader):
-    """A file that asks for no more memory than it has bytes, whatever lengths it declares."""
+    """A file that allocates no more memory than its size, whatever lengths it declares."""
 
     def __init__(self, path: str) -> None:
         super().__init__(io.FileIO(path))
@@ -77,7 +77,7 @@ def messages(
 
 
 def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
-    """Yields what has the messages between two log times: of an indexed file, no other chunks.
+    """Yields the records with messages between two log times; skips chunks if indexed.
 
     Messages may be outside chunks, too: between those that are indexed, all records are looked at.
     """
@@ -101,7 +101,7 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
 def _records_between(
     file: _File, flaws: Flaws, place: int, end: int, indexed: Collection[int]
 ) -> Iterator[Any]:
-    """Yields the records between two places that have messages, or what those need.
+    """Yields the records between two offsets that have messages, or that messages need.
 
     Indexed chunks are skipped by their place, as the lengths in an index may be wrong.
     """
@@ -171,7 +171,7 @@ def _summary(file: _File) -> Any:
 
 
 def metadata(path: str) -> list[tuple[str, dict[str, str]]]:
-    """Returns the metadata records of a file: their names, and what they say."""
+    """Returns the metadata records of a file: their names and contents."""
     with _File(path) as file:
         if _summary(file) is not None:
             file.seek(0)

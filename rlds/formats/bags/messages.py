@@ -67,7 +67,7 @@ all), and the log times from which and before which messages are wanted.
 
 
 def check_decompressed(declared: int, size: int) -> None:
-    """Checks that compressed bytes do not stand for more than recorded data ever does.
+    """Checks that the declared size is plausible for the compressed size of recorded data.
 
     Raises:
       ValueError: They do.

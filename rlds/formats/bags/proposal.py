@@ -36,7 +36,7 @@ _OF_IMAGES = ("compressed", "image", "image_raw", "image_rect")
 
 @dataclasses.dataclass
 class _Topic:
-    """A topic: its channel, its first message, and what was seen of it."""
+    """A topic: its channel, its first message, and counts of its messages."""
 
     channel: Channel
     data: bytes
@@ -120,7 +120,7 @@ class Overview:
 def picked_of(
     field: FieldOf, channel: Channel, data: bytes, config: BagConfig | None = None
 ) -> Picked:
-    """Finds out from the bytes of a message what a field holds; see `pick`.
+    """Infers the type of a field from the bytes of a message; see `pick`.
 
     Raises:
       NotThereError: The message has no value: another one may.
@@ -145,7 +145,7 @@ def picked_of(
 
 
 def propose(overview: Overview, recording: BagRecording) -> BagConfig:
-    """Returns a configuration that has what is usual, and fills in `Overview.firsts`.
+    """Proposes a usual configuration, and fills in `Overview.firsts`.
 
     Its clock is the fastest topic of joint states, else the fastest of numbers, else of images. All
     topics that have numbers or images are fields of the observation, or of the action if their

@@ -84,7 +84,7 @@ class BagRecording:
             flaws.cut = flaws.cut or (f"{path.name}: {found.cut}" if found.cut else "")
 
     def metadata(self) -> list[tuple[str, dict[str, str]]]:
-        """Returns the metadata records of MCAP files: their names, and what they say."""
+        """Returns the metadata records of MCAP files: their names and contents."""
         found: list[tuple[str, dict[str, str]]] = []
         for path in self.files:
             if _suffix(path.name) == ".mcap":
@@ -102,7 +102,7 @@ class BagRecording:
         return "\n".join(map(_sha256, self.files))
 
     def _num_described(self) -> int:
-        """Returns how many messages `metadata.yaml` says that there are; 0 if it says nothing.
+        """Returns the number of messages in `metadata.yaml`; 0 if it has none.
 
         Raises:
           SourceError: It names a file that is not there.
@@ -191,7 +191,7 @@ def _stem(name: str) -> str:
 
 
 def _suffix(name: str) -> str:
-    """Returns the suffix that says which kind of file it is."""
+    """Returns the suffix that tells the kind of file."""
     for suffix in _COMPRESSED:
         name = name.removesuffix(suffix)
     return os.path.splitext(name)[1]

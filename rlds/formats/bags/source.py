@@ -160,7 +160,7 @@ class BagSource(Source):
     def _adjusted(
         self, config: BagConfig, rate: float | None, policy: Any, max_age: float | None
     ) -> BagConfig:
-        """Returns a configuration with what was said apart from it."""
+        """Returns a configuration with the options that were given separately."""
         for name, number in (("rate", rate), ("max_age", max_age)):
             if number is not None and not number > 0:
                 raise ValueError(f"{name} must be positive, got {number}")
@@ -182,7 +182,7 @@ class BagSource(Source):
         return dataclasses.replace(config, clock=clock, fields=tuple(fields))
 
     def _pick(self) -> dict[str, Picked]:
-        """Finds out what the fields hold, from the first messages of their topics."""
+        """Infers the types of fields from the first messages of their topics."""
         firsts, config = self._overview.firsts, self.config
         return {
             field.field: picked_of(field, *firsts[field.field], config)
@@ -456,7 +456,7 @@ class BagSource(Source):
         raise SourceError("no keyframe comes before the first step", file=file, field=path)
 
     def _about(self, number: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
-        """Returns what an episode says of its recording."""
+        """Returns the metadata of an episode about its recording."""
         recording, found = steps.recording, steps.index
         if number not in self._digests:
             self._digests[number] = recording.sha256()

@@ -55,7 +55,7 @@ def messages(
 
 
 def _check_tables(database: sqlite3.Connection) -> None:
-    """Refuses what makes values that the file does not hold.
+    """Refuses views and triggers, which make values that the file does not hold.
 
     A view may never end, and a generated value may be of any size.
     """

@@ -36,7 +36,7 @@ _MAX_STEPS = 10_000_000
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSpan:
-    """An episode: the log times between which it is, and what its record says."""
+    """The span of an episode: its first and last log time, and its metadata record."""
 
     begin: int = 0
     end: int = LAST_TIME

@@ -105,7 +105,7 @@ class StoredEpisodes:
 
 
 def _taker(channel: Channel, field: Field) -> Any:
-    """Returns what takes the value of a field out of the bytes of its messages."""
+    """Returns the function that extracts a field from the bytes of its messages."""
     decode = decoder(channel)
     if channel.type.startswith("sensor_msgs/"):
         return lambda data: _image(channel, decode(data), field)

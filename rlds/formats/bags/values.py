@@ -64,7 +64,7 @@ class Picked:
 
 
 def at_path(message: Any, path: str) -> Any:
-    """Returns what is at a path of a decoded message, such as `poses/0/position`.
+    """Returns the value at a path of a decoded message, such as `poses/0/position`.
 
     Raises:
       ValueError: There is no such path; says what there is.
@@ -105,7 +105,7 @@ def header_stamp(message: Any) -> int:
 
 
 def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
-    """Finds out from a message what a field holds.
+    """Infers the type of a field from a message.
 
     Args:
       config: The field.

@@ -332,7 +332,7 @@ class _Split:
             }
 
     def _read_annotations(self) -> None:
-        """Reads what was done in windows of steps, and finds the range that each of them is in."""
+        """Reads the annotations of windows of steps, and finds the range of each."""
         self._annotations = _annotations_of([], [], [], None)
         file = self._annotations_file
         check_link(file.parent)
@@ -380,7 +380,7 @@ class _Split:
                 yield os.path.join(directory, f"episode_{number:0{self._width}d}.npz")
 
     def faults(self) -> Iterator[SourceError]:
-        """Yields what does not belong to a range."""
+        """Yields annotations and steps outside all ranges."""
         for row in np.flatnonzero(self._range_of < 0).tolist():
             begin, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
             what = f"the window from {begin} to {end - 1} is outside all ranges of {_ENDS}"

@@ -103,7 +103,7 @@ class D4rlExport(Export):
         self._sidecar = Sidecar.of(episodes, places, ())
 
     def _name_of(self, path: str) -> str:
-        """Returns what the array of a field is called; nothing if there is none."""
+        """Returns the name of the array of a field; empty if there is none."""
         if path == NEXT_OBSERVATION:
             return NEXT_OBSERVATIONS
         if self._is_recorded or is_in(path, INFOS):
@@ -182,7 +182,7 @@ class D4rlExport(Export):
                         _append(file, name, part[name][row : min(row + size, begin + number)])
 
     def _write_others(self, file: Any) -> None:
-        """Writes what a file of D4RL had beside its rows."""
+        """Writes the other contents of a file of D4RL."""
         for name, value in self._recorded.get("constants", {}).items():
             file[name] = decode_value(value)
         for name, attributes in self._recorded.get("attributes", {}).items():

@@ -93,7 +93,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
                 )
 
     def _read_contents(self) -> Contents:
-        """Returns what the file has, after checking it."""
+        """Reads and checks the contents of the file."""
         with self._file.read() as file:
             contents = read_contents(self._file, file)
             for name in _ARRAYS:

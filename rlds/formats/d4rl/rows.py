@@ -88,7 +88,7 @@ class Contents:
     vectors: Sequence[str]
 
     def metadata(self) -> dict[str, Any]:
-        """Returns what is no row, for the metadata of a dataset."""
+        """Returns constants and attributes for the metadata of a dataset."""
         found = {"constants": self.constants, "attributes": self.attributes}
         return {METADATA_KEY: found | ({VECTORS: self.vectors} if self.vectors else {})}
 
@@ -131,7 +131,7 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
 
 
 def _items(hdf5: Hdf5File, file: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what is in a file, without windows into arrays, and what an export added."""
+    """Yields the members of a file, without array windows and additions of an export."""
     yield "/", file
     for name in file:
         if name not in (_VIRTUAL, SIDECAR_GROUP):
@@ -142,7 +142,7 @@ def _items(hdf5: Hdf5File, file: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _field_of(hdf5: Hdf5File, path: str, array: Any) -> Field:
-    """Returns what a row of an array holds."""
+    """Returns the type of a row of an array."""
     if array.dtype.kind not in "biufc":
         raise hdf5.error(f"{array.dtype}, expected numbers", path)
     shape = array.shape[1:]
@@ -248,7 +248,7 @@ class RowReader:
             yield begin, self.rows(name, begin, end), self.rows(following, begin + 1, end + 1)
 
     def flags(self, name: str) -> np.ndarray:
-        """Returns all of an array of shape (N,) or (N, 1), of whatever dtype, as booleans.
+        """Returns an array of shape (N,) or (N, 1), of any dtype, as booleans.
 
         Raises:
           SourceError: One is neither 0 nor 1.

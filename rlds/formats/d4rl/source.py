@@ -186,7 +186,7 @@ class D4rlSource(Hdf5RowsSource):
             )
 
     def _read_contents(self) -> Contents:
-        """Returns what the file has, after checking it."""
+        """Reads and checks the contents of the file."""
         with self._file.read() as file:
             contents = read_contents(self._file, file)
         arrays = contents.arrays
@@ -253,7 +253,7 @@ class D4rlSource(Hdf5RowsSource):
         )
 
     def _metadata(self) -> dict[str, Any]:
-        """Returns what is constant over the file.
+        """Returns the constants of the file.
 
         Under `d4rl`: the dataset, its family, URL and reference scores, the algorithm and the
         iteration that the policy comes from, the rules of the boundary. Under `hdf5`: the values

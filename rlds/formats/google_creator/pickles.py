@@ -32,7 +32,7 @@ def _text() -> str:
 
 
 def _array(kind: type[specs.Array], shape: Any, dtype: Any, *others: Any) -> specs.Array:
-    """Makes a spec of a class from what it is pickled as."""
+    """Makes a spec of a class from its pickled state."""
     if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MOST_VALUES:
         what = f"at most {_MOST_VALUES:,} values"
         raise ValueError(f"a spec of shape {shape!r:.100}, expected {what}")

@@ -217,7 +217,7 @@ class RldsCreatorSource(Source):
         return episode
 
     def _check_images(self, steps: Mapping[str, Any], name: str) -> None:
-        """Images are stored as they are, so nothing else would look at them."""
+        """Checks image files, which are stored as they are without decoding."""
         if self._image is None:
             return
         file, expected = self._path / name, self._image.shape[2]
@@ -234,7 +234,7 @@ class RldsCreatorSource(Source):
         return read_member(self._path, name, _MAX_BYTES)
 
     def _kept_steps(self, steps: Sequence[StepData]) -> tuple[Sequence[StepData], bool]:
-        """The steps before the end, and whether a tag is what ends them."""
+        """Returns the steps before the end, and whether a tag ends them."""
         for index, step in enumerate(steps):
             data = step.custom_data if isinstance(step.custom_data, dict) else {}
             if any(data.get(f"{_TAG}{label}") for label in self._end_tags):

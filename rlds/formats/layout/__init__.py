@@ -1,1 +1,1 @@
-"""Files of any kind, by a description of what their arrays mean."""
+"""Files of any kind, by a layout that describes their arrays."""

@@ -248,7 +248,7 @@ class _Parser:
         return found.items()
 
     def _check(self, layout: FileLayout) -> None:
-        """Checks what keys mean together."""
+        """Checks combinations of keys."""
         ends = [it.name for it in msgspec.structs.fields(EpisodeEnds)]
         if len(given := [key for key in ends if getattr(layout.episodes, key)]) != 1:
             self._fail("episodes", f"got {given}, expected one of {', '.join(ends)}")

@@ -1,4 +1,4 @@
-"""Proposes a layout for files of an unknown format: what can be seen, and what has to be asked."""
+"""Proposes a layout for files of an unknown format, with questions for the user."""
 
 from __future__ import annotations
 

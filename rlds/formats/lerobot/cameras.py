@@ -132,7 +132,7 @@ class Cameras:
 
 
 def described(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
-    """Returns what `info.json` says of a video feature.
+    """Returns the entry of a video feature in `info.json`.
 
     Args:
       info: The properties of the video.

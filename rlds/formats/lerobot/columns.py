@@ -46,7 +46,7 @@ class DataColumn:
 
 
 def column_of(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
-    """Returns what a column is, of images without their shape.
+    """Returns the type of a column; of images, without their shape.
 
     Args:
       arrow_field: The field of the schema.
@@ -78,7 +78,7 @@ def column_of(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
 
 
 def contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
-    """Returns how a column is not what `info.json` says of it; empty if it is."""
+    """Describes the contradiction of a column to `info.json`; empty if there is none."""
     shape: Any = feature.shape
     dtype, found = feature.dtype, column.field.shape
     if column.kind == "numbers":

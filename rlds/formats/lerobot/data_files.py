@@ -117,7 +117,7 @@ class DataFiles:
     def stored(
         self, row: EpisodeRow, names: Collection[str], values: Collection[str]
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Returns columns as they are stored, a table of Arrow, and what `read` returns of some.
+        """Returns columns as stored, in a table of Arrow, and decoded values of some.
 
         What is decoded with the rows is kept for the next episode.
 
@@ -236,5 +236,5 @@ class DataFiles:
 
 
 def _with_numbers(names: Collection[str]) -> list[str]:
-    """Names of columns, with those by which rows are known to be those of an episode."""
+    """Returns names of columns with the number columns that identify the rows of an episode."""
     return [*dict.fromkeys([*names, _EPISODE_INDEX, _FRAME_INDEX])]

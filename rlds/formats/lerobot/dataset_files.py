@@ -280,7 +280,7 @@ class DatasetFiles(abc.ABC):
             ) from error
 
     def finish(self, features: Mapping[str, Mapping[str, Any]]) -> Before:
-        """Completes the files; returns what the dataset has now.
+        """Completes the files; returns the new content of the dataset.
 
         Args:
           features: The entries of `info.json` that are known by now, by feature.
@@ -330,7 +330,7 @@ class DatasetFiles(abc.ABC):
 
     @abc.abstractmethod
     def planners(self) -> Mapping[str, Any]:
-        """Returns what finds out which files get the episodes of parts.
+        """Returns the planners that assign the episodes of parts to files.
 
         Its method `plan` takes what parts say of an episode, and returns whether it begins a file.
         Of version 3.0, there is one for each video feature, by name, whose method `add` writes
@@ -348,7 +348,7 @@ class DatasetFiles(abc.ABC):
 
     @abc.abstractmethod
     def told(self) -> Any:
-        """Returns what the tables say of the episodes that were added, for `take`."""
+        """Returns the table rows of the added episodes, for `take`."""
 
     def take(
         self,
@@ -357,7 +357,7 @@ class DatasetFiles(abc.ABC):
         lengths: Sequence[int],
         tasks: Sequence[str],
     ) -> None:
-        """Takes what the tables say of episodes that others have added.
+        """Adds the table rows of episodes that other processes have added.
 
         Args:
           told: The results of `told`, for one file after the other.
@@ -373,7 +373,7 @@ class DatasetFiles(abc.ABC):
     def _take(
         self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
-        """Does what depends on the version."""
+        """Adds the rows, in the way of the version."""
 
     @abc.abstractmethod
     def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
@@ -381,7 +381,7 @@ class DatasetFiles(abc.ABC):
 
     @abc.abstractmethod
     def _write_episodes(self) -> None:
-        """Writes what the table of episodes says of those that were added."""
+        """Writes the table rows of the added episodes."""
 
     @abc.abstractmethod
     def _finish(self) -> None:

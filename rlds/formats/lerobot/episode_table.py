@@ -157,7 +157,7 @@ class EpisodeMetadata:
         return {**self.__dict__, "_rows": None, "_known": None}  # They are open.
 
     def row(self, place: int) -> EpisodeRow:
-        """Returns what is needed to read an episode.
+        """Returns the index, length and file locations of an episode.
 
         Args:
           place: The position in `indices`.
@@ -190,7 +190,7 @@ class EpisodeMetadata:
         return EpisodeRow(index, length, file, begin, is_whole_file, videos, is_complete)
 
     def whole(self, place: int) -> dict[str, Any]:
-        """Returns all that the tables say of an episode, under the names of version 3.0.
+        """Returns the complete metadata of an episode, under the names of version 3.0.
 
         Numbers of statistics may be in an array.
         """
@@ -210,7 +210,7 @@ class EpisodeMetadata:
         return {name: column[at - begin] for name, column in known[2].items()}
 
     def together(self, places: range) -> Iterator[tuple[range, Any]]:
-        """Yields what the table says of episodes (3.0): of those at once whose files are the same.
+        """Yields the table rows of episodes (3.0): together for those in the same files.
 
         Args:
           places: The positions in `indices`, of a sound table that has them in order.
@@ -379,12 +379,12 @@ class EpisodeMetadata:
 
 
 def _alone(video: str) -> str:
-    """The column that says whether the file of a video has no other episode."""
+    """Returns the column that marks a video file with no other episode."""
     return f"videos/{video}/alone"
 
 
 def _next(video: str) -> str:
-    """The column that says when the next episode begins in the file of a video."""
+    """Returns the column with the start of the next episode in a video file."""
     return f"videos/{video}/next"
 
 

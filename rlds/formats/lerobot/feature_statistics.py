@@ -94,7 +94,7 @@ def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
 
 
 def of_column_like(column: np.ndarray, like: Statistics | None) -> Statistics:
-    """Returns those of a feature in the shape that they have in other episodes, if it has one."""
+    """Returns the statistics of a feature in the shape of other episodes, if they have one."""
     if like is not None and like["mean"].shape == column.shape[1:]:
         column = column.reshape(len(column), -1)
     return of_column(column)
@@ -153,7 +153,7 @@ def sampled_frames(num_frames: int) -> list[int]:
 
 
 def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
-    """Returns those that a table says an episode has, by feature.
+    """Returns the statistics in a table row of an episode, by feature.
 
     Args:
       row: All that the table says of it: `stats/<feature>/<kind>`.
@@ -170,7 +170,7 @@ def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
 def shaped_like(
     found: Mapping[str, Statistics], like: Mapping[str, Statistics]
 ) -> dict[str, Statistics]:
-    """Returns statistics of the kinds and the shapes that those of other episodes have."""
+    """Returns statistics of the same kinds and shapes as in other episodes."""
     return {
         name: {
             kind: value if kind == "count" else value.reshape(like[name]["mean"].shape)
@@ -289,7 +289,7 @@ class Total:
             )
 
     def _add_moments(self, name: str, found: Statistics) -> None:
-        """Adds those of a feature in some episodes, which the first axis is of."""
+        """Adds the moments of a feature in some episodes, along the first axis."""
         if name in self._merged:
             before = self._merged[name]
             found = {kind: np.concatenate([before[kind][None], it]) for kind, it in found.items()}
@@ -310,7 +310,7 @@ class Total:
                     self._add_moments(name, {kind: it[chosen] for kind, it in found.items()})
 
     def add_quantiles_of(self, table: Any, rows: Mapping[str, np.ndarray]) -> None:
-        """Adds what only quantiles need of several episodes.
+        """Adds the values of several episodes that only quantiles need.
 
         Args:
           table: See `add_table`; with their lengths.
@@ -348,7 +348,7 @@ class Total:
             self._knots.setdefault(name, []).extend(knots)
 
     def add_quantiles(self, episode: Mapping[str, Statistics], rows: Mapping[str, Any]) -> None:
-        """Adds what only quantiles need; see `add`."""
+        """Adds the values that only quantiles need; see `add`."""
         for name, found in episode.items():
             size, count = found["mean"].size, int(found["count"].max())
             if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
@@ -372,7 +372,7 @@ class Total:
             sketch.add(np.concatenate(columns))
 
     def selections(self) -> dict[str, Selection]:
-        """Returns what looks for the quantiles of features of which a sketch has not all rows."""
+        """Returns the selections of exact quantiles, for features whose sketch has an error."""
         self._add_rows()
         return {name: Selection(of) for name, of in self._sketches.items() if of.error}
 

@@ -1,4 +1,4 @@
-"""The files of a dataset whose episodes parts have: planned from their tables, made by workers."""
+"""The final files of a dataset written in parts: planned from tables, made by workers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _FileWriter:
     plan: _Plan
 
     def __call__(self, task: tuple[str, int]) -> Any:
-        """Returns what the tables say of its episodes.
+        """Returns the table rows of its episodes.
 
         Args:
           task: A video feature, or "" for rows; and which of its files.

@@ -51,7 +51,7 @@ class KeptFeatures:
     names: Mapping[str, str | None]
 
     def described(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what `info.json` says of them; of those that there were, `features` says it."""
+        """Returns their entries in `info.json`; `features` has the old ones."""
         found = {new: features[old] for new, old in self.before.items() if old in features}
         found |= self._new
         return found | {n: said for n, said in layout.DEFAULT_COLUMNS.items() if n not in found}

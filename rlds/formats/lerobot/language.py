@@ -1,4 +1,4 @@
-"""The columns of language that LeRobot 0.6 has: what is said of the steps of an episode.
+"""The language columns of LeRobot 0.6: texts about the steps of an episode.
 
 `language_persistent` has the same list in each row of an episode: texts that hold from a time on
 until the next one of their style. `language_events` has what is said at its row only. Steps have
@@ -87,7 +87,7 @@ def labels_in(fields: Iterable[str]) -> dict[str, str]:
 
 
 def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the texts of each style in each row; empty where nothing is said.
+    """Returns the texts of each style in each row; empty where there is none.
 
     Several that are said at a time are lines of one text.
 
@@ -116,7 +116,7 @@ def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, 
 def with_texts(
     stored: str, texts: Mapping[str, np.ndarray], times: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Returns what `language_persistent` has of an episode with other texts of some styles.
+    """Returns `language_persistent` of an episode with new texts of some styles.
 
     Args:
       stored: The stored value, in JSON.
@@ -136,7 +136,7 @@ def with_texts(
 
 
 def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
-    """Returns what `language_persistent` has of an episode whose first rows were cut off.
+    """Returns `language_persistent` of an episode whose first rows were cut off.
 
     Args:
       stored: The stored value, in JSON.

@@ -297,7 +297,7 @@ class Info:
 
 
 def depth_info(field: Field) -> dict[str, Any]:
-    """Returns what `info` of a feature says of depths: their unit and their quantisation.
+    """Returns the depth entries in `info` of a feature: unit and quantisation.
 
     Args:
       field: The field of images, or of a clip.
@@ -313,7 +313,7 @@ def depth_info(field: Field) -> dict[str, Any]:
 
 
 def video_columns(video: str) -> tuple[str, str, str, str]:
-    """Returns the columns of the episode table that say where the frames of a feature are."""
+    """Returns the columns of the episode table with the location of the frames of a feature."""
     chunk, file, begin, end = (
         f"videos/{video}/{name}"
         for name in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
@@ -322,7 +322,7 @@ def video_columns(video: str) -> tuple[str, str, str, str]:
 
 
 def video_bytes(video: str) -> str:
-    """Returns the column of parts that says how many bytes the frames of a feature have."""
+    """Returns the column of parts with the size of the frames of a feature."""
     return f"videos/{video}/bytes"
 
 
@@ -336,7 +336,7 @@ def episode_key(index: int) -> str:
 
 
 def others_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what users say of an episode in the table.
+    """Returns the columns of the episode table that users have added.
 
     Args:
       row: All that the table says of it.

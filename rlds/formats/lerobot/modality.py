@@ -38,7 +38,7 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def modality_of(features: Iterable[LeRobotFeature]) -> dict[str, Any]:
-    """Returns what `modality.json` says of features.
+    """Returns the content of `modality.json` for features.
 
     >>> names = ["elbow.pos", "wrist.pos", "gripper.pos"]
     >>> action = LeRobotFeature("action", "float32", (3,), {"names": names})

@@ -333,7 +333,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             self._before = dataclasses.replace(self._before, info={"features": features})
 
     def _read(self) -> Before:
-        """Returns what the dataset has."""
+        """Returns the content of the dataset."""
         if not (self._root / layout.INFO).exists():
             if others := [path for path in self._root.iterdir() if path.name != FOLDER]:
                 what = f"is not a LeRobot dataset, it has {others[0].name}: pass an empty folder"
@@ -445,7 +445,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         return log
 
     def _undo(self) -> None:
-        """Finishes what a killed process began: adds an episode, or takes it out."""
+        """Completes the episode of a killed process, or removes it (crash recovery)."""
         is_counted, log, names = _journal(self._root)
         running, added = (self._own / log.replace(RUNNING, kind) for kind in (RUNNING, _ADDED))
         for name in () if is_counted else names:
@@ -575,7 +575,7 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
 
 
 def _with_kind(folder: Path, kind: str) -> Path:
-    """Returns what the folder of a log is called while it is recorded, or once it is added."""
+    """Returns the folder of a log while it is recorded, or after it is added."""
     return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED))
 
 

@@ -1,4 +1,4 @@
-"""Recovers LeRobot datasets whose recorder was killed, from what is provably there.
+"""Crash recovery of LeRobot datasets: from data that is provably complete.
 
 A recorder writes the rows of an episode, then its frames, camera by camera, then what the tables
 say of it; and the ends of the tables only when all is done. So an episode is there if its rows are,
@@ -88,7 +88,7 @@ class Recovered:
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a LeRobot dataset on this machine, or what is left of one."""
+    """Whether there is a LeRobot dataset on this machine, or remains of one."""
     root = Path(path)
     if not stores.is_local(path) or not root.is_dir():
         return False
@@ -208,7 +208,7 @@ class _Remains:
         self._look_at_rest()
 
     def report(self, path: str | os.PathLike[str]) -> Recovered:
-        """Returns what was found, and written by now."""
+        """Returns the result of the recovery so far."""
         faults = tuple(dict.fromkeys([*self._faults, *(self._surplus if self._faults else ())]))
         found = [len(self.episodes), sum(episode.length for episode in self.episodes)]
         (episodes, steps), (said, rows) = map(sum, zip(found, self._added)), self._num_said
@@ -328,7 +328,7 @@ class _Remains:
             self._lost.append(f"{episode_key(index)}: the table lists it, but its rows are missing")
 
     def _read_tasks(self, info: Info) -> None:
-        """The texts of the tasks; of those that the tables of tasks do not say, what others do."""
+        """Reads the texts of tasks, from the tables of tasks or from other tables."""
         name = layout.TASKS if info.is_v3 else layout.TASKS_JSONL
         rows: list[Any] = [] if info.is_v3 else list(self._lines(name))
         if info.is_v3 and (table := self._parquet(name)) is not None:
@@ -454,7 +454,7 @@ class _Remains:
         return None
 
     def _keep_whole(self, info: Info) -> None:
-        """Keeps the episodes that have all frames, and compares what the tables say."""
+        """Keeps the episodes that have all frames, and compares the tables."""
         whole = []
         for episode in self.episodes:
             missing = [name for name in info.videos if name not in episode.frames]
@@ -484,7 +484,7 @@ class _Remains:
                 json.loads(read_bytes(epath.Path(self._root / layout.STATS)))
 
     def _look_at_rest(self) -> None:
-        """Looks at what a recorder leaves when it is killed."""
+        """Finds leftovers of a killed recorder."""
         known = {episode.index for episode in self.episodes}
         for name in leftovers(epath.Path(self._root)):
             self._faults.append(f"{name}: left over from a killed recorder")
@@ -496,7 +496,7 @@ class _Remains:
 
     @contextlib.contextmanager
     def _noting(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
-        """Notes what is wrong with a file."""
+        """Notes the faults of a file."""
         try:
             with source_errors(name):
                 yield

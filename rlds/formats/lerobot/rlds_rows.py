@@ -251,7 +251,7 @@ class RldsRows:
         return next(unlike, "")
 
     def _describe(self, base: LeRobotSource, where: str = "") -> None:
-        """Notes what a dataset says of images."""
+        """Notes the declarations of images in a dataset."""
         if name := self._unlike(base):
             raise self._other_size(name, base.info.raw["features"][name]["shape"], where)
         features = base.info.raw["features"]

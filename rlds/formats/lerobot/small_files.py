@@ -1,4 +1,4 @@
-"""The small files of LeRobot datasets: info.json, the tasks, and what is beside the tables."""
+"""The small files of LeRobot datasets: info.json, the tasks, and foreign files."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ class LeRobotSource(Source):
         return {"rows": sum(ParquetRows(file).num_rows for file in files)}
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        """Yields where info.json is not what the files are."""
+        """Yields contradictions between info.json and the files."""
         del split
         raw, file = self._info.raw, self._root / layout.INFO
         version = str(raw.get("codebase_version"))

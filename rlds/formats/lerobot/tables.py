@@ -91,7 +91,7 @@ def list_of(dtype: np.dtype) -> Any:
 
 
 def with_items(arrow_type: Any) -> Any:
-    """Returns a type whose lists call their elements as those of Python do: files do not."""
+    """Returns a type whose lists name their elements `item`, as in Python; files do not."""
     arrow = import_extra("pyarrow")
     if not arrow.types.is_list(arrow_type):
         return arrow_type

@@ -1,4 +1,4 @@
-"""The videos of LeRobot datasets: which frames are those of an episode, and its clip."""
+"""The videos of LeRobot datasets: the frames of an episode, and its clip."""
 
 from __future__ import annotations
 

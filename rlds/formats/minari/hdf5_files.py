@@ -153,7 +153,7 @@ class Hdf5Storage(EpisodeStorage):
         return leaf is not None and leaf.is_image
 
     def _field(self, path: str, array: StoredArray) -> Field:
-        """Returns what a row of an array holds."""
+        """Returns the type of a row of an array."""
         # If all images have as many bytes, they are the rows of a matrix.
         is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
         if self._is_image(path) and (array.kind == "ragged" or is_matrix):
