@@ -53,14 +53,14 @@ class EnvLogger(EnvironmentWrapper):
         that it returns in an episode is stored as the metadata of the episode.
       metadata: Metadata of the whole dataset. The recorder stores it with the encoded specs of
         `env` under the key `environment_specs`; your dict does not change.
-      backend: Where the steps go: a type of backend, or a function that makes a backend from
+      backend: The storage of the steps: a type of backend, or a function that makes a backend from
         `metadata` and `backend_kwargs`. Or a backend, which has its arguments already: then
         `metadata` and `backend_kwargs` are ignored, with a warning.
       validate: Whether to check each step against the specs of `env`. A step that does not fit
         raises `InvalidStepError`, and is not recorded. Otherwise, steps are recorded as they are,
         with one warning if a value has another dtype or shape. (That looks at the first two steps
         and the last of an episode, and where a value is of another type than in the step before.)
-      video: Which fields of the observation are recorded as video, by their paths, and how: see
+      video: The video encoding of fields of the observation, by their paths: see
         `envlogger.Video`. They are cameras: uint8 of shape `(height, width, 3)`. Readers give the
         frames again. Needs the extra `video`.
       **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.

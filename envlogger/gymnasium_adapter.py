@@ -56,7 +56,7 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
     Attributes:
       seed: The seed that the last `reset` was given, or None.
       options: The options that the last `reset` was given, or None.
-      info: What the last `reset` or `step` returned besides.
+      info: The `info` of the last `reset` or `step`.
       reward: The reward that the last `step` returned, as the environment returned it.
       terminated: Whether the last `step` returned that the episode is terminated.
       truncated: Whether the last `step` returned that the episode is truncated; it may have been

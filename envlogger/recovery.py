@@ -150,7 +150,7 @@ def recover(
 
     Args:
       data_directory: The directory of the recording.
-      destination: Where to write the recovered recording: an empty or new directory outside of
+      destination: The directory of the recovered recording: an empty or new one outside of
         `data_directory`, which does not change.
       in_place: Whether to replace the index in `data_directory` instead. No byte is lost: the file
         of steps does not change, and the old index is kept as `*.damaged`.

@@ -14,8 +14,8 @@ class StepData(NamedTuple):
     step of an episode.
 
     Attributes:
-      timestep: What the environment returned.
-      action: What the agent did to obtain `timestep`; `None` for the first step of an episode.
+      timestep: The time step that the environment returned.
+      action: The action that led to `timestep`; `None` for the first step of an episode.
       custom_data: Anything else worth keeping about this step, or `None`.
 
     >>> StepData(timestep=dm_env.restart(observation=1.0), action=None).custom_data is None

@@ -237,10 +237,10 @@ class StreamRecorder(Closing):
 
     Args:
       directory: The folder of the recording; several recorders, in several processes, may share it.
-      video: Which streams are frames to be encoded, and how; H.264 only. Needs the extra `video`.
+      video: The video encoding of streams of frames, by name; H.264 only. Needs the extra `video`.
       flush_interval: After how many seconds values reach the file.
-      max_pending_bytes: How much may wait; `push` waits when it is more. As much space is kept on
-        the disk, and twice that of the frames that wait for an encoder.
+      max_pending_bytes: The size of the queue; if it is full, `push` waits. As much space is kept
+        on the disk, and twice that of the frames that wait for an encoder.
 
     Raises:
       StorageError: The folder or the file cannot be made.
@@ -312,7 +312,7 @@ class StreamRecorder(Closing):
           value: A number, a flag, a text, or an array of numbers. It is copied.
 
         Raises:
-          StorageError: What was pushed before cannot be written.
+          StorageError: Earlier values cannot be written.
           UnsupportedTypeError: There is no place for such a value.
           UnsupportedValueError: It is not like the first one, or the time is none.
           UsageError: The recorder is closed.

@@ -82,15 +82,15 @@ def fit(
     """Fits a network to Q; yields its estimate every 100 updates.
 
     Args:
-      data: What was recorded. Observations and actions are vectors.
+      data: The recorded data. Observations and actions are vectors.
       target: The policy; it need not have probabilities.
       gamma: The discount of each step.
       hidden: The sizes of the hidden layers.
       batch_size: The number of transitions for each update.
       learning_rate: Of Adam.
-      follow: How far, at each update, the network that says what later steps are worth follows the
+      follow: The share by which, at each update, the target network follows the
         one that learns. It is an average of that one, so it gives the estimate as well.
-      num_actions: How many actions of the policy are drawn for each observation, once.
+      num_actions: The number of actions of the policy drawn for each observation, once.
       seed: Of all that is random.
     """
     rng = np.random.default_rng(seed)
@@ -141,7 +141,7 @@ def doubts(estimates: list[float]) -> list[str]:
     """Why the last of these estimates is no result.
 
     Args:
-      estimates: Those of `fit`, from the first one on.
+      estimates: The estimates of `fit`, from the first one on.
     """
     found = []
     # What the average has taken over so often, it sees as many rewards ahead.

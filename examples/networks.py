@@ -16,7 +16,7 @@ class Network:
     """Layers with `tanh` between them, in float32.
 
     Args:
-      sizes: How many numbers go in, how many each hidden layer has, and how many come out.
+      sizes: The sizes of the inputs, of each hidden layer, and of the outputs.
       rng: Draws the first weights.
       bounded: Whether what comes out is between -1 and 1, by another `tanh`.
 

@@ -47,9 +47,9 @@ class Learner:
     """TD3+BC: an actor that follows two critics, but not far from the data.
 
     Args:
-      observation_size: How many numbers an observation has.
-      action_size: How many numbers an action has, each between -1 and 1.
-      alpha: How much the critics count. With 0, it is behaviour cloning.
+      observation_size: The size of an observation.
+      action_size: The size of an action, whose elements are between -1 and 1.
+      alpha: The weight of the critics. With 0, it is behaviour cloning.
       seed: Of the networks, and of the noise.
     """
 
@@ -134,8 +134,8 @@ def learn(
     """Learns a policy from recorded transitions.
 
     Args:
-      table: What was recorded.
-      updates: How many batches to learn from.
+      table: The recorded data.
+      updates: The number of training batches.
       seed: Of everything random.
       alpha: See `Learner`.
       look: Called now and then with the number of updates, and with what plays by then.

@@ -29,7 +29,7 @@ def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]
     first takes files of the other along.
 
     Args:
-      directories: Where to look, such as `sys.path`.
+      directories: The folders to search, such as `sys.path`.
 
     Returns:
       The name, the version and the directory of each.
@@ -70,7 +70,7 @@ def choose_implementation(package: str, *, slower: str) -> str:
 
     Args:
       package: Its name; the compiled functions are in its module `_compiled`.
-      slower: What the warning says of the twins.
+      slower: The slowdown of the twins, for the warning.
 
     Returns:
       "cython" or "python".
@@ -99,7 +99,7 @@ def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
     Args:
       root: The directory that has the packages.
       package: The name of the package.
-      error: What importing the core raised.
+      error: The error of importing the core.
     """
     checkout = root if (root / "setup.py").exists() else None
     how = f"pip install --editable {checkout}" if checkout else _INSTALL_ANEW

@@ -154,7 +154,7 @@ class FrameEncoder:
     """Encodes the frames of one camera; the first one, and every `gop`th, begins a group.
 
     Args:
-      video: How.
+      video: The video encoding.
       shape: Of a frame: `(height, width, 3)`, uint8, RGB.
 
     Raises:

@@ -92,7 +92,7 @@ class Moved(Result):
     Attributes:
       path: The dataset.
       labels: The number of labels.
-      what: The past tense of the operation, such as "added".
+      what: The description of the operation, such as "added".
     """
 
     path: str

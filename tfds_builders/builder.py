@@ -83,11 +83,11 @@ def convert(
         listed in `info.metadata["conversion"]`. Otherwise the first of them is an error.
       verify: Whether to read the dataset back, and compare it with what was written.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: How many processes read the source, if that takes long; if None, as many as there are
+      jobs: The number of processes that read a large source; if None, as many as there are
         processors and memory for. The result is the same, to the last byte.
-      float64: How the float64 of steps is stored: "bytes", which is the default, keeps every bit;
+      float64: The storage of the float64 of steps: "bytes", which is the default, keeps every bit;
         "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
-      tensor_encoding: How the arrays of steps are stored, whatever the features of the source say:
+      tensor_encoding: The storage of the arrays of steps, in place of the features of the source:
         "none" as plain numbers, which these loaders need too, or "zlib".
       png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that become small. All levels keep the pixels.

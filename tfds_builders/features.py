@@ -64,7 +64,7 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.featu
 
     Args:
       source: The source.
-      storage: How its steps are stored.
+      storage: The storage of its steps.
 
     Raises:
       SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS

@@ -66,7 +66,7 @@ def build_from_logs(
       data_dir: The directory that TFDS keeps datasets in; its default directory if None.
       config: Features of your own. Fields of it that are None are taken from the logs. Its name
         becomes the name of the TFDS config, which has its own directory.
-      description: What the dataset is about. The config's `overall_description`, if given, wins.
+      description: The description. The config's `overall_description`, if given, wins.
       metadata: Replaces the recorded metadata of the logs in `info.metadata`.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
         some episodes, by name. Without them, all episodes must have the same fields.

@@ -39,13 +39,13 @@ def dataset_statistics(
     Args:
       path: The directory of the dataset.
       split: The split.
-      fields: What to describe, see `rlds.transformations.compute_statistics`.
+      fields: The fields to describe, see `rlds.transformations.compute_statistics`.
       quantiles: Likewise.
       include_last_action: Likewise.
       beam_runner: A runner of Apache Beam, see `tfds_builders.conversion.beam.in_pipeline`. If
         neither this nor options are given, this process reads one file after the other.
       beam_options: Its options.
-      temp_dir: Where workers leave their results: a directory that all of them see.
+      temp_dir: The directory for results of workers, which all of them can access.
 
     Raises:
       KeyError: There is no such split, or no such field.

@@ -294,8 +294,8 @@ class _Spec:
     """The spec of episodes.
 
     Args:
-      steps: That of a step.
-      episode: That of what else there is in an episode.
+      steps: The spec of a step.
+      episode: The spec of the other fields of an episode.
 
     Attributes:
       columns: The leaves of a step.

@@ -87,7 +87,7 @@ class _Leaf(NamedTuple):
     Attributes:
       feature: The feature of a row.
       rows: The rows of all sequences, one after the other.
-      path: Where they are.
+      path: Their path.
       lengths: For each sequence around them, the outermost first, the lengths of all of its kind.
     """
 
@@ -178,7 +178,7 @@ class ExampleEncoder:
         Args:
           feature: The encoded feature.
           values: The values of all examples, as columns; or, without `splits`, that of one.
-          path: Where it is.
+          path: Its path.
           splits: The begin and end of the rows of each example in a `Dataset`.
         """
         if type(feature) is Features:
@@ -353,8 +353,8 @@ def _leaves(
     Args:
       feature: The feature of a row.
       rows: A column, or a dict of columns.
-      path: Where it is.
-      sizes: How long the sequences around the feature have to be, which the rows still are.
+      path: Its path.
+      sizes: The required lengths of the sequences around the feature, which the rows still have.
     """
     if type(feature) is Features:
         if not isinstance(rows, Mapping) or rows.keys() != feature.features.keys():
@@ -401,7 +401,7 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
 
     Args:
       rows: A column, or a dict of columns, with the rows of all examples.
-      splits: Where those of each begin, and the last ones end.
+      splits: The begins of those of each, and the end of the last ones.
     """
     if len(splits) == 2:  # All of them, of whatever type they are.
         return [rows]
@@ -565,7 +565,7 @@ def bytes_lists(values: Iterable[bytes], splits: np.ndarray) -> Lists:
 
     Args:
       values: The strings of all examples.
-      splits: Where those of each begin, and the last ones end.
+      splits: The begins of those of each, and the end of the last ones.
     """
     items = [delimited(_ITEMS, value) for value in values]
     bounds = itertools.pairwise(splits.tolist())

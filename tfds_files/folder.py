@@ -335,12 +335,12 @@ def shard_name(
     """Returns the name of the file of a shard.
 
     Args:
-      template: How files are named, with the fields of TFDS in braces.
+      template: The template of file names, with the fields of TFDS in braces.
       name: The name of the dataset.
       split: The name of the split.
       file_format: The format of the files.
-      index: Which shard it is.
-      count: How many there are.
+      index: The number of the shard.
+      count: The number of shards.
 
     Raises:
       DamagedFileError: The name is none that a file in the same folder can have.

@@ -46,7 +46,7 @@ def open_indexes(
       split: The split.
       verify: Whether the checksums of all data must have been compared.
       progress: Called after each shard with how many are done, and how many there are.
-      copies: What is copied of the shards of the split, if they are in a store. Indexes are those
+      copies: The copies of the shards of the split, if they are in a store. Indexes are those
         of the copies. One that is beside a shard in the store is taken if the sizes fit. Otherwise
         the whole shard is fetched once.
 

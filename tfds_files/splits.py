@@ -26,7 +26,7 @@ def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tup
 
     Args:
       name: The name.
-      shard_lengths: How many examples each shard has, for each split.
+      shard_lengths: The number of examples of each shard, for each split.
 
     Raises:
       KeyError: There is no such split.

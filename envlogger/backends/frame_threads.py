@@ -29,10 +29,10 @@ class FrameThread:
     """Encodes the frames of a camera in a thread, in their order.
 
     Args:
-      video: How.
+      video: The video encoding.
       shape: Of a frame.
       waiting: Takes the frames that wait; cameras may share it.
-      name: What to call the thread.
+      name: The name of the thread.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FrameThread:
         """Has a frame encoded.
 
         Args:
-          kept: What `keep` returned.
+          kept: The result of `keep`.
           begins: Whether decoding has to begin with it.
 
         Raises:
@@ -104,7 +104,7 @@ class WaitingFrames:
     """The frames that wait for their encoders: in memory, then on the disk or outside.
 
     Args:
-      max_bytes: How many bytes may wait in memory.
+      max_bytes: The maximum size of the queue in memory.
       may_spill: Whether more go to a temporary file; if not, `put` waits, and quality has to fall.
 
     Attributes:

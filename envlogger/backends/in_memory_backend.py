@@ -26,7 +26,7 @@ class InMemoryBackendWriter(BackendWriter):
         episode, counted from 0.
 
     Args:
-      metadata: What is stored about the whole dataset.
+      metadata: The metadata of the dataset.
       scheduler: Says which steps are recorded; None records all.
 
     >>> import dm_env

@@ -59,7 +59,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
       flush_scheduler: Says after which recorded steps to call `flush`, and wait for it. An episode
         scheduler flushes once for each chosen episode, at its first step. None leaves it to
         `flush_interval`.
-      metadata: What is stored about the whole dataset. Where the directory has a dataset already,
+      metadata: The metadata of the dataset. If the directory has a dataset already,
         its metadata is kept, with a warning if this is different.
       scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
       flush_interval: After what time at the latest, in seconds or as `datetime.timedelta`, the

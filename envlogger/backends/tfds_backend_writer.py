@@ -50,7 +50,7 @@ class Episode:
     Attributes:
       prev_step: The last recorded step.
       steps: The RLDS steps up to the one before it, or None.
-      metadata: What stands beside the steps, or None.
+      metadata: The metadata of the episode, or None.
     """
 
     prev_step: StepData
@@ -89,21 +89,21 @@ class TFDSBackendWriter(BackendWriter):
     Args:
       data_directory: A directory; it is made if it is missing.
       ds_config: The name of the dataset and the features of its steps and episodes.
-      max_episodes_per_file: How many episodes a shard takes.
+      max_episodes_per_file: The maximum number of episodes per shard.
       split_name: The name of the split; `train` if None.
       version: The version of the dataset, as `major.minor.patch`.
       store_ds_metadata: Whether to store `metadata`, in the types of JSON, as `info.metadata`.
-      metadata: What is stored about the whole dataset, if `store_ds_metadata` says so. Where the
+      metadata: The metadata of the dataset, stored if `store_ds_metadata` is true. If the
         directory has a dataset already, its metadata is kept, with a warning if this is different.
       scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
       flush_interval: After how many seconds an episode that ends also ends its shard; None for
         never. Short intervals make many small files.
       episode_metadata_defaults: Values for fields that the metadata of some episodes lacks. Where
         the config has a bool `<name>_known` beside a field, it says that the field is missing.
-      float64: How the float64 of steps is stored: "bytes" keeps every bit, "float32" rounds, as
+      float64: The storage of the float64 of steps: "bytes" keeps every bit, "float32" rounds, as
         the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
         TFDS would have rounded it.
-      tensor_encoding: How the arrays of steps are stored, whatever the features say: "none" as
+      tensor_encoding: The storage of the arrays of steps, in place of the features: "none" as
         plain numbers, which these loaders need too, or "zlib".
       png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that become small. All levels keep the pixels.

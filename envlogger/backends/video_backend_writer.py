@@ -51,14 +51,14 @@ class VideoBackendWriter(BackendWriter):
 
     Args:
       make_backend: Makes the backend, of the argument `metadata`.
-      video: How fields become video, by their paths in the observation: `camera`, `robot/wrist`;
+      video: The video encoding of fields, by path in the observation: `camera`, `robot/wrist`;
         `observation` is all of it.
       observation_spec: The spec of the observation. The fields are uint8 of shape
         `(height, width, 3)`, RGB.
-      metadata: What is stored about the whole dataset; gets an entry about the video.
+      metadata: The metadata of the dataset; gets an entry about the video.
       scheduler: Says which steps are recorded; None records all.
-      max_pending_bytes: How many bytes of frames may wait in memory.
-      when_behind: What happens when more wait: on the "disk", in a temporary file; or the "quality"
+      max_pending_bytes: The size of the queue of frames in memory.
+      when_behind: The handling of more frames: on the "disk", in a temporary file; or the "quality"
         of the next groups of pictures falls, until few frames wait, and `record_step` waits.
 
     Raises:

@@ -66,7 +66,7 @@ def encode(user_data: Any, *, name: str = "value") -> Data:
 
     Args:
       user_data: Any value of the table at the head of this module. It is not changed.
-      name: What to call `user_data` in error messages.
+      name: The name of `user_data` in error messages.
 
     Returns:
       A new proto, which `decode` converts back.
@@ -385,7 +385,7 @@ def decode(user_data: Data | None) -> Any:
     """Converts a stored proto back to the value that it was made of.
 
     Args:
-      user_data: What `encode` returned, or None.
+      user_data: The result of `encode`, or None.
 
     Returns:
       A new value; its arrays are writable and share no memory with the proto.

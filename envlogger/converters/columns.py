@@ -49,10 +49,10 @@ class StoredRecords:
     for all of them, and stay there: the column of the arrays is a view of it.
 
     Args:
-      num_records: How many they are.
+      num_records: The number of records.
       read: Reads them, some at a time, and may decompress them into `remaining`; it is called again
         where they need a closer look.
-      name: What they are, in messages.
+      name: Their name in messages.
 
     Attributes:
       record_size: The number of bytes of each record for which there is memory; 0 if there is none.
@@ -281,7 +281,7 @@ class _Run:
 
     Attributes:
       sizes: The number of bytes of each.
-      num_before: How many come before them.
+      num_before: The number of records before them.
       records: All records.
     """
 
@@ -465,8 +465,8 @@ class _Leaf:
 
     Attributes:
       array: The array.
-      expected: What the columns that are put into it must be like.
-      zero: What it holds where there are none.
+      expected: The expected dtypes and shapes of the columns.
+      zero: The placeholder of rows without a value.
     """
 
     array: np.ndarray

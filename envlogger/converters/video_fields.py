@@ -69,7 +69,7 @@ class VideoFields:
     """Decodes the fields of a log that are video.
 
     Args:
-      metadata: That of the log.
+      metadata: The metadata of the log.
 
     Attributes:
       cameras: The paths of the fields in the observation, with what their video is.
@@ -130,7 +130,7 @@ class VideoFields:
 
         Args:
           observation: The column, with packets.
-          name: What to call them in errors.
+          name: Their name in errors.
 
         Raises:
           DamagedDataError: A frame cannot be decoded.

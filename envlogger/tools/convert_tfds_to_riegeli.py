@@ -192,9 +192,9 @@ def convert_tf_dataset_to_riegeli(
     Args:
       episodes_dataset: A `tf.data.Dataset` of episodes, with nested `steps`.
       output_dir: The directory to record to; made if it does not exist.
-      max_episode_steps: How many steps of an episode to read at a time. Longer episodes are
+      max_episode_steps: The number of steps of an episode to read at a time. Longer episodes are
         recorded completely, too.
-      metadata: What to store about the whole dataset.
+      metadata: The metadata of the dataset.
 
     Raises:
       ValueError: There is no episode, an episode has no steps, or the steps lack a field.

@@ -126,7 +126,7 @@ def decompress(
       compression_type: The algorithm byte of the chunk.
       buffer: A whole compressed buffer.
       max_size: The largest size that makes sense, however large.
-      into: Where to put it if there is room enough; then the beginning of this is returned. Where
+      into: The buffer for it, if it is large enough; then the beginning of this is returned. If
         there is an error, anything may be in it.
 
     Raises:

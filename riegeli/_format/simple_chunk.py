@@ -71,7 +71,7 @@ def decode_joined(
 
     Args:
       chunk: The chunk.
-      into: Where to put them, if there is room enough and all are of `record_size`.
+      into: The buffer for them, if it is large enough and all are of `record_size`.
       record_size: This size.
 
     Raises:

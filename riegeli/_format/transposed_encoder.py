@@ -52,7 +52,7 @@ class _List:
 
     Attributes:
       begin: The first state.
-      position: Where the state of each kind is.
+      position: The position of the state of each kind.
     """
 
     begin: int
@@ -217,8 +217,8 @@ def encode_transposed_chunk(
 
     Args:
       records: The records.
-      compressor: How it is compressed.
-      bucket_size: How many bytes of buffers are compressed together, about; None for all of a kind.
+      compressor: The compression.
+      bucket_size: The approximate size of buffers compressed together; None for all of a kind.
       chunk_type: The type of the chunk; a metadata chunk says that it has no records.
 
     Raises:

@@ -24,8 +24,8 @@ def interleave_block_headers(
 
     Args:
       pieces: The header and the data of the chunk, in pieces.
-      begin: Where the chunk begins in the file.
-      end: Where it ends.
+      begin: The begin of the chunk in the file.
+      end: The end of the chunk.
 
     Raises:
       ValueError: the pieces do not fit.
@@ -52,9 +52,9 @@ def take_out_block_headers(
 
     Args:
       stored: The bytes; a block header that they end in is left out too.
-      pos: Where in the file they begin.
-      begin: Where the chunk begins.
-      end: Where it ends.
+      pos: Their begin in the file.
+      begin: The begin of the chunk.
+      end: The end of the chunk.
 
     Returns:
       The bytes of the chunk; None if a block header is damaged, or is that of another chunk.

@@ -48,7 +48,7 @@ class ChunkReader:
 
     Attributes:
       pos: The begin of the next chunk.
-      truncated: How the file ended in the middle of a chunk, when it was last read; else None. The
+      truncated: The incomplete chunk at the end of the file, when it was last read; else None. The
         region is the part of the chunk that is there.
     """
 

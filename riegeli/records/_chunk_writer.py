@@ -67,7 +67,7 @@ class ChunkWriter:
       dest: The file object.
       pos: The current position in the file.
       encode: Makes a chunk of records.
-      parallelism: How many chunks may be on their way to be encoded or written; 0 to do both at
+      parallelism: The maximum number of chunks that wait to be encoded or written; 0 to do both at
         once.
 
     Attributes:

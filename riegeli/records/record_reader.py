@@ -76,7 +76,7 @@ class RecordReader(_files.ClosedOnExit):
       min_buffer_size: Accepted for compatibility; each chunk is read at once.
       max_buffer_size: Likewise.
       buffer_size: Likewise.
-      field_projection: Which fields of proto messages to read, as paths of field numbers; None for
+      field_projection: The fields of proto messages to read, as paths of field numbers; None for
         all. Other fields in transposed chunks are left out; records of other chunks are returned
         whole. With `EXISTENCE_ONLY` at the end of a path, the field is there, without its value.
       recovery: Called with each damaged region that is left out.
@@ -241,7 +241,7 @@ class RecordReader(_files.ClosedOnExit):
         Google's readers have no such method. It is the fastest way to read.
 
         Args:
-          max_records: How many records to return at most; positive.
+          max_records: The maximum number of records to return; positive.
 
         Raises:
           ValueError: `max_records` is not positive.
@@ -270,7 +270,7 @@ class RecordReader(_files.ClosedOnExit):
         a decompressed chunk takes, unless some of the chunk's records were read in another way.
 
         Args:
-          max_records: How many records to return at most; positive.
+          max_records: The maximum number of records to return; positive.
           into: Writable bytes to put records into, where these are all that a chunk has, are all of
             `record_size`, and fit; `values` is the beginning of it then. Where there is an error,
             anything may be in it.

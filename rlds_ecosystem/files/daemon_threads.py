@@ -20,8 +20,8 @@ class DaemonThreads:
     They are started as they are needed.
 
     Args:
-      count: How many there may be.
-      name: What they are called.
+      count: The maximum number of threads.
+      name: The name of the threads.
 
     >>> DaemonThreads(2, "example").submit(sum, [1, 2]).result()
     3

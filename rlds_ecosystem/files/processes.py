@@ -128,7 +128,7 @@ class Workers:
         whose worker dies is tried once more, with no other beside it.
 
         Args:
-          work: What makes a result of a task. It is pickled once for each process. This process
+          work: Computes the result of a task. It is pickled once for each process. This process
             does what others cannot have, as it is of a class that a script defines.
           tasks: The tasks. A few more are taken than processes can begin. This process does a
             single one.
@@ -197,8 +197,8 @@ class _Crew:
 
     Attributes:
       pool: The threads.
-      work: What the workers do, pickled.
-      on_advance: What is told of their advance.
+      work: The function of the workers, pickled.
+      on_advance: The callback for their progress.
     """
 
     work: bytes

@@ -61,7 +61,7 @@ def replaced(
     Args:
       path: The file or the folder of the dataset. A link stays: what it leads to is replaced.
       keep_old: Whether to keep the old dataset, under the name of `kept_name`.
-      identity: What is the same as long as nobody changes the dataset. By default the names, sizes
+      identity: A value that is equal until the dataset changes. By default the names, sizes
         and times of all its files.
       held: Other folders of labels, to which nobody can add any while the dataset is replaced.
 

@@ -268,7 +268,7 @@ def take_place(target: Path, place: Path, *, keep_old: bool) -> None:
 
     Args:
       target: The file or the folder to replace.
-      place: What `draft_folder` gives for it. The new one has the name of the target; files of the
+      place: The result of `draft_folder`. The new one has the name of the target; files of the
         folder `.rlds` beside it get beside the target.
       keep_old: Whether the old one gets another name, `kept_name`; else it is in `place` then.
     """
@@ -380,7 +380,7 @@ def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
     """Locks an open file or directory until it is closed; the end of the process closes it too.
 
     Args:
-      descriptor: What is open.
+      descriptor: The open file.
       wait: Whether to wait while another process, or another descriptor, has the lock.
       shared: Whether others may have the lock too, if theirs are shared.
 

@@ -40,7 +40,7 @@ def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
     """Moves what arrived with an observation to the step before: the alignment shift.
 
     Args:
-      arrived: What arrived with the observations of one episode or of several, one after the other,
+      arrived: The values that arrived with the observations of one or several episodes in a row,
         as columns, which may be nested, and a row of placeholders: see `with_placeholder`.
       lasts: The numbers of the last steps of the episodes.
 

@@ -166,8 +166,8 @@ class Opaque:
     """A field whose values are checked elsewhere.
 
     Attributes:
-      what: What it holds, in words.
-      absent: What stands for a missing value; None if nothing can.
+      what: A description of the values.
+      absent: The placeholder of a missing value; None if there is none.
     """
 
     what: str
@@ -201,7 +201,7 @@ class MismatchError(ValueError):
 
     Attributes:
       path: The path of the field.
-      what: What there is, and what was expected.
+      what: The found and the expected values.
     """
 
     def __init__(self, where: str, path: str, what: str) -> None:
@@ -226,7 +226,7 @@ def match_columns(
 
     Args:
       columns: Arrays with a leading axis of length `rows`, nested in dicts, lists and tuples.
-      expected: What one row holds.
+      expected: The fields of a row.
       rows: The number of rows.
       where: Beginning of error messages: which data this is.
       path: Path of the field that `columns` hold.

@@ -148,7 +148,7 @@ class LogAssembler:
         Args:
           reader: The file.
           wanted: The positions of the records that are still to be copied.
-          firsts: Which of them have to say that they begin an episode.
+          firsts: The indices of the steps to mark as the begin of an episode.
 
         Returns:
           How many were copied.

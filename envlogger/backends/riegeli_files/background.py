@@ -92,7 +92,7 @@ class BackgroundWriter:
       lock: To be held while `add_step`, `put`, `finish` and `push` are called.
 
     Args:
-      shards: Where to write; nobody else uses it from now on.
+      shards: The shards to write to; nobody else may use them from now on.
       flush_interval: After how many seconds at the latest a step is flushed; None for never.
       max_pending_bytes: The size of the write queue; when it is full, `put` waits.
     """

@@ -25,7 +25,7 @@ class DiskReserve:
 
     Args:
       directory: The directory, which has to be there.
-      max_pending_bytes: How much may wait to be written. There is space for the index of it, too.
+      max_pending_bytes: The size of the write queue. There is space for its index, too.
 
     Attributes:
       cause: The error that ends the recording, though what was accepted can still be written; None

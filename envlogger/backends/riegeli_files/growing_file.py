@@ -26,13 +26,13 @@ class GrowingFile:
     the reserve makes room, they are written anew after what is complete in the file.
 
     Attributes:
-      positions: Where the records are. The caller may take some away that have reached the file.
+      positions: The positions of the records. The caller may remove those of written records.
       is_out_of_reach: Whether `salvage` could not bring it to its store.
 
     Args:
       path: The file, which must not exist.
       options: See `riegeli.RecordWriter`.
-      reserve: What to release when the disk is full; None for nothing.
+      reserve: The disk space to release when the disk is full; None for none.
       compression: Chooses how to compress each chunk, see `RecordWriter.set_compression`.
 
     Raises:
@@ -180,7 +180,7 @@ class GrowingFile:
         """Drops the records that are in the file.
 
         Args:
-          num_unplaced: How many of the last unwritten records have no position.
+          num_unplaced: The number of the last unwritten records without a position.
         """
         self._end = self._writer.estimated_size()
         first = len(self.positions) - (len(self._unwritten) - num_unplaced)

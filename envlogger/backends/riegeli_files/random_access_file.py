@@ -26,8 +26,8 @@ class RandomAccessFile:
         """Reads records from a numeric position on.
 
         Args:
-          position: Where the first one is.
-          count: How many; the others follow it directly.
+          position: The position of the first record.
+          count: The number of records; the others follow the first one directly.
 
         Raises:
           DamagedDataError: They are not there, or one is damaged.
@@ -56,9 +56,9 @@ class RandomAccessFile:
         """Reads as `read_run` does, the records of a chunk as one buffer.
 
         Args:
-          position: Where the first one is.
-          count: How many.
-          into: Where to put the records, see `riegeli.RecordReader.read_joined`.
+          position: The position of the first record.
+          count: The number of records.
+          into: The buffer for the records, see `riegeli.RecordReader.read_joined`.
           record_size: Likewise.
         """
         batches = []

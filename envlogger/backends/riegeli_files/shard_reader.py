@@ -49,7 +49,7 @@ class Shard:
       step_offsets: The positions of its steps, int64 [num_steps].
       episode_starts: The number of the first step of each of its episodes, int64 [num_episodes].
       metadata_offsets: The positions of the metadata of its episodes or -1, int64 [num_episodes].
-      all_rows: What the file says about episodes, with those that have no steps in `step_offsets`,
+      all_rows: The rows of the index of episodes, with those without steps in `step_offsets`,
         int64 [n, 2].
       steps_size: The size of the file of steps.
       covers_episodes: Whether the index is sure to lack no episode that its steps belong to.

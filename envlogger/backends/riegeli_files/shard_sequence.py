@@ -28,8 +28,8 @@ def store_metadata(directory: epath.Path, metadata: Data, options: str) -> bool:
 
     Args:
       directory: The directory of the dataset.
-      metadata: What to store.
-      options: How files are written, see `riegeli.RecordWriter`; they are checked in any case.
+      metadata: The metadata of the dataset.
+      options: The Riegeli options of files, see `riegeli.RecordWriter`; always checked.
 
     Returns:
       Whether it was written.
@@ -59,8 +59,8 @@ class ShardSequence:
 
     Args:
       directory: The directory of the dataset.
-      max_episodes_per_file: How many episodes a shard takes; if it is not positive, all.
-      options: How the files are written, see `riegeli.RecordWriter`.
+      max_episodes_per_file: The maximum number of episodes per shard; no limit if not positive.
+      options: The Riegeli options of the files, see `riegeli.RecordWriter`.
       sync: Whether what is flushed also survives a failure of power.
       reserve: Space to use when the disk is full.
       compression: Chooses how the chunks of steps are compressed; None leaves it to the options.

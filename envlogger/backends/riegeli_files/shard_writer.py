@@ -38,14 +38,14 @@ class ShardWriter:
 
     Args:
       directory: The empty directory of the shard.
-      options: How the files are written, see `riegeli.RecordWriter`.
+      options: The Riegeli options of the files, see `riegeli.RecordWriter`.
       reserve: Space to use when the disk is full.
       compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
       sync: Whether what is flushed also survives a failure of power, not just the death of the
         process.
 
     Attributes:
-      num_episodes: How many episodes were begun in it.
+      num_episodes: The number of episodes begun in it.
       was_flushed: Whether it was ever flushed.
 
     Raises:

@@ -92,9 +92,9 @@ class CopiedObjects:
         """Returns the blocks that ranges of bytes are in, each once.
 
         Args:
-          numbers: Which object each range is in.
-          begins: Where it begins.
-          ends: Where it ends.
+          numbers: The number of the object of each range.
+          begins: The begin of each range.
+          ends: The end of each range.
         """
         sizes = self._sizes[numbers]
         begins, ends = np.clip(begins, 0, sizes), np.clip(ends, 0, sizes)
@@ -128,7 +128,7 @@ class CopiedObjects:
         """Fetches blocks that are not there, and reads them.
 
         Args:
-          blocks: Which. This process drops none of them meanwhile.
+          blocks: The numbers of the blocks. This process drops none of them meanwhile.
           function: Reads them. It is called again if another process has dropped some.
 
         Raises:
@@ -162,7 +162,7 @@ class CopiedObjects:
         """Fetches blocks that are not there.
 
         Args:
-          blocks: Which.
+          blocks: The numbers of the blocks.
           wait: Whether to return when they are there, or at once. Then what another process fetches
             is left to it, and errors are left to whoever waits.
 
@@ -328,7 +328,7 @@ class CopiedObject:
         """Returns those of some blocks that this process is to fetch, and says that it does.
 
         Args:
-          blocks: Which.
+          blocks: The numbers of the blocks.
           is_forced: Whether to fetch those that another process is fetching, too.
         """
         with self._locked():
@@ -342,7 +342,7 @@ class CopiedObject:
         """Fetches some blocks, and checks that they are of this version.
 
         Raises:
-          OSError: That is not possible; names the object.
+          OSError: The operation failed; names the object.
         """
         first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
         client = _client_of(self.url)
