@@ -88,7 +88,7 @@ def apply_to_array(formula: Callable[[Any, Any], Any], values: Any, mask: np.nda
 def normalizer(
     kind: str, clip: bool, floor: float, apply: Callable[..., Any] = apply_to_array
 ) -> OfField:
-    """Returns what normalizes the values of a field."""
+    """Returns the function that normalizes the values of a field."""
 
     def of_field(values: Any, field: FieldStatistics, name: str) -> Any:
         offset, scale, is_constant = _parameters(field, kind, floor, name, "normalize")
@@ -193,7 +193,7 @@ def _over_fields(
 def _parameters(
     field: FieldStatistics, kind: str, floor: float, name: str, caller: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The value that becomes 0, the distance from it that becomes 1, and what is constant."""
+    """Returns the offset and the scale of a normalization, and a mask of constant elements."""
     if kind not in _KINDS:
         raise ValueError(f"{caller}: kind must be one of {_KINDS}, got {kind!r}.")
     if kind == "normal":

@@ -273,7 +273,7 @@ class Validator:
         self._episode_of_id: dict[str, int] = {}
 
     def declare(self, episodes: Any) -> None:
-        """Takes from a `tf.data` dataset what types the fields of its steps have.
+        """Takes the types of the fields of steps from a `tf.data` dataset.
 
         Raises:
           KeyError: One of `finite_fields` is not among them.
@@ -282,7 +282,7 @@ class Validator:
         _check_names(self._finite_fields, self._fields or self._finite_fields)
 
     def check_features(self, features: Any) -> Iterator[Violation]:
-        """Yields what the profile does not allow in the features that a dataset is stored with.
+        """Yields violations of the profile in the features of a stored dataset.
 
         Args:
           features: A `tfds.features.FeaturesDict`, or what TFDS writes of it to JSON.
@@ -291,7 +291,7 @@ class Validator:
             yield from _of_dataset(loader_profiles.unmet_demands(features))
 
     def check_place(self, directory: str | os.PathLike[str]) -> Iterator[Violation]:
-        """Yields what the profile does not allow in the directory that a dataset is in."""
+        """Yields violations of the profile in the directory of a dataset."""
         if self._profile is not None:
             yield from _of_dataset(loader_profiles.check_place(directory))
 
@@ -427,7 +427,7 @@ class Validator:
     def _finite_rows(
         self, columns: Columns, is_valid: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields fields that must be finite, and which rows are: also those that are not valid."""
+        """Yields fields that must be finite, with masks of finite rows, also of invalid ones."""
         placeholders = {rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT}
         fields = self._finite_fields
         if self._profile is not None:  # Its loaders count the action of the last step.

@@ -163,7 +163,7 @@ def usual_of(numbers: StepNumbers) -> Usual:
 
 
 def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, ElementMeaning]) -> bool:
-    """Whether an element means the same as those before it, of the next element of the state."""
+    """Whether an element continues the run before it, with the next element of the state."""
     (first, one), (last, _), (place, other) = run[0], run[-1], pair
     is_next = place == last + 1
     if one.state >= 0:

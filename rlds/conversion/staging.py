@@ -200,7 +200,7 @@ class Staging:
         numbers: Sequence[int] | None = None,
         pipeline: tuple[Any, Any] | None = None,
     ) -> None:
-        """Writes the parts, or takes those that an earlier run has written.
+        """Writes the parts, or reuses those of an earlier run (resume).
 
         Args:
           workers: The workers that write them.
@@ -245,7 +245,7 @@ class Staging:
             return ""
 
     def _begin(self, *, is_alone: bool) -> None:
-        """Makes the folder of the parts, unless a run can go on with those that are there."""
+        """Creates the folder of the parts, unless a run can resume with the existing ones."""
         noted, self._job = self.folder / _JOB, self._identity()
         if is_alone:  # What others read at the same time, each of them checks as it reads.
             with contextlib.suppress(FileNotFoundError):  # It has no files.

@@ -166,7 +166,7 @@ def _episodes(
 
 
 def _joined(parts: Sequence[Episodes], wanted: Sequence[str] | None) -> Episodes:
-    """The episodes of several datasets as those of one."""
+    """The episodes of several datasets as one dataset."""
     fields = [_wanted(part, wanted) for part in parts]
     check_alike(fields)
     metadata, numbers = joined_metadata(parts, fields[0])

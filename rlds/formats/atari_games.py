@@ -1,4 +1,4 @@
-"""The names of the Atari games of which there are datasets."""
+"""The names of the Atari games with datasets."""
 
 __all__ = ["DQN_REPLAY_GAMES", "RLU_GAMES"]
 

@@ -1,4 +1,4 @@
-"""Reads formats whose episodes are runs of rows, by a table of what a row holds."""
+"""Reads formats whose episodes are runs of rows, by a layout table of a row."""
 
 from __future__ import annotations
 

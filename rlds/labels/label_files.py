@@ -1,4 +1,4 @@
-"""Files of labels: to look at them elsewhere, to change them there, and to bring them back."""
+"""Import and export of labels as files, for inspection and changes elsewhere."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def as_labels(
 
 
 def _said(label: Label) -> tuple[Any, ...]:
-    """The episode, and what makes a label another one."""
+    """The episode, and the properties that identify a label."""
     return label.episode, label.layer, label.value, label.begin, label.end, label.annotator
 
 

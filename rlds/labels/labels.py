@@ -35,7 +35,7 @@ def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
 
 
 class Labels:
-    """The labels of episodes; iteration gives those that hold, in the order of their rows.
+    """The labels of episodes; iteration yields the valid ones, in the order of their rows.
 
     They are kept beside the data, in a file of JSON lines for each layer, `.rlds/labels`; or in the
     cache, if the data is one file or cannot be written. The data stays as it is. Processes may add
@@ -79,7 +79,7 @@ class Labels:
         return self._alone(*self.episodes.place(episode))
 
     def digest(self, episode: int) -> str:
-        """Returns what names an episode in labels, see `digests`."""
+        """Returns the digest by which labels refer to an episode, see `digests`."""
         return (self._row(episode)["digest"] or b"").hex()
 
     @property
@@ -93,7 +93,7 @@ class Labels:
         return [row["steps"] or 0 for row in self._known]
 
     def rows(self) -> list[Label]:
-        """Returns all rows, also those that hold no more, or are of episodes that are not here."""
+        """Returns all rows, including invalid ones, and those of missing episodes."""
         return list(label_rows.rows(self._folders))
 
     def layers(self) -> dict[str, str]:
@@ -101,7 +101,7 @@ class Labels:
         return label_rows.types(self._folders)
 
     def described(self) -> list[Layer]:
-        """Returns the layers as they were declared; of others, what their labels say."""
+        """Returns the layers as declared; undeclared ones as their labels imply."""
         found, said = self.declared(), label_rows.current(self._folders)
         for name, kind in self.layers().items():
             rows = [row for row in said if row.layer == name]
@@ -112,19 +112,19 @@ class Labels:
         return list(found.values())
 
     def declared(self) -> dict[str, Layer]:
-        """Returns what was declared of layers, by their names; see `declare`."""
+        """Returns the declared layers, by their names; see `declare`."""
         return label_rows.declared(self._folders)
 
     def can_be_written(self) -> bool:
-        """Returns whether labels can be kept, as far as that is known without trying."""
+        """Returns whether labels can be stored, as far as that is known without a try."""
         return label_rows.can_be_written(self._folders)
 
     def state(self) -> tuple[Any, ...]:
-        """Returns what changes with each label."""
+        """Returns a state that changes with each label."""
         return label_rows.state_of(self._folders)
 
     def declare(self, layer: Layer) -> None:
-        """Declares what people may say in a layer, and with which keys, in place of what was.
+        """Declares a layer: its type, choices and keys; replaces an earlier declaration.
 
         Raises:
           OSError: Labels can be kept nowhere.

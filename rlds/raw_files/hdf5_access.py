@@ -207,7 +207,7 @@ class Hdf5File:
         *,
         link_type: int | None = None,
     ) -> Any:
-        """Returns what is in a group, as `member` does, but in the low-level types of h5py.
+        """Returns the member of a group, as `member` does, but in the low-level types of h5py.
 
         These take a fraction of the time, which counts where episodes are small. Whoever reads an
         array calls `check_values` first.
@@ -327,7 +327,7 @@ class Hdf5File:
     # --- The file.
 
     def _current(self) -> Any:
-        """The open file, after checking that it is what it was."""
+        """Returns the open file, after a check that it has not changed."""
         is_open = self._file is not None and self._process == os.getpid()
         if is_open and not is_local(self.path):
             return self._file

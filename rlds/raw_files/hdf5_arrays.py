@@ -69,7 +69,7 @@ class ArrayReader:
             yield path, item, stored
 
     def stored(self, array: Any, path: str) -> StoredArray | None:
-        """Returns what a `DatasetID` holds; None if it has no values. See `describe`."""
+        """Returns the type of a `DatasetID`; None if it has no values. See `describe`."""
         shape, offset = self._hdf5.check_values(array, path)
         if shape is None:
             return None
@@ -77,7 +77,7 @@ class ArrayReader:
         return StoredArray(dtype, kind, shape, offset if is_native else None)
 
     def attributes(self, item: Any, path: str = "") -> dict[str, StoredArray]:
-        """Returns what the attributes of a group or an array hold, but for those without values.
+        """Returns the types of the attributes of a group or an array, except those without values.
 
         Args:
           item: The `GroupID` or `DatasetID`.

@@ -101,7 +101,7 @@ class EpisodeGroup:
         return {**({"": own} if own else {}), **found}
 
     def field(self, path: str) -> Field:
-        """Returns what the rows of an array hold.
+        """Returns the type of the rows of an array.
 
         Raises:
           SourceError: They are neither numbers nor text, or the first one is a damaged image.
@@ -116,12 +116,12 @@ class EpisodeGroup:
         return self._field(path, array.shape[1:])
 
     def value_field(self, path: str) -> Field:
-        """Returns what an array holds as a whole. How many rows it has may differ."""
+        """Returns the type of a whole array; its number of rows may differ."""
         array = self.arrays[path]
         return self._field(path, (None, *array.shape[1:]) if array.shape else ())
 
     def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
-        """Checks that an array holds what it should.
+        """Checks the type of an array.
 
         Raises:
           SourceError: It is missing, or does not.

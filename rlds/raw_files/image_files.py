@@ -1,4 +1,4 @@
-"""JPEG and PNG files: what their headers say, as fields; and a plain image."""
+"""JPEG and PNG files: headers as fields; and a plain image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a source reads: whether they still are what they were."""
+"""The files that a source reads, and checks that they have not changed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Files:
         return found
 
     def check(self, inputs: _Inputs, *, failed: bool) -> None:
-        """Checks that the files are those that were opened.
+        """Checks that the files have not changed.
 
         Args:
           inputs: Returns the files that the source reads.
@@ -166,7 +166,7 @@ class FileState(NamedTuple):
 
 
 def state_of(path: str | os.PathLike[str]) -> FileState:
-    """Returns what a file is like now."""
+    """Returns the current state of a file."""
     name = os.fspath(path)
     version = stores.version_of(name)
     if not stores.is_local(name):
@@ -176,7 +176,7 @@ def state_of(path: str | os.PathLike[str]) -> FileState:
 
 
 def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> None:
-    """Checks that files are what they were.
+    """Checks that files have not changed.
 
     Args:
       before: Their former states.
@@ -198,7 +198,7 @@ def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> N
 
 
 def changed(path: str | os.PathLike[str]) -> SourceChangedError:
-    """Returns the error for a file that is not what it was."""
+    """Returns the error for a changed file."""
     return SourceChangedError(
         "the file was changed or replaced while it was read, so the data read does not belong "
         "together; open it again when nothing writes to it any more",
@@ -211,7 +211,7 @@ def _removed(path: str | os.PathLike[str]) -> SourceChangedError:
 
 
 def present(files: Iterable[epath.Path]) -> list[epath.Path]:
-    """Returns the files that there are; of one that is missing, the episode says so."""
+    """Returns the existing files; reading an episode reports a missing one."""
     return [file for file in files if file.exists()]
 
 

@@ -235,7 +235,7 @@ class NpzRows:
 
 
 def read_npy(path: str | os.PathLike[str]) -> Any:
-    """Reads a `.npy` file: an array, or what its objects are if they are plain data.
+    """Reads a `.npy` file: an array, or its objects if they are plain data.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -26,7 +26,7 @@ _FREE_VALUES, _VALUES_PER_BYTE = 1 << 18, 4
 
 
 class RestrictedPickleError(pickle.UnpicklingError):
-    """A pickle holds what is not allowed, or is damaged."""
+    """A pickle has forbidden content, or is damaged."""
 
 
 @dataclasses.dataclass
@@ -45,7 +45,7 @@ class Record:
 
 
 def loads(data: bytes, names: Mapping[str, Callable[..., Any]] | None = None) -> Any:
-    """Returns what a pickle holds, if that is plain data.
+    """Returns the content of a pickle, if it is plain data.
 
     Allowed are numbers, strings, bytes, dicts, lists, tuples and sets; NumPy arrays, scalars and
     dtypes of numbers, strings and allowed objects, from NumPy 1 or 2.

@@ -83,7 +83,7 @@ class SourceError(ValueError):
     def locate(
         self, *, episode: int | str | None, row: int | None = None, field: str | None = None
     ) -> None:
-        """Adds what it does not say yet of where it is."""
+        """Adds missing parts of the location."""
         where: dict[str, Any] = {"episode": episode, "row": row, "field": field}
         known = {name: value for name, value in self._arguments().items() if value is not None}
         SourceError.__init__(self, **{**where, **known})
@@ -139,7 +139,7 @@ def as_source_error(
     field: str | None = None,
     mistakes: tuple[type[Exception], ...] = (),
 ) -> SourceError | None:
-    """Returns what an error means for the data that was being read.
+    """Converts an error to one of the data that was being read.
 
     Args:
       error: The raised exception.
@@ -174,7 +174,7 @@ def as_source_error(
 
 
 def words_of(error: Exception) -> str:
-    """Returns an error of a library in words."""
+    """Returns the message of an error of a library."""
     words, kind = " ".join(str(error).split())[:_MAX_WORDS], type(error).__name__
     if isinstance(error, json.JSONDecodeError):
         kind = "not valid JSON"
@@ -277,7 +277,7 @@ def check_is_file(path: str | os.PathLike[str]) -> None:
 
 
 def check_link(path: str | os.PathLike[str]) -> None:
-    """Checks that a path is no link to nothing: what is behind it cannot be left out in silence.
+    """Checks that a path is no dangling link, whose target would be left out silently.
 
     Raises:
       SourceError: It is one.

@@ -24,7 +24,7 @@ _FIELD = re.compile(r"([^\[\]()]+)(?:\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of the standard, or of what is stored.
+    """A part of the standard, or of a stored field.
 
     Attributes:
       path: The field; empty for a constant.

@@ -1,4 +1,4 @@
-"""The table of datasets: which field is what, in which unit and frame, and who says so."""
+"""The registry of robot datasets: roles, units and frames of fields, with references."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Dimension:
 
     @property
     def range(self) -> str:
-        """The least and the largest value, in words."""
+        """The least and the largest value, as text."""
         if self.low is None or self.high is None:
             return ""
         return f"{self.low:g} to {self.high:g}"
@@ -237,7 +237,7 @@ class DatasetMeaning:
         return ACTIONS.get(self.action_encoding, ()) if self.standard_action else ()
 
     def names_of(self, field: str, length: int) -> tuple[str, ...] | None:
-        """Returns what the elements of a field are called; None if that is not known of each."""
+        """Returns the names of the elements of a field; None unless all are known."""
         named: dict[int, str] = {}
         for dimension in (*self.action, *self.state):
             if dimension.field == field and -length <= dimension.element < length:
@@ -269,7 +269,7 @@ def _kind_of(quantity: str) -> str:
 
 
 def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning:
-    """Returns what the fields of a dataset mean.
+    """Returns the meaning of the fields of a dataset.
 
     Args:
       name: The name of the dataset, with or without config and version.
@@ -295,7 +295,7 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 
 
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
-    """Returns what the fields of a dataset mean; None if nothing is known. See `meaning_of`."""
+    """Returns the meaning of the fields of a dataset; None if it is unknown. See `meaning_of`."""
     own = (metadata or {}).get(OWN)
     known = _known_name(name)
     if own is None:
@@ -323,7 +323,7 @@ def is_misspelled(name: str) -> str | None:
 
 
 def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
-    """Adds datasets to the table of this process, or changes what it says of some.
+    """Adds datasets to the table of this process, or changes entries.
 
     Args:
       entries: By the name of the dataset what to say, in the form of the table: see
@@ -470,7 +470,7 @@ def _has_form(value: Any, form: Any) -> bool:
 
 
 def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
-    """Returns what an entry of the table means.
+    """Returns the meaning in an entry of the table.
 
     Raises:
       ValueError: It cannot be understood.
@@ -575,7 +575,7 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
 
 
 def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
-    """The elements of the stored state, by which place they have in the standard one."""
+    """Returns the elements of the stored state, by their places in the standard one."""
     names = STATES.get(entry.get("state_encoding", ""), ())
     pieces = [parse(text) for text in standard]
     if len(pieces) > _MOST_ELEMENTS or any((piece.size or 0) > _MOST_ELEMENTS for piece in pieces):

@@ -35,7 +35,7 @@ ALIGNMENT = 64
 
 
 def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
-    """Returns an array that is C-contiguous and aligned; what is in it is left open.
+    """Returns an uninitialized array that is C-contiguous and aligned.
 
     The memory of a large one may be that of another, which nobody has any more.
 
@@ -53,7 +53,7 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
 
 
 def aligned(size: int) -> int:
-    """Returns the size with what is left out before the next array.
+    """Returns the size with the padding before the next array.
 
     >>> aligned(1), aligned(64)
     (64, 64)
@@ -190,7 +190,7 @@ def joined(column: np.ndarray) -> np.ndarray:
 
 
 def zero_out(column: np.ndarray, rows: np.ndarray) -> None:
-    """Makes what a mask says zeros, or text without characters, in place.
+    """Sets masked values to zero, or to empty text, in place.
 
     >>> column = np.array([b"a", b"b"], object)
     >>> zero_out(column, np.array([True, False]))

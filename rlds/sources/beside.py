@@ -34,7 +34,7 @@ def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str
 
 
 def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
-    """Returns what is another thing if a file is: its name below a root, its size, its time."""
+    """Returns facts that identify a version of a file: its name, size and time."""
     found = []
     for path in files:
         name = os.fspath(path)

@@ -136,7 +136,7 @@ def evenly(number: int, most: int) -> list[int]:
 
 
 def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
-    """Returns what is wrong with the frames of an episode, "" if nothing is.
+    """Returns the fault of the frames of an episode, "" if there is none.
 
     A frame that shows something ends the search, so that most episodes take decoding a single one.
 

@@ -1,4 +1,4 @@
-"""Images whose channels are blue, green, red, for readers that take them for red, green, blue."""
+"""BGR images, for readers that expect RGB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RED_FIRST = "red first, which was last"
 
 
 def is_bgr(field: Any) -> bool:
-    """Whether a field has images whose channels are blue, green, red."""
+    """Whether a field has BGR images."""
     return isinstance(field, Field) and field.names == BGR and len(field.shape) == 3
 
 
@@ -35,12 +35,12 @@ def as_rgb(images: np.ndarray, field: Field) -> np.ndarray:
 
 
 def red_first(field: Any) -> str:
-    """Returns what a placement adds about a copy of the pixels of a field; see `as_rgb`."""
+    """Returns the note in a placement of a field whose copy is RGB; see `as_rgb`."""
     return f", {RED_FIRST}" if is_bgr(field) else ""
 
 
 def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
-    """Returns the same episodes, whose images have red first; see `RgbSource`.
+    """Returns the same episodes with RGB images; see `RgbSource`.
 
     Those that are read in their order only stay as they are: placements say which order they have.
 
@@ -56,7 +56,7 @@ def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
 
 
 class RgbSource(ChangedImages):
-    """A source whose images are red, green, blue where those of another are blue, green, red.
+    """A source with RGB images in place of BGR images of another source.
 
     Files of images become PNG files: a JPEG file that is encoded again has other pixels.
 

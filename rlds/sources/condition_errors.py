@@ -28,7 +28,7 @@ _LIKE = {"~~": "like", "!~~": "not like", "~~*": "ilike", "!~~*": "not ilike"}
 
 
 def syntax_in_words(condition: str, message: str) -> str:
-    """Returns what is wrong with the syntax of a condition.
+    """Explains a syntax error of a condition.
 
     Args:
       condition: The condition.
@@ -47,7 +47,7 @@ def syntax_in_words(condition: str, message: str) -> str:
 def in_words(
     error: Exception, condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]
 ) -> str:
-    """Returns what is wrong with a condition on a table, and what to write instead.
+    """Explains an error of a condition on a table, with a remedy.
 
     Args:
       error: The error of DuckDB.
@@ -97,7 +97,7 @@ def _as_typed(name: str, kind: Any) -> str:
 
 
 def _hints(condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]) -> Iterator[str]:
-    """Yields what to write in place of names that stand for no single value."""
+    """Yields remedies for names that stand for no single value."""
     for name, kind in columns.items():
         told = re.search(rf'(?<![\w."/])"?{re.escape(name)}(?![\w/])"?(\.\w)?', condition)
         if told is None:

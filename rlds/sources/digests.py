@@ -1,4 +1,4 @@
-"""Digests of what episodes hold, and how two of them differ, whatever format they are stored in."""
+"""Digests and differences of the values of episodes, independent of their format."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _shape(shape: tuple[int, ...]) -> bytes:
 
 
 def text_of(value: Any) -> Any:
-    """Returns what two values of an array of objects are compared by."""
+    """Returns the text by which values of an array of objects are compared."""
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     return value.encode() if isinstance(value, str) else value
@@ -118,7 +118,7 @@ def as_array(column: Any) -> np.ndarray:
 def differences(
     episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
 ) -> Iterator[str]:
-    """Yields in which ways an episode is not another one, bit by bit.
+    """Yields the differences of two episodes, bit by bit.
 
     Args:
       episode: An episode.

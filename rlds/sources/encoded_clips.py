@@ -81,7 +81,7 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
 
 
 class ClipsSource(View):
-    """A source with clips of episodes in place of images of steps: what `FramesSource` undoes.
+    """A source with clips of episodes in place of images of steps, the inverse of `FramesSource`.
 
     Of clips that there are, packets stay that are of the codec, in the order of the steps; others
     are decoded and encoded, a frame for each step. A few frames of each clip that is made are
@@ -233,7 +233,7 @@ class ClipsSource(View):
 
 
 def encoded_placements(found: Sequence[Placement], episodes: Episodes) -> list[Placement]:
-    """Returns what becomes of fields, those of images that are encoded or exchanged included."""
+    """Returns the placements of fields, with encoded or exchanged images."""
     source = episodes.source
     rgb = source.bases[0] if isinstance(source, ClipsSource) else source
     swapped = [*rgb.images] if isinstance(rgb, RgbSource) else []

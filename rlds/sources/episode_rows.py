@@ -1,4 +1,4 @@
-"""Rows of the table of episodes: what is known of each, as columns of Arrow."""
+"""Rows of the table of episodes, as columns of Arrow."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def _fixed_columns(arrow: Any) -> dict[str, Any]:
 
 
 def column_of(path: str) -> str:
-    """Returns what the column of a field of episodes is called."""
+    """Returns the column name of a field of episodes."""
     return _free_name(path, "episode", _fixed_columns(import_extra("pyarrow")))
 
 

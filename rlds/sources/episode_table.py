@@ -191,7 +191,7 @@ def keep_audit(
     numbers: Mapping[str, np.ndarray],
     meanings: Sequence[str],
 ) -> bool:
-    """Keeps what an audit says of episodes as the column `audit` of their table.
+    """Stores the findings of an audit as the column `audit` of the table of episodes.
 
     Args:
       source: The source.
@@ -247,7 +247,7 @@ def _for(condition: str, part: TablePart) -> Any:
 
 
 def _beside(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
-    """Returns those of the columns that are kept beside a table, each in its order."""
+    """Returns the columns of labels and audits for a table, each in its order."""
     found = []
     labels = label_rows.summary(part.labels) if label_rows.COLUMN in columns else None
     if labels is not None:
@@ -261,7 +261,7 @@ def _beside(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
 
 
 def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
-    """Returns the row of an episode, made without those of the others."""
+    """Returns the row of an episode, made without the rows of other episodes."""
     source, split, rows = _with_table(source, split, np.array([number]))
     number = int(rows[0])
     row: dict[str, Any] = RowMaker(source).rows(split, range(number, number + 1)).to_pylist()[0]
@@ -310,7 +310,7 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
 
 
 def _with_others(part: TablePart, columns: Sequence[str] | None) -> Any:
-    """Reads columns of a table, with what labels and an audit say of the episodes now."""
+    """Reads columns of a table, with the current labels and audit of the episodes."""
     others = [label_rows.COLUMN, audit_rows.COLUMN]
     wanted = None if columns is None else [name for name in columns if name not in others]
     table = _read(part.file, wanted)
@@ -462,7 +462,7 @@ def _stored_key(place: Path) -> str:
 
 
 def key_of(source: AnySource) -> str:
-    """Returns what changes if the files of a source, or what is read of them, are others."""
+    """Returns a key that changes with the files of a source, and with its options."""
     kind = type(source)
     files = facts_of(source.inputs(), root_of(source))
     content = [_VERSION, kind.__module__, kind.__qualname__, source.about.options, files]

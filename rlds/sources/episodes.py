@@ -1,4 +1,4 @@
-"""The episodes of a split, by index, whatever they are stored as."""
+"""The episodes of a split, by index, in any format."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class Episodes(Sequence[SourceEpisode]):
         return (reading.outline(self.source, *place) for place in places)
 
     def lengths(self) -> Lengths | None:
-        """Returns how long all episodes are, as far as is known without reading them."""
+        """Returns the lengths of all episodes, if they are known without reading them."""
         found = []
         if not isinstance(self.source, Source):
             return None
@@ -292,7 +292,7 @@ class Episodes(Sequence[SourceEpisode]):
         return Lengths.joined(found)
 
     def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
-        """Returns the table of the episodes: a row for each, with what is known of it.
+        """Returns the table of the episodes: a row for each.
 
         Its columns are `split`, `index` (in the split), `key`, `steps`, `transitions`, `return`,
         `terminal`, `truncated`, `complete`, `duration` (seconds, if rate or times are known),
@@ -399,7 +399,7 @@ class Episodes(Sequence[SourceEpisode]):
         return number
 
     def explain(self) -> str:
-        """Returns what there is, in words: the format, the files, the splits, the fields."""
+        """Describes the episodes: the format, the files, the splits, the fields."""
         source = self.source
         lines = [f"{self.format or type(source).__name__}: {source.about.description}".rstrip(": ")]
         lines.append(f"files: {files_of(source)}")
@@ -414,7 +414,7 @@ class Episodes(Sequence[SourceEpisode]):
 
 
 def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
-    """Returns a column as its field says, with images as arrays if they are to be decoded.
+    """Returns a column in the type of its field, with images as arrays if requested.
 
     Args:
       column: The values of a field; None if there are none.

@@ -1,4 +1,4 @@
-"""The episodes of several datasets as those of one."""
+"""The episodes of several datasets as one dataset."""
 
 from __future__ import annotations
 

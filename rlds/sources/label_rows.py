@@ -1,4 +1,4 @@
-"""Rows of labels: what people and programs say of episodes, beside data that stays as it is.
+"""Rows of labels of episodes by people and programs, beside data that stays unchanged.
 
 A layer of labels is a file of JSON lines, to which rows are added and of which none is changed. Of
 the rows of one annotator about the same steps of an episode, the last one holds; a retraction is
@@ -217,7 +217,7 @@ def has_labels(source: AnySource) -> bool:
 def folders_of_new(
     source: AnySource, place: str | os.PathLike[str], at: str | os.PathLike[str]
 ) -> tuple[Path, ...]:
-    """Returns where labels of a new dataset are, which is at a place and gets to be at another."""
+    """Returns the folder of labels of a new dataset, for its draft path and its final path."""
     if beside := [folder / _FOLDER for folder in folder_of(source)]:
         return tuple(beside)
     file, place = Path(root_of(source)), os.path.abspath(place)
@@ -295,13 +295,13 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
 
 
 def state_of(folders: Iterable[Path], layers: Iterable[str] = "*") -> tuple[Any, ...]:
-    """Returns what changes with each label of some layers, of all by default."""
+    """Returns a state that changes with each label of some layers, of all by default."""
     files = [file for layer in layers for file in _files(folders, layer)]
     return tuple((f, f.stat().st_size, f.stat().st_mtime_ns) for f in files)
 
 
 def can_be_written(folders: Iterable[Path]) -> bool:
-    """Whether labels can be kept, as far as that is known without trying."""
+    """Whether labels can be stored, as far as that is known without a try."""
     there = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
     return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in there)
 
@@ -496,7 +496,7 @@ def _add(file: Path, lines: bytes) -> None:
 
 
 def summary(folders: Sequence[Path]) -> Any:
-    """Returns what the labels say of each episode, as a `pyarrow.Table`; None if there are none.
+    """Returns the labels of each episode, as a `pyarrow.Table`; None if there are none.
 
     Its columns are `digest` and `label`. That has for each layer `<layer>`, the value of which all
     say that the whole episode has it; `<layer>.n`, how many annotators have labels of it or of some

@@ -32,7 +32,7 @@ def spdx_of(license: str) -> str:
 
 
 def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
-    """Returns why what is made of datasets may not be shared as it is said to be, in words.
+    """Explains conflicts of a license with those of the datasets that a dataset is made of.
 
     It is no legal advice: of licenses that are not well known, nothing is said.
 

@@ -75,7 +75,7 @@ def made(
     license: str = "",
     known: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Returns what is said of a new dataset.
+    """Returns the lineage of a new dataset.
 
     Args:
       operations: The operations.
@@ -108,7 +108,7 @@ def made(
 
 
 def _latest(lineage: Mapping[str, Any] | None, depth: int = _DEEPEST) -> dict[str, Any] | None:
-    """Returns a lineage without what was done very long ago, which is marked."""
+    """Returns a lineage without the oldest ancestors, which are marked."""
     if lineage is None:
         return None
     parts = []
@@ -128,7 +128,7 @@ def converted(
     source_format: str = "",
     split: str = "all",
 ) -> dict[str, Any]:
-    """Returns what is said of a dataset that is a conversion of another one.
+    """Returns the lineage of a dataset that is a conversion of another one.
 
     Args:
       source: The source of the conversion.
@@ -206,7 +206,7 @@ def as_json(value: Any) -> Any:
 
 
 def digest_of_rows(rows: Any, number: int) -> str:
-    """Returns which of a number of episodes were chosen: how many, and a digest of which."""
+    """Returns the count and a digest of the chosen ones of a number of episodes."""
     chosen = np.asarray(rows, "<i8")
     found = hashlib.sha256(chosen.tobytes()).hexdigest()
     return f"{len(chosen)} of {number}, sha256:{found[:16]}"
@@ -293,7 +293,7 @@ def write_beside(
 
 
 def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a lineage without what is said of each episode: that may be long."""
+    """Returns a lineage without entries of single episodes, which may be long."""
     parts = [
         {**part, KEY: part[KEY] and without_episodes(part[KEY])} for part in lineage.get(_FROM, [])
     ]
@@ -357,7 +357,7 @@ def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[
 def traced(
     lineage: Mapping[str, Any], split: str, index: int
 ) -> tuple[list[tuple[str, str, int]], Origin | None]:
-    """Returns what `origin_of` does, and where the raw data of the episode is, if that was noted.
+    """Returns the result of `origin_of`, and the origin of the raw data, if it was noted.
 
     Raises:
       IndexError: There is no such episode.
@@ -401,7 +401,7 @@ def free_name(name: str, taken: Collection[str], form: str = "{} ({})") -> str:
 
 
 def _short(name: str) -> str:
-    """The last of a path, which may be a version of what is before it."""
+    """Returns the last name of a path, with the one before a version."""
     if not stores.is_local(name):
         return name
     above, last = os.path.split(os.path.normpath(name))

@@ -1,4 +1,4 @@
-"""The one door: finds out what a path is, and opens it."""
+"""Opening of datasets: detection of the format of a path."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def open(
     where: str | None = None,
     **options: Any,
 ) -> Episodes:
-    """Opens episodes, whatever format they are in.
+    """Opens episodes in any format.
 
     Args:
       path: A file or a folder, here or in an object store: logs of EnvLogger, a dataset of TFDS, or

@@ -65,7 +65,7 @@ class Option:
 
 
 def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -> dict[str, Option]:
-    """Returns the options of a source by name: its arguments but the first, which says where it is.
+    """Returns the options of a source by name: its arguments, without the path.
 
     Args:
       source: The class of the source.
@@ -143,7 +143,7 @@ def _fit(value: Any, kind: Any) -> Any:
 
 
 def _words(kind: Any) -> str | None:
-    """Says what values of JSON a type has; None if it has none."""
+    """Describes the JSON values of a type; None if it has none."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         words = [word for word in map(_words, arguments) if word is not None]

@@ -114,7 +114,7 @@ def errors_of(
 
 @contextlib.contextmanager
 def unchanged(source: AnySource) -> Iterator[None]:
-    """Checks after reading that the files of a source are those that were opened.
+    """Checks after reading that the files of a source have not changed.
 
     Raises:
       SourceChangedError: They are not, so what was read may be of the old ones and the new ones.
@@ -133,7 +133,7 @@ def unchanged(source: AnySource) -> Iterator[None]:
 
 
 def check(source: AnySource, *, failed: bool = False) -> None:
-    """Checks that the files of a source are those that were opened.
+    """Checks that the files of a source have not changed.
 
     Args:
       source: The source.

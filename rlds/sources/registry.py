@@ -66,7 +66,7 @@ class Format:
         return _load(self.export)
 
     def source(self, path: str | os.PathLike[str], **options: Any) -> AnySource:
-        """Returns the source for data; with what an export has kept beside it, or with pixels.
+        """Returns the source for data; with the sidecar of an export, or with pixels.
 
         Raises:
           Exception: An error of the class that reads the format.

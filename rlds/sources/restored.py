@@ -1,4 +1,4 @@
-"""Episodes that were exported to another format, as they were before; with what is said of them."""
+"""Restored episodes: those of an export, with the values in its sidecar."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ S = TypeVar("S", bound=Source)
 
 
 def with_sidecar(source: AnySource) -> AnySource:
-    """Returns a source with what its sidecar has; or the source itself, without one.
+    """Returns a source restored from its sidecar; or the source itself, without one.
 
     Warns if the data has one that is missing, or is of other data.
     """
@@ -113,7 +113,7 @@ class DescribedSource(View):
 
 
 class UnrestoredSource(View):
-    """The episodes of a source whose sidecar is lost: what the format has of them.
+    """The episodes of a source whose sidecar is lost: only the fields in the format.
 
     Args:
       source: The source.
@@ -137,7 +137,7 @@ class UnrestoredSource(View):
 
 
 class RestoredSource(Source):
-    """The episodes of a source, put together with what its sidecar has of them.
+    """The episodes of a source, combined with the values in its sidecar.
 
     They are no view: what is put together is none of the episodes of the source.
 
@@ -226,7 +226,7 @@ class RestoredSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        """Puts what the source has of the wanted fields together with what the sidecar has."""
+        """Combines the values of fields in the source with those in the sidecar."""
         del rows
         sidecar, steps = self.kept.sidecar, self.fields.step_paths(fields)
         places = {path: sidecar.places[path] for path in steps if path in sidecar.places}

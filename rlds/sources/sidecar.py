@@ -1,4 +1,4 @@
-"""The sidecar: what a format has no place for, kept beside its data.
+"""The sidecar: values that a format has no place for, stored beside its data.
 
 Formats of demonstrations hold an observation and an action in each of `T` rows, and not much else:
 no final observation, no flags, no metadata of episodes, no text of any length. An export writes the
@@ -184,7 +184,7 @@ class Sidecar:
 
     @classmethod
     def of_dataset(cls, episodes: Episodes, but: str = "") -> Sidecar:
-        """Returns the sidecar of a format that holds all of the episodes: what is said of them.
+        """Returns the sidecar of a format that holds all of the episodes: only metadata.
 
         Args:
           episodes: The episodes.
@@ -235,7 +235,7 @@ class Sidecar:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Sidecar:
-        """Reads what `to_json` returns.
+        """Reads the JSON of `to_json`.
 
         Raises:
           ValueError: It is something else, or of a later version.
@@ -268,7 +268,7 @@ class Sidecar:
         return sidecar
 
     def row(self, episode: SourceEpisode) -> Row:
-        """Returns what the sidecar has of an episode.
+        """Returns the values of an episode in the sidecar.
 
         Raises:
           ValueError: The episode has not the fields that were declared.
@@ -297,7 +297,7 @@ class Sidecar:
         }
 
     def pack(self, episode: SourceEpisode) -> bytes:
-        """Returns what the sidecar has of an episode in one piece, for files that travel alone.
+        """Packs the sidecar values of an episode in one piece, for files that travel alone.
 
         Raises:
           ValueError: The episode has not the fields that were declared.
@@ -309,7 +309,7 @@ class Sidecar:
         return pack(self.stored, [row])
 
     def packed_row(self, data: bytes) -> Row:
-        """Reads what `pack` returns, also what earlier releases packed.
+        """Reads the bytes of `pack`, also those of earlier releases.
 
         Raises:
           ValueError: It is damaged.
@@ -317,7 +317,7 @@ class Sidecar:
         return unpack(data, self.stored).row(0) if data[:1] == b"{" else self._older.row(data)
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
-        """Returns the columns of an episode by path, as their fields say.
+        """Returns the columns of an episode by path, in the types of their fields.
 
         Raises:
           ValueError: They do not fit.
@@ -405,7 +405,7 @@ class Sidecar:
         )
 
     def usual(self, num_steps: int, known: bool, is_terminal: bool) -> dict[str, np.ndarray]:
-        """Returns what follows from how an episode ends; where it is another, that is kept."""
+        """Returns the usual flags and discounts, which follow from the end of an episode."""
         usual: dict[str, np.ndarray] = step_flags([num_steps], [is_terminal])
         if self._derives_discount:
             discount = np.ones(num_steps, np.float32)
@@ -426,7 +426,7 @@ class Sidecar:
         return value.decode() if isinstance(value, bytes) else as_texts(value)
 
     def _episode_values(self, row: Row, placed: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of an episode: those of the sidecar, and those that the format has."""
+        """Returns the values of an episode: those of the sidecar, and those of the format."""
         kept = {path: self._value(path, row) for path in self.kept}
         values = {**kept, **placed}
         for clip, first in map(_parts_of, self.clips):
@@ -549,7 +549,7 @@ class SidecarWriter:
 
     @classmethod
     def in_folder(cls, directory: Path, sidecar: Sidecar) -> SidecarWriter:
-        """Returns what writes a sidecar to the folder of a dataset, on this machine."""
+        """Returns the writer of a sidecar to the folder of a dataset, on this machine."""
         columns = directory / FOLDER / _COLUMNS
         (columns.parent if sidecar.is_about else columns).mkdir(parents=True, exist_ok=True)
 
@@ -560,7 +560,7 @@ class SidecarWriter:
         return cls(sidecar, append, (directory / FOLDER / _TEXT_FILE).write_text)
 
     def add(self, episode: SourceEpisode) -> None:
-        """Keeps what belongs to the next episode.
+        """Writes the sidecar values of the next episode.
 
         Raises:
           ValueError: The episode has not the fields that were declared.
@@ -568,13 +568,13 @@ class SidecarWriter:
         self.add_row(self.sidecar.row(episode))
 
     def add_row(self, row: Row) -> None:
-        """Keeps what another sidecar of the same fields has of the next episode."""
+        """Writes the row of the next episode from another sidecar of the same fields."""
         self._copy()
         assert self._columns is not None
         self._columns.add(row)
 
     def copy(self, kept: StoredSidecar | None, split: str, index: int) -> None:
-        """Keeps what another sidecar of the same fields has of the next episode, as it is."""
+        """Copies the stored row of the next episode from another sidecar of the same fields."""
         assert kept is not None
         row = kept.row(split, index)
         if self._copied is None or self._copied[0] is not kept or self._copied[1].stop != row:
@@ -592,7 +592,7 @@ class SidecarWriter:
         self._copied = None
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining rows."""
         self._copy()
         columns = self._columns
         if columns is not None:
@@ -735,7 +735,7 @@ class StoredSidecar:
             columns.extend(self._columns, rows.start, rows.stop)
 
     def read(self, split: str, index: int) -> Row:
-        """Returns what the sidecar has of an episode of a split, for `Sidecar.unpack`.
+        """Returns the row of an episode of a split, for `Sidecar.unpack`.
 
         Raises:
           SourceError: It is damaged.
@@ -921,7 +921,7 @@ def field_json(field: Field) -> dict[str, Any]:
 
 
 def field_from_json(content: Mapping[str, Any]) -> Field:
-    """Reads what `field_json` returns; an error is one of the content."""
+    """Reads the JSON of `field_json`; an error is one of the content."""
     kinds: Mapping[str, Any] = {"str": str, "bytes": bytes}
     names, codes = content.get("names"), content.get("codes")
     return Field(

@@ -148,7 +148,7 @@ class ColumnsWriter:
         self.number += end - begin
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining rows."""
         for stream, waiting in self._waiting.items():
             self._append(stream, bytes(waiting))
         self._waiting.clear()
@@ -277,7 +277,7 @@ class Columns:
         return Lengths(num_steps, transitions.clip(0), known.copy())
 
     def row(self, index: int) -> _StoredRow:
-        """Returns what there is of an episode; each column is read when it is asked for."""
+        """Returns the row of an episode; each column is read on access."""
         return _StoredRow(self, index)
 
     def values(self, name: str, index: int) -> np.ndarray:
@@ -413,7 +413,7 @@ def pack(fields: Mapping[str, Field], rows: Iterable[Row]) -> bytes:
 
 
 def unpack(data: bytes, fields: Mapping[str, Field]) -> Columns:
-    """Reads what `pack` returns.
+    """Reads the bytes of `pack`.
 
     Raises:
       ValueError: It is something else.

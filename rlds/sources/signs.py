@@ -1,4 +1,4 @@
-"""Signs: what is at a path, by which formats are told apart without loading them."""
+"""Signs: file names and contents by which formats are detected, without loading readers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Signs:
         return names is None or any(fnmatchcase(n, each) for each in patterns for n in names)
 
     def has_file(self, wanted: FileSigns) -> bool:
-        """Whether there is a file of a format, and the first one has what the format has.
+        """Whether there is a file of a format whose content fits the format.
 
         Raises:
           ImportError: A required library is not installed; the message tells how to install it.

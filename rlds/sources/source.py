@@ -147,7 +147,7 @@ class Lengths(NamedTuple):
         return cls(*found)
 
     def take(self, episodes: Any) -> Lengths:
-        """Returns those of some of the episodes."""
+        """Returns the lengths of some of the episodes."""
         found: Any = (None if array is None else array[episodes] for array in self)
         return Lengths(*found)
 
@@ -589,7 +589,7 @@ def mistakes_of(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:
 
 
 def files_of(source: AnySource, most: int = 3) -> str:
-    """Returns what to call the files of a source in an error."""
+    """Returns the name of the files of a source for errors."""
     try:
         names = [os.fspath(path) for path in source.inputs()]
     except Exception:  # There is another error to be reported.

@@ -15,7 +15,7 @@ __all__ = ["fields_from_spec", "merged_specs", "specs_from_columns"]
 
 
 def fields_from_spec(spec: Any, path: str = "") -> Fields | Field | None:
-    """Returns the fields for what a dm_env spec describes.
+    """Returns the fields of a dm_env spec.
 
     Lists and tuples become dicts with the keys `'0'`, `'1'`, .... Containers that hold nothing are
     left out.

@@ -180,7 +180,7 @@ def check_export(
 
 
 def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
-    """Checks what a source gives without reading episodes."""
+    """Checks the facts of a source that need no reading of episodes."""
     source = episodes.source
     _equal(f"{where}, number of episodes", len(episodes), len(read), "as many as were read")
     outlines = [episode.outline for episode in read]
@@ -218,7 +218,7 @@ def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> No
 
 
 def _check_cuts(episodes: Episodes, number: int, episode: SourceEpisode, where: str) -> None:
-    """Checks that reading some fields of some rows gives what the complete episode has."""
+    """Checks that partial reads give the values of the complete episode."""
     begin, end = len(episode) // 3, max(1, len(episode) - 1)
     for path, column in leaves_at(episode.steps, None):
         read = episodes.columns(number, [path], begin, end, decode_images=False)

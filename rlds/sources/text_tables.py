@@ -142,7 +142,7 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
 
 
 class Renumbered(View):
-    """Episodes whose numbers of texts are those that the texts have in a joined table.
+    """Episodes whose task numbers are renumbered for a joined table of texts.
 
     Args:
       base: The episodes before.

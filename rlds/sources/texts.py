@@ -47,7 +47,7 @@ def as_utf8(values: Iterable[Any]) -> np.ndarray:
 
 
 def json_in(text: Any, field: str) -> dict[str, Any]:
-    """Returns the object that a text in JSON says; an empty one for an empty text.
+    """Parses an object from JSON text; an empty one for an empty text.
 
     Args:
       text: The text, in any form.
@@ -63,5 +63,5 @@ def json_in(text: Any, field: str) -> dict[str, Any]:
 
 
 def is_instruction(path: str) -> bool:
-    """Whether a field tells the agent in words what to do, as its name says."""
+    """Whether a field is an instruction, by its name."""
     return path.rsplit("/", 1)[-1] in _INSTRUCTIONS

@@ -1,4 +1,4 @@
-"""Views: sources that are made of others, and give what these have unless they change it."""
+"""Views: sources that are made of others, and change some of their episodes or fields."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class View(Source):
         return self.bases[0].num_episodes(split)
 
     def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
-        """Returns which episodes of the bases those of a split are, by their numbers."""
+        """Returns the episodes of the bases for those of a split, by their numbers."""
         return [Chosen(slice(None), self.bases[0], split, episodes)]
 
     @property
@@ -190,7 +190,7 @@ class View(Source):
         return steps
 
     def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
-        """Returns how long episodes are, of which the bases have these lengths."""
+        """Returns the lengths of episodes, from their lengths in the bases."""
         del split, episodes
         return lengths
 
@@ -231,7 +231,7 @@ class View(Source):
 
     @property
     def is_by_rows(self) -> bool:
-        """Whether `make` does all that is done, so that it can be asked for any rows."""
+        """Whether `make` does all changes, so that it can make any rows."""
         return not (self.overrides("read") or self.overrides("values"))
 
     def overrides(self, method: str) -> bool:
@@ -257,13 +257,13 @@ class View(Source):
         return _paths(self.bases[0].fields)
 
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        """Returns which episodes have other values than `names` says: a bool for each."""
+        """Returns a mask of the episodes with other values than `names` promises."""
         del split
         return np.zeros(len(episodes), np.bool_)
 
     @functools.cached_property
     def is_as_stored(self) -> bool:
-        """Whether its episodes are those of the bases: no field is another one."""
+        """Whether its episodes equal those of the bases, in all fields."""
         here, there = _paths(self.fields), _paths(self.bases[0].fields)
         return here == there and self.names == {path: path for path in here}
 
@@ -325,7 +325,7 @@ class View(Source):
         return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 
     def _counted_by(self, source: Source, needs: Collection[str]) -> list[str]:
-        """A field of steps that says how many there are, unless others do."""
+        """Returns a field whose length counts the steps, unless others are requested."""
         if any(path.startswith(_STEPS) for path in needs):
             return []
         return [_STEPS + name for name in (*source.fields.flags, *source.fields.step_paths())[:1]]
@@ -432,7 +432,7 @@ class SelectedSource(View):
 
 
 def traced(source: Source, split: str, index: int) -> tuple[Place, int]:
-    """Returns what an episode is made of: one that is read from files, and the first of its steps.
+    """Returns the stored episode that an episode is made of, and its first step there.
 
     The source of it is one of `reading.bases`.
     """
@@ -444,7 +444,7 @@ def traced(source: Source, split: str, index: int) -> tuple[Place, int]:
 
 
 def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = False) -> Place | None:
-    """Returns where an episode is stored as it is here; None if it is made of what is stored.
+    """Returns the location of an episode that is stored unchanged; None for a changed one.
 
     Exports copy what is stored in their own format.
 
@@ -464,7 +464,7 @@ def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = Fals
 def touched(
     source: AnySource, split: str, episodes: np.ndarray, *, in_part: bool = False
 ) -> np.ndarray:
-    """Returns which episodes are others than those that are stored: a bool for each.
+    """Returns a mask of the episodes that differ from the stored ones.
 
     Args:
       source: The source.
@@ -519,13 +519,13 @@ def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpis
 
 
 def flat(steps: Columns, episode: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what steps and episodes have, by path."""
+    """Returns the values of steps and episodes, by path."""
     found = {_STEPS + path: value for path, value in leaves_at(steps, None)}
     return found | dict(leaves_at(episode, None))
 
 
 def nested(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns what steps have, and what episodes have: what `flat` has by path."""
+    """Returns the nested values of steps, and of episodes: the inverse of `flat`."""
     steps = {path.removeprefix(_STEPS): v for path, v in values.items() if path.startswith(_STEPS)}
     rest = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
     return nest(steps), nest(rest)

@@ -1,4 +1,4 @@
-"""An export: writes episodes in a format, and says first what becomes of each field.
+"""Exports: writers of episodes in a format, with the placement of each field beforehand.
 
 It says for each field where its format has it, before anything is written. What the format has no
 place for is kept beside its data, see `rlds.sources.sidecar`.
@@ -225,12 +225,12 @@ class Export(abc.ABC):
 
     @classmethod
     def part_name(cls, name: str) -> str:
-        """Returns what the file or the folder is called that has a part of the episodes."""
+        """Returns the name of the file or the folder of a part of the episodes."""
         return name + next(iter(cls.suffixes), "")
 
     @abc.abstractmethod
     def placements(self) -> Sequence[Placement]:
-        """Returns what becomes of each field; reads no episode."""
+        """Returns the placement of each field; reads no episode."""
 
     @abc.abstractmethod
     def write(self, path: Path) -> None:
@@ -262,7 +262,7 @@ class Export(abc.ABC):
             )
 
     def why_unsupported(self, outline: Outline) -> str:
-        """Returns why the format cannot hold such an episode, and what to do; or nothing."""
+        """Explains why the format cannot hold an episode, with a remedy; empty if it can."""
         del outline
         return ""
 
@@ -288,7 +288,7 @@ class Export(abc.ABC):
                     raise ValueError(f"episode {key}: {what}")
 
     def files_order(self) -> Sequence[int] | None:
-        """Returns in which order the episodes are written; None for that which they have."""
+        """Returns the order in which the episodes are written; None for their own order."""
         return None
 
     @property
@@ -313,7 +313,7 @@ class Export(abc.ABC):
         return formats()[self.format].load()
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """Returns an episode with the values that what was written is compared by."""
+        """Returns an episode with the values for the comparison with the written one."""
         return episode
 
     def is_stored(self, index: int) -> bool:
@@ -327,7 +327,7 @@ class Export(abc.ABC):
         )
 
     def recorded(self) -> Mapping[str, Any]:
-        """Returns what is said of the files of this format that the episodes came from.
+        """Returns the metadata of the files of this format that the episodes came from.
 
         Nothing if an edit has made others of them, or says something else of them: such files are
         not all that there is then.
@@ -358,7 +358,7 @@ class Export(abc.ABC):
         return {name: value for name, value in said.items() if name not in beside}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
-        """Does what has to be done beside it, when it is complete, before it gets its name."""
+        """Completes the export beside its path, before it is moved there."""
         del path
 
     def read_options(self) -> Mapping[str, Any]:
@@ -509,7 +509,7 @@ def encoding_of(field: Any) -> str:
 
 
 def is_array(field: Any) -> bool:
-    """Whether what a field of a step holds is an array of numbers of one shape, or a number."""
+    """Whether the values of a field of a step are numbers, or arrays of one shape."""
     if not isinstance(field, Field) or field.encoding or field.is_text:
         return False
     return None not in field.shape
@@ -562,7 +562,7 @@ def _held(field: Any) -> Literal["exact", "decoded"]:
 
 
 def _order_of(field: Any) -> str:
-    """Returns what to say of the channels of a field."""
+    """Returns the note on the channel order of a field."""
     is_bgr = isinstance(field, Field) and field.names == BGR
     return f"its channels are {', '.join(BGR)}" if is_bgr else ""
 

@@ -462,7 +462,7 @@ class StatisticsPass:
                 self._sketches[name] = _add_values(self._sketches.get(name), columns, where)
 
     def result(self) -> Statistics:
-        """The statistics of all batches; what is not finite in them is reported by a warning."""
+        """The statistics of all batches; a warning reports values that are not finite."""
         total = self._total
         if self._quantiles:
             total = {

@@ -83,7 +83,7 @@ class QuantileSketch:
         return self.quantiles([q])[0]
 
     def quantiles(self, qs: Sequence[float]) -> list[np.ndarray]:
-        """The same for several q, which is faster than one after the other."""
+        """Returns several quantiles, which is faster than one after the other."""
         num_columns = len(self._buffer)
         if not self.count or not num_columns:
             return [np.full(num_columns, np.nan) for _ in qs]

@@ -1,4 +1,4 @@
-"""Steps in any layout as columns that are exactly what the features of a dataset say."""
+"""Steps in any layout as columns in the exact types of the features of a dataset."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
 
 
 def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
-    """Returns a single value, such as the metadata of an episode, as its feature says.
+    """Returns a single value, such as the metadata of an episode, in the type of its feature.
 
     Args:
       value: The value.

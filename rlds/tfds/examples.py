@@ -94,7 +94,7 @@ def _known(feature: Any) -> tfds_files.Feature:
 def _encode_by_tfds(
     features: tfds.features.FeaturesDict, path: Path, rows: Any, splits: np.ndarray
 ) -> Fields:
-    """Yields what TFDS makes of the rows of each example."""
+    """Yields the TFDS encoding of the rows of each example."""
     feature, key = feature_at(features, path), "/".join(name for name in path if name is not None)
     if None not in path:
         values = each_row(rows)
@@ -141,7 +141,7 @@ def _as_lists(rows: Any) -> Any:
 
 
 def _refused_step(feature: Any, rows: Any) -> str:
-    """In words, which row it is that cannot be encoded, if it is one."""
+    """Describes the row that cannot be encoded, if it is a single one."""
     if isinstance(feature, tfds.features.Dataset) and not isinstance(rows, Mapping):
         for index, row in enumerate(rows):
             try:

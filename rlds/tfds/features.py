@@ -1,4 +1,4 @@
-"""TFDS features that hold recorded values as asked for.
+"""TFDS features that hold recorded values without loss, or as requested.
 
 The records that TFDS writes hold int64, float32 and byte strings. In the default encoding of
 `tfds.features.Tensor`, bool, (u)int8 to (u)int64, float16 and float32 come back unchanged (but for
@@ -94,7 +94,7 @@ def lossless_config(
     argument: str = "ds_config",
     stacklevel: int = 2,
 ) -> Any:
-    """Returns a `DatasetConfig` whose features give back what is stored, see `lossless`.
+    """Returns a `DatasetConfig` with lossless features, see `lossless`.
 
     Args:
       ds_config: The config. What is None in it stays None.
@@ -132,7 +132,7 @@ def lossless_config(
 
 
 def check_readable(features: Any, where: str = "") -> None:
-    """Checks that TFDS can read what it would write of episodes.
+    """Checks that TFDS can read the episodes that it would write.
 
     Args:
       features: The features of an episode.
@@ -178,7 +178,7 @@ def _encoding(feature: Any) -> Any:
 
 
 def _is_lossless(stored: Any) -> bool:
-    """Whether TFDS stores a value without loss as what the `TensorInfo` says."""
+    """Whether TFDS stores a value of a `TensorInfo` without loss."""
     return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*AS_NUMBERS, "object"]
 
 

@@ -1,4 +1,4 @@
-"""Datasets of TFDS that grow: what `tfds_files.growing` has to know about them."""
+"""Growing TFDS datasets: the information that `tfds_files.growing` needs."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def new_info(
     file_format: str = "tfrecord",
     metadata: Mapping[str, Any] | None = None,
 ) -> tfds.core.DatasetInfo:
-    """Returns what TFDS says of a dataset that is going to be in a directory."""
+    """Returns the `DatasetInfo` of a dataset that will be in a directory."""
     identity = tfds.core.dataset_info.DatasetIdentity(
         name=ds_config.name,
         version=tfds.core.Version(version),

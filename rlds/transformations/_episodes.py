@@ -123,7 +123,7 @@ def discounts_of(spec: Any, caller: str) -> dict[str, str]:
 
 
 def float_dtype(values: tf.Tensor) -> tf.DType:
-    """The dtype of what is calculated from the values."""
+    """The dtype of results that are calculated from the values."""
     return values.dtype if values.dtype.is_floating else tf.float32
 
 

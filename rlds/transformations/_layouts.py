@@ -107,7 +107,7 @@ def is_static(spec: Any) -> bool:
 
 
 def have_nested_steps(episodes: tf.data.Dataset, caller: str) -> bool:
-    """Checks that these are episodes, and says whether their steps are nested."""
+    """Checks that these are episodes, and returns whether their steps are nested."""
     if not isinstance(episodes, tf.data.Dataset):
         raise TypeError(
             f"{caller}: expected a tf.data.Dataset of episodes, got a {type(episodes).__name__}."

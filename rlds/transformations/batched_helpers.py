@@ -17,7 +17,7 @@ def batched_map(
     *,
     num_parallel_calls: int | None = None,
 ) -> _layouts.Steps:
-    """Applies a function to windows of steps, and takes what it returns apart into steps again.
+    """Applies a function to windows of steps, and splits its results into steps again.
 
     Args:
       steps: the steps of one episode, in either layout.

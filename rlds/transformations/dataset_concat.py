@@ -49,7 +49,7 @@ def concatenate(steps1: _layouts.Steps, steps2: _layouts.Steps) -> _layouts.Step
 
 
 def _check_compatible(spec1: Any, spec2: Any, path: tuple[str, ...]) -> None:
-    """Checks that what both have is of the same kind."""
+    """Checks that common fields have the same type."""
     if isinstance(spec1, Mapping) and isinstance(spec2, Mapping):
         for name in spec1:
             if name in spec2:

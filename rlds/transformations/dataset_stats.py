@@ -132,7 +132,7 @@ def _result(values: tf.Tensor) -> ResultArray:
 
 
 def check_fields(spec: Any, caller: str) -> None:
-    """Checks what a function like `get_step_fields` returns for one step."""
+    """Checks the result of a function like `get_step_fields` for one step."""
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise ValueError(f"{caller}: the function of a step must return (data, mask), got {spec}.")
     data_spec, mask_spec = spec

@@ -70,7 +70,7 @@ def truncate_after_condition(
 def _until_over(
     elements: tf.data.Dataset, advance: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
 ) -> tf.data.Dataset:
-    """Takes elements until one of them says that it was the last one; none is read after that."""
+    """Takes elements up to the last one, as an element marks it; reading stops there."""
     flagged = elements.scan(tf.constant(False), _layouts.in_graph(advance))
     flagged = flagged.take_while(lambda was_over, _: tf.logical_not(was_over))
     return flagged.map(lambda _, element: element)

@@ -87,7 +87,7 @@ def has_return(
 
 
 def is_successful(field: str = "success") -> EpisodePredicate:
-    """Makes a predicate: the episode, or any of its steps, says that it succeeded.
+    """Makes a predicate of success: of the episode, or of any of its steps.
 
     Args:
       field: a field of the episode or, if it has none of that name, of its steps. It holds

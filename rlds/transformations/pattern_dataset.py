@@ -434,7 +434,7 @@ class _Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """A chunk of steps, with what the conditions look at.
+    """A chunk of steps, with the quantities for conditions.
 
     Attributes:
       values: the columns.

@@ -1,4 +1,4 @@
-"""Lets code that says `import reverb` use the patterns of this package.
+"""Lets code with `import reverb` use the patterns of this package.
 
 The notebooks and programs written for the published package take `structured_writer` and
 `PatternDataset` from reverb. Everything else in reverb needs its server, and is not here.

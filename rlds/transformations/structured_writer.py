@@ -481,7 +481,7 @@ def _as_node(leaf: Any, name: str) -> PatternNode:
 
 
 def _as_condition(condition: Any) -> Condition | None:
-    """Converts a condition of reverb, or returns None if it says nothing.
+    """Converts a condition of reverb; returns None for an empty one.
 
     That is when it is about the length of the buffer: reverb adds those to the configs by itself,
     and it does so to the configs of the user. Here a config waits for its own references.

@@ -15,7 +15,7 @@ __all__ = ["TransformationsTest"]
 
 
 class TransformationsTest(parameterized.TestCase):
-    """Asserts that steps and datasets are equal, and says which field is not."""
+    """Assertions that steps and datasets are equal, with the name of a different field."""
 
     def expect_equal_step(self, step: rlds_types.Step, expected_step: rlds_types.Step) -> None:
         """Asserts that a step has the expected fields, in shape and in value.

@@ -1,4 +1,4 @@
-"""Transitions: a step, what it brought, and the observation it led to."""
+"""Transitions: a step, its reward, and the next observation."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Windows around each step: what was observed so far, and the actions that follow."""
+"""Windows around each step: past observations, and future actions."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -247,7 +247,7 @@ class VideoFile:
                 begin += size
 
     def runs(self, packets: range) -> Iterator[tuple[bytes, list[int]]]:
-        """Yields consecutive packets: what stands together in the file, and the size of each.
+        """Yields consecutive packets: contiguous bytes in the file, and the size of each.
 
         Raises:
           SourceError: They are not there: the file has changed.
@@ -282,7 +282,7 @@ class VideoFile:
         return io.BytesIO(video) if isinstance(video, bytes) else open_binary(video)
 
     def index(self) -> tuple[VideoInfo, Packets]:
-        """Returns what the file says of the video, and where its packets are; read once."""
+        """Returns the properties and the packets of the video; read once."""
         if self._index is None:
             with open_video(self._video, self.name) as (container, stream, size, tables):
                 packets = read_packets(container, stream, size, tables)
@@ -493,7 +493,7 @@ def _check_frames(clip: Clip) -> int:
 
 
 def mux_options(time_base: Fraction) -> dict[str, str]:
-    """Returns the options of FFmpeg by which packets alone decide about the bytes of an mp4 file.
+    """Returns FFmpeg options for reproducible mp4 files, which depend on packets only.
 
     Args:
       time_base: The unit of time stamps, in seconds.
@@ -505,7 +505,7 @@ def mux_options(time_base: Fraction) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
-    """Yields what puts packets into a new mp4 file.
+    """Yields the muxer of a new mp4 file.
 
     Args:
       file: The file.

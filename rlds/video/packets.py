@@ -1,4 +1,4 @@
-"""The packets of a video file: where they are, when they are shown, and what they are of."""
+"""The packets of a video file: offsets, times and properties."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Packets:
 
 @contextlib.contextmanager
 def video_errors(name: str) -> Iterator[None]:
-    """Makes a `SourceError` of whatever a video causes, see `source_errors`.
+    """Converts any error of a video to a `SourceError`, see `source_errors`.
 
     FFmpeg has the errors of the operating system for what is wrong with a file, too. What happens
     when the file is read comes as what Python raised.
@@ -193,7 +193,7 @@ def open_video(
 
 
 def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -> Packets:
-    """Returns what there is to know of all packets.
+    """Returns the offsets, sizes and times of all packets.
 
     Args:
       container: The container.
@@ -273,7 +273,7 @@ def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple
 
 
 def info_of(container: Any, stream: Any, num_frames: int) -> VideoInfo:
-    """Returns what a stream says of itself."""
+    """Returns the properties of a stream."""
     context = stream.codec_context
     rate = stream.average_rate or stream.guessed_rate or stream.base_rate or 0
     return VideoInfo(

@@ -191,7 +191,7 @@ class BagConfig:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BagConfig:
-        """Reads what `to_json` returns; see `of`."""
+        """Reads the JSON of `to_json`; see `of`."""
         known: dict[str, Any] = {"clock": {}, "fields": [], "episodes": {}, "types": {}}
         _check_names(content, known, "bag_config")
         clock, fields, episodes, types = {**known, **content}.values()

@@ -184,7 +184,7 @@ class DataFiles:
         return found
 
     def _check_numbers(self, row: EpisodeRow, span: range, found: Mapping[str, np.ndarray]) -> None:
-        """Checks that rows are those of an episode.
+        """Checks that rows belong to an episode.
 
         Raises:
           SourceError: They are not.

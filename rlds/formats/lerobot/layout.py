@@ -174,7 +174,7 @@ class LeRobotFeature:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of an image or a frame, whatever their order is here.
+        """Height, width and channels of an image or a frame, in this order.
 
         Raises:
           ValueError: It has no such shape.

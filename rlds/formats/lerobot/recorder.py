@@ -423,7 +423,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         self._added, self._last, self._before = names, self._before, after
 
     def _begin(self, folder: Path, number: int, names: Sequence[str]) -> None:
-        """Notes which files come or go with an episode: it is there if the tables count so many."""
+        """Writes the journal of an episode: files that come or go, and the count of episodes."""
         log = _with_kind(folder, RUNNING).name
         write_at_once(self._own / _JOURNAL, json.dumps([number, log, *names]).encode())
 

@@ -1,4 +1,4 @@
-"""Episodes of any source as a log of EnvLogger; those of logs are copied as they are recorded."""
+"""Exports episodes as a log of EnvLogger; recorded episodes are copied."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class EnvLoggerExport(Export):
         return self._as_recorded(nest(values), "episode_metadata")
 
     def _steps(self, episode: SourceEpisode) -> Iterator[StepData]:
-        """Yields an episode as an environment gives it: what an action brings, comes with it."""
+        """Yields the steps of an episode as an environment emits them: rewards follow actions."""
         number, terminal = episode.num_steps, bool(episode.steps[rlds.IS_TERMINAL][-1])
         columns = dict(leaves_at(episode.steps, None))
         if self._sidecar is not None:

@@ -1,4 +1,4 @@
-"""The logs that a dataset is made of: which there are, what they are called, readers of them."""
+"""The logs of a dataset: their names, and their readers."""
 
 from __future__ import annotations
 

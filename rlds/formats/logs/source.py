@@ -189,7 +189,7 @@ class EnvLoggerSource(Source):
     def _scan(
         self, log: Log, examples: dict[Any, _Recorded], samples: list[Mapping[str, Any]]
     ) -> Any:
-        """Checks what is cheap to check of a log; returns the metadata that it has as a whole.
+        """Checks a log cheaply; returns its metadata.
 
         Args:
           log: The log.
@@ -259,7 +259,7 @@ class EnvLoggerSource(Source):
         return fields
 
     def _expected(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Returns what columns of fields have to fit."""
+        """Returns the expected types of the columns of fields."""
         return fields
 
     def _is_given(self, name: str) -> bool:
@@ -371,7 +371,7 @@ class EnvLoggerSource(Source):
         return {VIDEO: nest(clips)}
 
     def packet_columns(self, episode: SourceEpisode) -> dict[str, Any]:
-        """Returns what a log has of the clips of an episode: columns of packets, by their paths.
+        """Returns the packet columns of the clips of an episode in a log, by their paths.
 
         A clip that does not begin with a key is encoded again, as its fields were.
 
@@ -393,7 +393,7 @@ class EnvLoggerSource(Source):
 
     @property
     def is_as_recorded(self) -> bool:
-        """Whether episodes are what is in files, and nothing was given beside it."""
+        """Whether episodes are read as recorded, without options that change them."""
         are_files = all(isinstance(log.source, str) for log in self._all_logs())
         is_changed = bool(self._defaults) or self._rounds
         return type(self) is EnvLoggerSource and are_files and not is_changed
@@ -413,7 +413,7 @@ class EnvLoggerSource(Source):
         return Origin(log.name, int(log.begins[number]), int(log.begins[number + 1]))
 
     def stored_digest(self, split: str, index: int) -> int:
-        """Returns a digest of the records of an episode, without what marks its beginning.
+        """Returns a digest of the records of an episode, without the mark of its begin.
 
         Raises:
           SourceError: It is damaged.
@@ -459,7 +459,7 @@ class EnvLoggerSource(Source):
         return self._logs[split][number], index - self._begin(split, number)
 
     def _begin(self, split: str, number: int) -> int:
-        """Returns how many episodes come before those of a log of a split."""
+        """Returns the number of episodes before those of a log of a split."""
         return int(self._ends[split][number] - self._logs[split][number].num_episodes)
 
     def _run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:

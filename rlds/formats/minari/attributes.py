@@ -90,7 +90,7 @@ def metadata_of(
 
 
 def _has_own_place(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
-    """Whether a field of its own has all that an attribute says."""
+    """Whether a field of its own holds an attribute completely."""
     if name == OPTIONS:
         return _is_json(value)
     known = {ID: recorded_id, _SEED: seed}

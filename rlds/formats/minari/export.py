@@ -1,4 +1,4 @@
-"""Writes Minari datasets: what came from Minari, and any other episodes."""
+"""Writes Minari datasets, from Minari or any other source."""
 
 from __future__ import annotations
 

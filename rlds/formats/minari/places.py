@@ -26,7 +26,7 @@ _NAMESPACE_FILE = "namespace_metadata.json"
 
 
 def datasets_root() -> pathlib.Path:
-    """Returns the directory in which Minari looks for datasets."""
+    """Returns the root folder of Minari datasets."""
     root = os.environ.get("MINARI_DATASETS_PATH")
     return pathlib.Path(root) if root else pathlib.Path.home() / ".minari" / "datasets"
 

@@ -196,7 +196,7 @@ class MinariSource(Source):
         return found, attributes or {}
 
     def _required(self) -> Iterator[str]:
-        """The paths of what every episode has to have."""
+        """The paths of the required fields."""
         yield from SCALARS
         for group, name in SPACES.items():
             if name not in self._metadata:
@@ -204,7 +204,7 @@ class MinariSource(Source):
         yield from self._spaces.leaves
 
     def _why_wrong(self, path: str, field: Field) -> str | None:
-        """Says what is wrong with a field, whatever those of other episodes are like."""
+        """Describes the fault of a field of an episode."""
         group = root_of(path)
         if group in SCALARS:
             wanted = "bfiu" if group == REWARDS else "biu"
@@ -246,7 +246,7 @@ class MinariSource(Source):
     @functools.cached_property
     @override
     def about(self) -> About:
-        """All that metadata.json says, as it says it."""
+        """The content of metadata.json."""
         return About(
             description="Episodes of a Minari dataset.",
             homepage="https://minari.farama.org",
@@ -263,7 +263,7 @@ class MinariSource(Source):
         return len(self._indices)
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        """Returns what metadata.json says."""
+        """Returns the totals in metadata.json."""
         return {name: int(self._metadata[name]) for name in ("total_episodes", "total_steps")}
 
     def key(self, split: str, index: int) -> str:
@@ -437,7 +437,7 @@ def _are_alike(field: Field, expected: Field) -> bool:
 
 
 def _merge(known: Field | None, field: Field) -> Field:
-    """The field that holds what two episodes have."""
+    """Returns the field that holds the values of two episodes."""
     if known is None or known == field:
         return field
     if not (_holds_numbers(field) and _holds_numbers(known)):
@@ -447,6 +447,6 @@ def _merge(known: Field | None, field: Field) -> Field:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
+    """Whether a path seems to be of this format, by a small part of it."""
     # A dataset of TFDS in a folder called `data` has a metadata.json, too.
     return not (dataset_directory(path) / "data" / "features.json").exists()

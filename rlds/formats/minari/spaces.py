@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as Minari writes them down, in JSON: what the values below each are like.
+"""Gymnasium's spaces in Minari's JSON: the types of the values below each.
 
 Values are known by their paths, such as `observations/camera`. A part of a `Tuple` has the name
 that Minari gives it in HDF5 files: `_index_0`, `_index_1`, ....
@@ -52,7 +52,7 @@ class LeafSpace:
 
 
 class Spaces:
-    """The spaces of observations and actions, and those below them.
+    """The spaces of observations and actions, with nested spaces.
 
     Attributes:
       leaves: The spaces that hold values, by their paths.
@@ -69,7 +69,7 @@ class Spaces:
         self.tuples: set[str] = set()
 
     def add(self, space: str | Mapping[str, Any], path: str) -> None:
-        """Adds a space, and those below it.
+        """Adds a space, with nested spaces.
 
         Args:
           space: The space in JSON.

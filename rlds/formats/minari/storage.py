@@ -1,4 +1,4 @@
-"""Episodes as Minari stores them, whatever the format of the files.
+"""Storage of Minari episodes, in any of its file formats.
 
 All formats are read into, and written from, the same: the columns of an episode by their paths
 (such as `observations/camera`, `rewards`, `infos/state/qpos`), and its attributes. Nothing is said
@@ -117,7 +117,7 @@ class EpisodeStorage(abc.ABC):
 
     @abc.abstractmethod
     def structure(self, index: int) -> Structure:
-        """Returns what an episode holds.
+        """Returns the structure of an episode.
 
         Raises:
           SourceError: It cannot be read.

@@ -110,7 +110,7 @@ class TableStorage(EpisodeStorage):
         return ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=included)).read_all()
 
     def _flatten(self, array: Any, field: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-        """Yields what is below a field of Arrow: paths, fields and arrays."""
+        """Yields the nested fields of an Arrow field: paths, fields and arrays."""
         if not import_extra("pyarrow").types.is_struct(array.type):
             yield path, field, array
             return

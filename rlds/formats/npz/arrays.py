@@ -122,7 +122,7 @@ class EpisodeFile:
             raise self.error(f"{found}, expected {wanted} rows, one for each step", path)
 
     def field(self, path: str, *, of_steps: bool) -> Field:
-        """Returns what an array holds for each step, or for the episode."""
+        """Returns the field of an array, for each step or for the episode."""
         array = self._file.arrays[self._arrays[path]]
         dtype, shape = array.dtype, array.shape
         text: dict[str, Any] = {"U": str, "S": bytes}

@@ -188,7 +188,7 @@ class NpzSource(RowsSource):
     @contextlib.contextmanager
     @override
     def _lend_run(self, split: str, index: int) -> Iterator[EpisodeRows]:
-        """Opens a file that has what the first one has."""
+        """Opens a file with the same arrays as the first one."""
         with open_episode(self._files[index], self._layout) as episode:
             first, expected = self._files[0].name, {**self.step_fields, **self.value_fields}
             there = set(episode.paths)

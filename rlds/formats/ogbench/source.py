@@ -183,7 +183,7 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
+    """Whether a path seems to be of this format, by a small part of it."""
     arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
     rows = {array.shape[0] for array in arrays.values()}
     return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1

@@ -170,7 +170,7 @@ def field_of_strings(
 def read_fields(
     values: Mapping[str, Values], fields: Mapping[str, RecordField], row_field: str
 ) -> RecordContents:
-    """Returns what a record has.
+    """Returns the fields of a record.
 
     Images are PNG files: those that are, unchanged, and raw ones encoded.
 

@@ -445,7 +445,7 @@ def _parse(part: str, index: int, record: bytes) -> dict[str, Values]:
 
 @contextlib.contextmanager
 def _errors_of(part: str, index: int) -> Iterator[None]:
-    """Tells in which record a field is not as it has to be."""
+    """Locates errors in the fields of a record."""
     try:
         yield
     except FieldError as error:

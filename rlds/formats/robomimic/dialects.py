@@ -101,7 +101,7 @@ def dialect_of(attributes: Mapping[str, str], arrays: Collection[str]) -> str:
 
 
 def instruction_of_file(attributes: Mapping[str, str], dialect: str, name: str) -> str:
-    """Returns what a file says that all its demonstrations do; empty if it does not say so.
+    """Returns the instruction of all demonstrations of a file; empty if there is none.
 
     Args:
       attributes: The text attributes of the group `data`.
@@ -118,13 +118,13 @@ def instruction_of_file(attributes: Mapping[str, str], dialect: str, name: str) 
 
 
 def instruction_of_demo(ep_meta: Any) -> str:
-    """Returns what the attribute `ep_meta` of a demonstration says that it does."""
+    """Returns the instruction in the attribute `ep_meta` of a demonstration."""
     words = _json(ep_meta).get("lang")
     return words if isinstance(words, str) else ""
 
 
 def with_instruction(ep_meta: Any, text: str) -> str:
-    """Returns the attribute `ep_meta` with what a demonstration does now."""
+    """Returns the attribute `ep_meta` with a new instruction."""
     return json.dumps({**_json(ep_meta), "lang": text})
 
 

@@ -206,7 +206,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         return [self.episodes.place(self.number)[0]]
 
     def _lacks(self, path: str, episode: SourceEpisode) -> bool:
-        """Whether there is no array of a field, whose values in the episode stand for none."""
+        """Whether the array of a field is missing in an episode, which has placeholders."""
         return self._is_optional(path) and not np.any(at(episode.steps, known_field(path)))
 
     def _is_optional(self, path: str) -> bool:
@@ -265,7 +265,7 @@ class RobomimicExport(Hdf5EpisodesExport):
 
 
 def _common(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what is the same in all that have it."""
+    """Returns the common values of all that have them."""
     merged = {name: value for each in found for name, value in each.items()}
     return {
         name: value

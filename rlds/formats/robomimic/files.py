@@ -1,4 +1,4 @@
-"""Files of demonstrations: what is in each, and the values of it.
+"""Files of demonstrations: their arrays and values.
 
     data/<demo>/actions              T rows
     data/<demo>/obs/<name>           T rows
@@ -126,7 +126,7 @@ class DemoFile:
             self.demos = [self._scan(data, name) for name in sorted(names, key=natural_order)]
 
     def _read_others(self, file: Any, data: Any) -> dict[str, Any]:
-        """Reads what is in no demonstration."""
+        """Reads the arrays and attributes outside demonstrations."""
         hdf5 = self.hdf5
         found: list[tuple[str, Any]] = [("/", file), (_DATA, data)]
         for name in file:

@@ -43,7 +43,7 @@ class Merged:
     is_of_steps: bool = True
 
     def add(self, array: StoredArray, is_of_steps: bool) -> None:
-        """Adds what a demonstration has."""
+        """Adds the arrays of a demonstration."""
         self.count += 1
         self.is_of_steps &= is_of_steps
         if array.dtype != self.dtype:
@@ -94,7 +94,7 @@ def merge(
 def _why_unlike(
     demo: Demo, arrays: Mapping[str, StoredArray], known: Paths[StoredArray]
 ) -> SourceError | None:
-    """Says why a demonstration is no episode of one dataset with those before it."""
+    """Describes why a demonstration does not fit the ones before it."""
     for path, array in arrays.items():
         before = known.get(path, array)
         if conflicts(known, path):
@@ -113,7 +113,7 @@ def _why_unlike(
 
 
 def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
-    """Finds demonstrations with too few or too many rows of what has a row for each step."""
+    """Finds demonstrations with too few or too many rows of arrays of steps."""
 
     def fits(demo: Demo, path: str) -> bool:
         """Whether an array has a row for each action, or, like observations, one more."""

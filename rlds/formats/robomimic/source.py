@@ -148,7 +148,7 @@ class RobomimicSource(Source):
             self._fields = Fields(nest(steps), nest(self._episode_fields))
 
     def _merge(self) -> None:
-        """Finds out what the demonstrations have in common, and how many steps each makes."""
+        """Merges the arrays of the demonstrations, and counts the steps of each."""
         merged, self._attributes = merge(self._demos, self._has_steps)
         if not merged:
             damage = next((demo.damage for demo in self._demos), None)
@@ -332,7 +332,7 @@ class RobomimicSource(Source):
         return -1 if self._follows(path) and self._initials[path] else 0
 
     def _initial(self, path: str) -> str:
-        """The array with what was there before the first action; empty if one lacks it."""
+        """Returns the array with the observation before the first action; empty if one lacks it."""
         if not self._dialect.initial:
             return ""
         initial = f"{self._dialect.initial}/{path.partition('/')[2]}"
@@ -413,7 +413,7 @@ class RobomimicSource(Source):
         return found or self._task(opened.demo.file)
 
     def _value(self, opened: OpenDemo, path: str) -> Any:
-        """A field of an episode; what stands for none if the demonstration lacks it."""
+        """Returns a field of an episode; a placeholder if the demonstration lacks it."""
         field, value = self._episode_fields[path], self._stored_value(opened, path)
         if value is None:
             value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)

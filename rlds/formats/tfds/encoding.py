@@ -199,7 +199,7 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 def counts_of(episode: SourceEpisode) -> dict[str, int]:
-    """Returns what an episode contributes to the counts of a dataset."""
+    """Returns the contribution of an episode to the counts of a dataset."""
     steps, known = episode.num_steps, bool(episode.final_observation_known)
     return {
         "episodes": 1,

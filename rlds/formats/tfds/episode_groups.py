@@ -1,4 +1,4 @@
-"""Episodes that are so small that it takes longer to look at each than to encode it: in groups."""
+"""Groups of small episodes, which are encoded together to save overhead."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def in_groups(
 
 
 def _measure(columns: Any, forms: list[Hashable]) -> float:
-    """Returns the bytes of columns, and appends what is the same if they can be joined.
+    """Returns the bytes of columns, and appends the properties that must agree to join them.
 
     They are infinitely many if the columns cannot be joined with others.
     """

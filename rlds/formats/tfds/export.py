@@ -1,4 +1,4 @@
-"""Episodes of any source as a dataset of TFDS; those of such datasets are copied as they are."""
+"""Exports episodes as a dataset of TFDS; examples of such datasets are copied."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _WINDOW = 1 << 25
 
 
 def said_of_fields(source: AnySource, *, as_texts: bool = True) -> dict[str, Any]:
-    """Returns the metadata of what features cannot say of fields: the meaning of their values.
+    """Returns the metadata of the meaning of fields, which features cannot express.
 
     Args:
       source: The source of the fields.
@@ -290,7 +290,7 @@ class TfdsExport(Export):
             raise damaged
 
     def _check_encoded(self, episode: SourceEpisode, example: bytes) -> None:
-        """Checks that an episode is what its example holds.
+        """Checks that an encoded example holds its episode.
 
         Raises:
           ValueError: It is not; says in which field.
@@ -476,7 +476,7 @@ class TfdsExport(Export):
         return found
 
     def _counts(self, numbers: Mapping[str, int]) -> dict[str, Counter[str]]:
-        """Returns what was counted in each split; of copies, only how many there are."""
+        """Returns the counts of each split; of copies, only their number."""
         assert self.staged is not None
         found: dict[str, Counter[str]] = {split: Counter() for split in numbers}
         for part in self.staged.sources() if self._checks else ():
@@ -491,7 +491,7 @@ class TfdsExport(Export):
     def _check_totals(
         self, counts: Mapping[str, Counter[str]], left_out: Mapping[str, Any]
     ) -> None:
-        """Compares what was counted in the episodes with what the raw data has as a whole."""
+        """Compares the counts of the episodes with the totals of the raw data."""
         source = self.episodes.source
         if source.can.totals is None or self.episodes.split != "+".join(source.splits):
             return
@@ -534,7 +534,7 @@ class _Plan:
         self.sizes.append(file.size(record))
 
     def cut(self, split: str, number: int | None, shard_sizes: tuple[int, int]) -> None:
-        """Cuts them into shards: into so many, or as TFDS would."""
+        """Cuts the examples into shards: a given number, or as many as TFDS chooses."""
         total = len(self.sizes)
         number = number or num_shards(sum(self.sizes), total, *shard_sizes)
         if number > total:

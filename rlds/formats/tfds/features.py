@@ -1,4 +1,4 @@
-"""The features of a dataset of TFDS whose examples hold the fields of a source without loss."""
+"""Lossless TFDS features for the fields of a source."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TensorStorage:
     def of_tensor(
         self, shape: tuple[int | None, ...], dtype: np.dtype, encoding: str, path: str
     ) -> tuple[np.dtype, str]:
-        """Returns in which dtype and in which encoding the values of a tensor are stored.
+        """Returns the stored dtype and the encoding of a tensor.
 
         Args:
           shape: Its shape.
@@ -125,7 +125,7 @@ EXACT = TensorStorage(float64="bytes")
 
 
 def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> str:
-    """Returns the encoding in which TFDS keeps the values of a tensor.
+    """Returns the TFDS encoding of a tensor.
 
     Raises:
       ValueError: If there is none.
@@ -180,7 +180,7 @@ def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
 def feature_of(
     field: Any, path: str, storage: TensorStorage | None = None, as_png: bool = False
 ) -> Feature:
-    """Returns the feature that holds what a field does.
+    """Returns the feature for a field.
 
     Args:
       field: A field, a dict of fields, or a feature of TFDS, which stays what it is.

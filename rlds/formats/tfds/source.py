@@ -144,7 +144,7 @@ class FolderSource(Source):
     @functools.cached_property
     @override
     def fields(self) -> Fields:
-        """The flags are those that the dataset has."""
+        """The fields of the dataset, with the flags that it has."""
         steps = {name: it for name, it in self._steps.items() if name not in rlds.STEP_FLAGS}
         fields = _fields_of(self.folder.features, image_files=not self._decode_images)
         own = {name: field for name, field in fields.items() if name not in RESERVED}
@@ -202,7 +202,7 @@ class FolderSource(Source):
     @functools.cached_property
     @override
     def about(self) -> About:
-        """Without what the metadata say of fields."""
+        """The description of the dataset, without the metadata of fields."""
         said = {name: value for name, value in self.folder.metadata.items() if name != FIELDS}
         return About(**self._facts, metadata=said, name=self.name, version=self.version)
 
@@ -288,7 +288,7 @@ class FolderSource(Source):
 
 
 def _is_about_episode(path: str) -> bool:
-    """Whether a field says what any episode has, such as its key and its flags."""
+    """Whether a field holds attributes of any episode, such as its key and its flags."""
     return path.partition("/")[0] in EPISODE_FIELDS or path == f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
 
 
@@ -326,7 +326,7 @@ def _field_of(feature: tfds_files.Feature, image_files: bool = False) -> Any:
 
 
 def _in_sequence(field: Any, sequence: tfds_files.Sequence) -> Any:
-    """The field of a sequence of what a field holds; of dicts, those of their values."""
+    """Returns the field of a sequence of values of a field; of dicts, those of their values."""
     if isinstance(field, Mapping):
         return {name: _in_sequence(child, sequence) for name, child in field.items()}
     if not isinstance(field, Field):
@@ -335,5 +335,5 @@ def _in_sequence(field: Any, sequence: tfds_files.Sequence) -> Any:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
+    """Whether a path seems to be of this format, by a small part of it."""
     return bool((tfds_files.find_folder(path) / "features.json").exists())

@@ -189,7 +189,7 @@ def _png_of(field: Field) -> str:
 
 
 def _meta(episode: SourceEpisode, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what people and other readers may want to know of an episode."""
+    """Returns metadata of an episode, for people and other readers."""
     plain = {path: _plain(value) for path, value in values.items()}
     return {
         "episode_id": episode.key,

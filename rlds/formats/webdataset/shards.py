@@ -160,7 +160,7 @@ def first_fields(path: epath.Path) -> list[str]:
 
 
 def unique(keys: list[str]) -> list[str]:
-    """Returns keys of which those that come again have a number."""
+    """Returns unique keys: repeated ones get a number."""
     seen: Counter[str] = Counter()
     found = []
     for key in keys:

@@ -61,7 +61,7 @@ _OF_STEPS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.ST
 
 
 class _Raw(NamedTuple):
-    """An episode before it is checked: what it has for each step, and as a whole, by path."""
+    """An unchecked episode: its fields of steps, and of the episode, by path."""
 
     steps: dict[str, np.ndarray]
     episode: dict[str, Any]
@@ -204,7 +204,7 @@ class WebdatasetSource(Source):
         return PackedSidecar(sidecar, file, self._packed, len(self._episodes), [file])
 
     def _packed(self, index: int) -> bytes:
-        """Returns what the sidecar has of an episode."""
+        """Returns the values of an episode in the sidecar."""
         shard, sample = self.stored_sample(index)
         return shard.read(sample, [SIDECAR_FIELD])[SIDECAR_FIELD]
 
@@ -361,7 +361,7 @@ class WebdatasetSource(Source):
                 raise SourceError(what, file=file, row=row)
 
     def _values(self, file: epath.Path, members: Mapping[str, bytes]) -> dict[str, Any]:
-        """Returns what fields of a sample hold, by path."""
+        """Returns the values of the fields of a sample, by path."""
         values: dict[str, Any] = {}
         for name, data in members.items():
             for path, value in self._value(file, name, data).items():
@@ -441,7 +441,7 @@ def _field_of(column: np.ndarray) -> Field:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, after a look at little of it."""
+    """Whether a path seems to be of this format, by a small part of it."""
     files = find_shards(path)
     fields = first_fields(files[0]) if files else []
     return any(name == STEPS_FIELD or root_of(path_of(name)) == rlds.ACTION for name in fields)

@@ -1,4 +1,4 @@
-"""An array of Zarr v2: what `.zarray` says of it, and its chunks.
+"""An array of Zarr v2: its metadata in `.zarray`, and its chunks.
 
 Format 2 is a folder of files: `.zarray` is JSON, and each other file is a chunk. Codecs are those
 of numcodecs and imagecodecs. No codec that could run code (`pickle`) is used.

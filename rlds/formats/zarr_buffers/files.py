@@ -151,7 +151,7 @@ class ZarrFiles:
         return sorted({n.partition("/")[0] for n in inside if "/" in n and not n.startswith(".")})
 
     def inputs(self) -> list[str | os.PathLike[str]]:
-        """Returns all files of zarr; in hidden folders is what is known of the episodes."""
+        """Returns all files of zarr, without hidden folders, which have data about episodes."""
         return list(self._files_below("")) if self._is_folder else [self.path]
 
     def _files_below(self, group: str) -> Iterator[str]:

@@ -138,7 +138,7 @@ class ArrayWriter:
             self.num_rows += 1
 
     def copy(self, array: ZarrArray, rows: range) -> None:
-        """Adds rows of an array that was written as this one is; those that are chunks stay so."""
+        """Appends rows of an array with the same layout; complete chunks are copied."""
         if self._chunk_rows > 1:
             self.append(array.read(rows.start, rows.stop))
             return
