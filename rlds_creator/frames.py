@@ -37,8 +37,8 @@ class Frame:
     """A picture of a step.
 
     Attributes:
-      number: Which frame, counted from the start of the worker.
-      step: Which step of the episode it shows, from 0 on.
+      number: The number of the frame, counted from the start of the worker.
+      step: The step of the episode that it shows, from 0 on.
       picture: An image file.
       codec: Its format, one of `CODECS`.
       action: The action that led to the step, as JSON; empty for the first step.

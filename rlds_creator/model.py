@@ -54,7 +54,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       id: Made by the server.
       name: Shown to others.
-      role: What they may do.
+      role: Their role.
       created: When they came.
       is_disabled: Whether they may do nothing any more; what they did stays.
       study: The study that a participant entered for, the only one that they see; "" for all.
@@ -88,7 +88,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       fps: Steps per second in real time.
       max_episode_steps: The number of steps after which an episode is truncated.
       seed: Of the first episode of each player; the later ones follow. None draws one.
-      interpreter: Which Python runs it: a name in the configuration of the server; "" for its own.
+      interpreter: The Python that runs it: a name in the settings of the server; "" for its own.
       keys: Actions of keys, by their physical codes, in place of those of the family.
       video: The video encoding of fields of the observation, by field; see
         `envlogger.Video.called`.
@@ -131,7 +131,7 @@ class StudyTag(msgspec.Struct, frozen=True, kw_only=True):
     """A tag that annotators of a study use.
 
     Attributes:
-      name: What becomes of it in the data is `tag:<name>`.
+      name: Its name; the field in the data is `tag:<name>`.
       key: Its shortcut, the physical code of a key; "" for none.
       description: When to use it.
     """
@@ -204,10 +204,10 @@ class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       id: Made by the worker; also the name of the directory of its log.
       study: The identifier of the study.
-      environment: That of the environment in the study.
-      session: That of the visit in which it was played.
-      person: That of the player.
-      number: Which one of the visit, from 0 on.
+      environment: The identifier of the environment in the study.
+      session: The identifier of the visit.
+      person: The identifier of the player.
+      number: Its number in the visit, from 0 on.
       state: Its state.
       reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", "stopped" if the
         server was killed, or "".
@@ -280,7 +280,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
     """The consent of a person to a study.
 
     Attributes:
-      text: What they agreed to.
+      text: The text that they agreed to.
       created: When.
     """
 
@@ -304,11 +304,11 @@ class ExportRecord(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       id: Made by the server.
       person: Who asked for it.
-      request: What for, see `rlds_creator.exporting.jobs.ExportRequest`, in the types of JSON.
-      state: How far it is.
+      request: The request, see `rlds_creator.exporting.jobs.ExportRequest`, in the types of JSON.
+      state: Its progress.
       progress: From 0 to 1.
       num_bytes: The size of the ZIP file, when it is done.
-      error: What went wrong.
+      error: The error message.
       created: When it was requested.
     """
 

@@ -17,9 +17,9 @@ def serving_options(*, port: int, host: str, allowed_host: str, verbose: str) ->
 
     Args:
       port: The port by default; 0 for any free port.
-      host: What it means to serve on an address that others reach.
-      allowed_host: What another name is for, after a space; empty if nothing is to be said.
-      verbose: What is shown in addition.
+      host: The warning about serving on an address that others reach.
+      allowed_host: The use of another name, after a space; may be empty.
+      verbose: The additional output.
     """
     options = (
         option(

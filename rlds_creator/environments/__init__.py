@@ -82,11 +82,11 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
     Args:
       name: The name of the family.
       options: `id`, which environment; and its options, in types of JSON, or as texts of it.
-      keys: What keys do in place of what they do by themselves, by their physical codes.
+      keys: The actions of keys in place of the default ones, by their physical codes.
 
     Raises:
       ValueError: There is no such environment, or an option or a key is wrong; says which.
-      ImportError: What makes it is not installed; says how to install it.
+      ImportError: The package of the environment is missing; names what to install.
     """
     made = family(name)
     known = options_of(made)

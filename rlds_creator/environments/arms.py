@@ -22,11 +22,11 @@ class ArmPlayable(SimulatedPlayable):
 
     Args:
       environment: The environment.
-      keys: How inputs become its actions, but for the grippers.
-      distributions: What it is made by, whose versions are recorded.
-      pictures: What draws it.
-      grippers: Which numbers of an action open and close grippers.
-      opened: What these numbers are for an open gripper; for a closed one they are its negative.
+      keys: The key map, without the grippers.
+      distributions: The packages that make it, whose versions are recorded.
+      pictures: The renderer.
+      grippers: The indices of the gripper commands in an action.
+      opened: The command of an open gripper; that of a closed one is its negative.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ def directions(
     """Returns what inputs add to an action, for `key_map`.
 
     Args:
-      names: What the numbers of the action are called.
+      names: The names of the numbers of the action.
       pairs: The keys that make a number lower and higher, by its name.
-      sticks: Which number a stick moves, and in which direction.
-      strength: How far a key moves a number; a stick moves it all the way.
+      sticks: The number that a stick moves, and the direction.
+      strength: The share of its bound that a key moves a number; a stick moves it all the way.
 
     Raises:
       ValueError: The strength is not in its range.

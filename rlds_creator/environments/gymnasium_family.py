@@ -144,8 +144,8 @@ class GymnasiumPlayable(KeyedPlayable):
 
     Args:
       env: The environment, which draws `rgb_array`.
-      keys: How inputs become its actions.
-      distributions: What it is made by beside Gymnasium, whose versions are recorded.
+      keys: The key map.
+      distributions: The packages that make it, apart from Gymnasium, whose versions are recorded.
       **more: See `KeyedPlayable`.
     """
 
@@ -239,9 +239,9 @@ def make_gymnasium(
 
     Args:
       id: Its identifier, which is registered.
-      arguments: What it is made with, chosen by people on the network.
+      arguments: Its arguments, chosen by people on the network.
       has_time_limit: Whether its episodes end after as many steps as it is registered with.
-      **others: What else it is made with.
+      **others: Its other arguments.
 
     Raises:
       ValueError: It cannot be made like that.

@@ -72,7 +72,7 @@ class KeyMap(abc.ABC):
     """Makes actions of inputs.
 
     Attributes:
-      controls: What the inputs do.
+      controls: The effects of the inputs.
       idle: The action that does nothing; None if there is none.
     """
 
@@ -93,10 +93,10 @@ class KeyedPlayable(Playable):
 
     Args:
       environment: The environment.
-      keys: How inputs become its actions.
-      distributions: What it is made by, whose versions are recorded.
+      keys: The key map.
+      distributions: The packages that make it, whose versions are recorded.
       repeats: See `Playable`.
-      pictures: What draws it; None if its `draw` does.
+      pictures: The renderer; None for its own `draw`.
     """
 
     def __init__(
@@ -151,11 +151,11 @@ class Choices(KeyMap):
     Args:
       spec: The spec of the action: a `DiscreteArray`, or a scalar `BoundedArray` of integers.
       table: The action of each key, or of several that are joined by "+".
-      meanings: What the actions do, from the first one on.
+      meanings: The effects of the actions, from the first one on.
       idle: The action that does nothing, if there is one.
       overrides: The actions of keys in place of those of the table, as numbers or as one of the
         meanings; None takes the one of the table away.
-      name: What to call actions that have no meanings.
+      name: The name of actions without meanings.
 
     Raises:
       ValueError: An override is wrong.
@@ -254,10 +254,10 @@ class Axes(KeyMap):
 
     Args:
       spec: The spec of the action.
-      directions: What a fully held input adds to the action, by the names of inputs.
+      directions: The change of the action by a fully held input, by the names of inputs.
       idle: The action that does nothing; by default the one within the bounds that is closest to 0.
-      names: What the numbers are called.
-      words: What it means that a number gets lower and higher, by its name.
+      names: The names of the numbers.
+      words: The effects of a lower and of a higher number, by its name.
       overrides: The directions of inputs in place of those; None takes one away. A direction is as
         many numbers as the action has, or those of them that are not 0, by their names or places.
       has_pointer: Whether the first two numbers follow the mouse, or a finger, while it is down; a
@@ -436,12 +436,12 @@ def key_map(
       spec: The spec of the action, see `envlogger.gymnasium_adapter.spec_of_space`.
       table: The actions of keys, or their directions, see `Choices` and `Axes`; where an action has
         parts, `{part: what it does there}`. By default keys are chosen.
-      overrides: What keys do in place of that.
-      meanings: What the actions do, if it is one of several.
+      overrides: The actions of keys in place of that.
+      meanings: The effects of the actions, if it is one of several.
       idle: The action that does nothing.
-      names: What its numbers are called; those of each part that is an array, if it is a dict.
-      words: What it means that one of them gets lower and higher, by its name.
-      strength: How far towards its bound a key moves a number, from 0 to 1; or that of each.
+      names: The names of its numbers; those of each part that is an array, if it is a dict.
+      words: The effects of a lower and of a higher number, by its name.
+      strength: The share of its bound that a key moves a number, from 0 to 1; or that of each.
       has_pointer: Whether the first two numbers follow the mouse while it is down; see `Axes`.
 
     Raises:
@@ -538,7 +538,7 @@ class _Pool:
     """Keys that the parts of an action share, each for one of them.
 
     Args:
-      taken: Those that have something to do already.
+      taken: The inputs that have an action already.
     """
 
     def __init__(self, taken: set[str]) -> None:

@@ -107,7 +107,7 @@ class MuJoCoPictures:
         """Returns a picture.
 
         Args:
-          camera: Which one of the cameras shows it.
+          camera: The camera to render.
           is_draft: Whether to leave out shadows, reflections and smooth edges.
         """
         picture = self._draw(camera, is_draft)

@@ -57,7 +57,7 @@ class Typed(Choices):
       spec: The spec of the action.
       codes: The codes of the characters. Those below 32 are typed with
         Control, those from 128 on with Alt.
-      meanings: What they do.
+      meanings: The effects of the actions.
       overrides: See `Choices`.
     """
 

@@ -26,10 +26,10 @@ class Inputs:
     of the picture, `Pointer0` for a mouse button or a finger.
 
     Attributes:
-      held: Those that were down or away from their middle at any time since the last step, with
+      held: The inputs down or away from their middle at any time since the last step, with
         their latest value other than 0: 1 for keys, 0 to 1 for buttons, -1 to 1 for axes. Those
         that were held first come first.
-      pressed: Those that went down since the last step, in order; one that went down twice is
+      pressed: The inputs that went down since the last step, in order; one that went down twice is
         there twice.
       text: The typed text.
     """
@@ -76,7 +76,7 @@ class Playable(abc.ABC):
 
     Attributes:
       environment: The environment, which is recorded.
-      controls: What the inputs do.
+      controls: The effects of the inputs.
       cameras: The names of the cameras; empty if there is nothing to choose.
       idle_action: The action of an environment that steps at its own rate while nothing is held;
         None if there is none: then it does not step either.
@@ -100,7 +100,7 @@ class Playable(abc.ABC):
         """Returns the picture, uint8 of shape `[height, width, 3]`.
 
         Args:
-          camera: Which of the cameras shows it.
+          camera: The camera to render.
           is_draft: Whether to leave out what takes long: shadows, reflections, smooth edges.
         """
 
@@ -133,7 +133,7 @@ class Family(abc.ABC):
 
     Attributes:
       title: Its name, for people.
-      requires: What to install for it: the arguments of `pip install`.
+      requires: The packages to install for it: the arguments of `pip install`.
     """
 
     title: str = ""

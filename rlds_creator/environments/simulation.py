@@ -20,7 +20,7 @@ class Simulated(dm_env.Environment, abc.ABC):  # type: ignore[misc]  # dm_env is
 
     Attributes:
       next_seed: The seed of the next episode; None if there is none.
-      info: What the package says beside the observation.
+      info: The `info` of the package.
     """
 
     def __init__(self, observation_spec: Any, action_spec: Any) -> None:

@@ -102,7 +102,7 @@ def export(
       output: The folder, or the ZIP file; must not exist yet, or be an empty folder.
       format: One of `FORMATS`. The longest episode has to fit into memory a few times,
         uncompressed.
-      name: What the data is called, in any words; its files get a name that is made of them.
+      name: The title of the dataset, in any words; the names of its files are derived from it.
       keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,
         `time`, `fps`, `camera` and `quality` of the steps, `notes` of the episodes.
       end_at: Labels. An episode ends at the first step that has one of them, whose observation is
@@ -119,7 +119,7 @@ def export(
       ExportError: The episodes cannot be exported: one is damaged, they are of different
         environments, or the format cannot hold them. Nothing is left.
       FileExistsError: There is something at the place of the output.
-      ImportError: What the format needs is not installed; says what to install.
+      ImportError: A requirement of the format is missing; names what to install.
       OSError: It cannot be written.
     """
     chosen = _format(format)

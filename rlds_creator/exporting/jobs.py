@@ -60,7 +60,7 @@ async def run_export(
     """Exports to a ZIP file in a process of low priority, which ends if this is cancelled.
 
     Args:
-      request: What is exported, and how.
+      request: The request of the export.
       directories: The logs of its episodes.
       output: A directory of its own, which gets the file `NAME.zip`. It is removed if the export
         fails, or is cancelled.

@@ -53,7 +53,7 @@ class ExportError(ValueError):
     The message names episodes by their identifiers and holds no paths, so pages may show it.
 
     Attributes:
-      details: What only those who run the server should see, such as a traceback; "" if there is
+      details: The details for those who run the server, such as a traceback; "" if there is
         nothing more.
     """
 
@@ -171,8 +171,8 @@ class RecordedEpisode:
 
     Attributes:
       directory: The directory of its log.
-      annotations: What was said about it.
-      metadata: What was recorded about the episode.
+      annotations: Its annotations.
+      metadata: The recorded metadata of the episode.
       specs: The specs of the environment, by name.
       num_steps: The number of recorded steps.
     """

@@ -29,9 +29,9 @@ class ExportFormat:
       module: A module that must be installed; "" if it needs none.
       extra: The extra that installs it.
       opening: Python code that opens the data, with `{path}` in it.
-      place: Where the data is, in the folder of the export, with `{name}` in it.
+      place: The path of the data in the folder of the export, with `{name}` in it.
       defaults: Options of the format, unless others are given; may have `{name}` in them.
-      source: What `rlds.sources` calls the format, if that is another name.
+      source: The name of the format in `rlds.sources`, if it differs.
     """
 
     name: str

@@ -67,7 +67,7 @@ def creator(
     Args:
       data: The directory.
       database: The URL of the database; that in the directory by default.
-      settings: How the server behaves.
+      settings: The settings of the server.
 
     Raises:
       RuntimeError: Another server is running there, or the database cannot be opened.
@@ -88,7 +88,7 @@ class Creator:
       store: Studies, people, episodes and tags.
       recordings: The logs of episodes.
       recovered: The episodes that were cut short when a server before was killed.
-      app: What answers requests.
+      app: The application.
     """
 
     def __init__(

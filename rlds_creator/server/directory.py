@@ -26,9 +26,9 @@ class DataDirectory:
     """A data directory. It is made if it is not there.
 
     Attributes:
-      path: Where it is.
-      episodes: Where the logs are, each in a directory that is called as its episode.
-      exports: Where the downloads are, each in a directory of its own.
+      path: Its path.
+      episodes: The directory of the logs, each in a directory named after its episode.
+      exports: The directory of the downloads, each in a directory of its own.
 
     Raises:
       NotADirectoryError: There is something else in its place.

@@ -45,8 +45,8 @@ class ServerError(Exception):
 
     Attributes:
       status: The status of the answer.
-      code: What went wrong, for programs.
-      more: What else the answer has.
+      code: The error code, for programs.
+      more: Further fields of the response.
     """
 
     status: int = 500

@@ -41,7 +41,7 @@ class Hello(_Said, frozen=True, tag="hello"):
     """The first message.
 
     Attributes:
-      protocol: Which messages the page knows.
+      protocol: The version of the messages of the page.
     """
 
     protocol: int
@@ -54,7 +54,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       t: When, on the clock of the page.
       name: The input; "*" for all of them.
       value: Its value from then on.
-      key: What was typed.
+      key: The typed text.
     """
 
     t: _Milliseconds
@@ -68,7 +68,7 @@ class Input(_Said, frozen=True, tag="input"):
 
     Attributes:
       seq: Counts these messages.
-      events: What happened since the last one.
+      events: The events since the last one.
     """
 
     seq: _Number
@@ -79,7 +79,7 @@ class ControlPress(_Said, frozen=True, tag="control"):
     """A button of the page.
 
     Attributes:
-      do: What it does.
+      do: The action.
       value: For "confirm" what the episode is worth, for "success" whether it was one.
     """
 

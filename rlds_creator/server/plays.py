@@ -110,11 +110,11 @@ class Play:
       choose: See `Choose`; is asked for each episode if it is the study that chooses.
       save: See `Save`.
       make_worker: Makes a worker, see `Worker`.
-      message: What the workers are told, beside what they play.
+      message: The message to the workers, in addition to the environment.
       is_chosen: Whether the player has chosen the environment; all episodes are of the same one
         then, or if the study does not choose.
       id: Its identifier; also that of the visit in which its episodes are played.
-      environment: What is played.
+      environment: The environment.
       is_over: Whether it has ended; then its worker is gone, and all episodes are stored.
     """
 
@@ -384,10 +384,10 @@ class Plays:
     """All plays of a server.
 
     Attributes:
-      directory: Where workers write the logs of episodes.
+      directory: The directory of the logs of episodes.
       save: See `Save`.
       make_worker: Makes a worker, see `Worker`.
-      limits: How much there may be of all.
+      limits: The limits of plays.
     """
 
     directory: str

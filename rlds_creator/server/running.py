@@ -71,9 +71,9 @@ def server(
     """Returns the server of an application; `serve` has it answer.
 
     Args:
-      app: What answers.
+      app: The application.
       behind_proxy: Whether all connections are from a proxy on this machine, which says who asks.
-      connections: How many there may be.
+      connections: The connection limits.
       **settings: Of `uvicorn.Config`, in place of those here.
     """
     if connections is None:
@@ -115,8 +115,8 @@ def serve(
     """Answers until Ctrl-C, or until the process is asked to end.
 
     Args:
-      app: What answers.
-      listener: Where, see `bound`.
+      app: The application.
+      listener: The listening socket, see `bound`.
       link: The address of the page, which is printed as soon as it is there.
       opens: Whether to open it in a browser then; by default if there is a screen.
       quiet: Whether to print nothing else.

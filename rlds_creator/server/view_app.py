@@ -32,9 +32,9 @@ def view_app(
 
     Args:
       shelf: The datasets.
-      hosts: What it may be called; only what this machine calls itself if None.
-      token: What people need to see them; nothing if it is empty.
-      by: What who labels episodes is called, unless they say something else in the page.
+      hosts: The allowed host names; only those of this machine if None.
+      token: The required token; none if it is empty.
+      by: The default name of the annotator, which the page can change.
     """
     # The cookie is no use for making a link that others can enter with.
     pass_ = hashlib.sha256(token.encode()).hexdigest()

@@ -64,7 +64,7 @@ def routes(
         asks may not see it.
       small: Finds its thumbnail; the errors are those of `locate`.
       labels_of: Finds its labels; raises a `ServerError` if who asks may not do that with them.
-      more: What else the outline has.
+      more: Further fields of the outline.
     """
 
     async def outline(request: Request) -> Response:

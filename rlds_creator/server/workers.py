@@ -42,7 +42,7 @@ class Patience:
       to_make: For its environment, and the first picture.
       to_answer: For a step, or to reset the environment; it is asked all the time.
       to_end: For the end of its log.
-      between_pings: How often it is asked whether it is there.
+      between_pings: The interval of pings.
     """
 
     to_make: float = 120.0
@@ -150,7 +150,7 @@ class Worker:
       on_message: Is called with each object and each picture that comes.
       on_end: Is called once, when the process is gone, with why: "stopped" if it was asked to,
         "ended" if it went by itself, "crashed", or "hung".
-      patience: How long it may take.
+      patience: The timeouts.
       inherits: Descriptors that are open in the process.
     """
 

@@ -61,7 +61,7 @@ class Database:
           where: The path of an SQLite file, which ends in .sqlite, .sqlite3 or .db if it is new, or
             a URL: `sqlite:///<path>`, `sqlite://` for one in memory, which goes when it is closed,
             or `postgresql://<user>:<password>@<host>/<name>`.
-          clock: What time it is, in seconds since 1970.
+          clock: Returns the time in seconds since 1970.
 
         Raises:
           StoreError: `where` is neither a URL nor an SQLite file, the database cannot be opened, or

@@ -150,7 +150,7 @@ class EpisodeDatabase(Database):
 
         Args:
           episode_id: The episode.
-          notes: What they are now.
+          notes: The new notes.
           version: The version of the episode whose notes were edited.
           by: Who does it: the identifier of a person.
 

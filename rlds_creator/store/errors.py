@@ -24,7 +24,7 @@ class StaleError(StoreError):
     """Somebody else has edited it in the meantime.
 
     Attributes:
-      current: What it is now.
+      current: The current record.
     """
 
     def __init__(self, message: str, current: Study | EpisodeRecord) -> None:

@@ -27,7 +27,7 @@ class Exports(Database):
 
         Args:
           person_id: Who asks for it.
-          request: What for, in the types of JSON.
+          request: The request, in the types of JSON.
 
         Raises:
           RecordNotFoundError: There is no such person.

@@ -82,9 +82,9 @@ class People(Database):
         """Makes an invite.
 
         Args:
-          role: What those may do who come with it.
+          role: The role of people who accept it.
           name: For whom it is.
-          uses: How many people it lets in.
+          uses: The number of people who can accept it.
           expires: Until when it can be used; a week from now by default.
           by: Who makes it: the identifier of a person.
           study: The only study that they see; "" for all that are enabled.
@@ -129,7 +129,7 @@ class People(Database):
         """Lets a person in.
 
         Args:
-          token: That of the invite.
+          token: The token of the invite.
           name: Their name; that of the invite by default.
 
         Returns:

@@ -34,12 +34,12 @@ class Invite(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       id: Made by the store.
-      role: What those may do who come with it.
+      role: The role of people who accept it.
       name: For whom it is; also the name of a person who comes with it and gives none.
       creator: Who made it: the identifier of a person.
       created: When.
       expires: Until when it can be used.
-      uses_left: How many people it still lets in.
+      uses_left: The number of people who can still accept it.
       study: The only study that they see; "" for all that are enabled.
     """
 

@@ -165,7 +165,7 @@ class Studies(Database):
         Args:
           study_id: The study.
           person_id: The person.
-          environment_id: Which one. Where the player chooses, it is needed if there are several;
+          environment_id: Its identifier. If the player chooses, it is needed if there are several;
             elsewhere it takes the place of what the study would choose.
 
         Raises:

@@ -55,10 +55,10 @@ class ViewedEpisode:
 
     Attributes:
       steps: Its steps.
-      title: What it is called.
+      title: Its title.
       about: The metadata of the dataset that it is of, where its rate may be found.
       base: The address of its data, if there may be other data at that of its outline later.
-      cache_seconds: How long browsers may keep its pictures.
+      cache_seconds: The time that browsers may cache its pictures.
     """
 
     steps: EpisodeSteps
@@ -123,7 +123,7 @@ class ViewedEpisode:
         those of steps that are evenly spread, the more the later you ask.
 
         Args:
-          seconds: How long to wait for rewards.
+          seconds: The time limit for rewards.
         """
         fields = [self._described(path) for path in self._paths()]
         rewards, is_complete = self._rewards(seconds)

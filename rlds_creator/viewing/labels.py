@@ -80,7 +80,7 @@ def shown(row: Label | LabelRow, **more: Any) -> ShownLabel:
 
     Args:
       row: The row.
-      **more: What it does not say, by the attributes of a `ShownLabel`.
+      **more: Further attributes of a `ShownLabel`.
     """
     return ShownLabel(
         id=row.id,
@@ -97,7 +97,7 @@ class EpisodeLabels(abc.ABC):
     """The labels of an episode, for somebody who looks at it.
 
     Attributes:
-      adds: What else can be said: in another "layer", which is declared first; by another "tag".
+      adds: Further labels: in another "layer", which is declared first; by another "tag".
       may_label: Whether who looks at it may label it.
       why_not: Why nobody may.
     """
@@ -139,9 +139,9 @@ class DatasetLabels(EpisodeLabels):
     """The labels of an episode of any data, which are beside it.
 
     Args:
-      labels: Those of all episodes.
+      labels: The labels of all episodes.
       episode: The number of the episode.
-      by: What who looks at it is called.
+      by: The name of the annotator.
       may_label: Whether anybody may.
     """
 

@@ -41,7 +41,7 @@ class LogSteps(EpisodeSteps):
 
     Args:
       reader: The log.
-      index: Which episode of it.
+      index: The number of the episode.
       cache: Keeps steps.
       name: Names the log in the cache.
     """

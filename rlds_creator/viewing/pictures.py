@@ -194,8 +194,8 @@ def picture_image(
 
     Args:
       value: An array, or the bytes of a file.
-      layout: What the axes of an array are, see `layout_of`.
-      scale: Which values are black and white; found in the picture itself if None.
+      layout: The axes of an array, see `layout_of`.
+      scale: The values shown as black and white; found in the picture itself if None.
       side: The longer side has no more pixels than that; pictures never become larger.
 
     Raises:

@@ -77,7 +77,7 @@ class Shelf:
       paths: Folders of datasets, logs, or anything that `rlds.sources.open` takes; or folders with
         several of these.
       format: The name of their format, if it cannot be recognized.
-      where: Which episodes, as a condition in SQL; see `rlds.sources.open`.
+      where: A condition on episodes, in SQL; see `rlds.sources.open`.
       may_label: Whether episodes can be labelled.
 
     Raises:
@@ -132,14 +132,14 @@ class Shelf:
         Args:
           dataset: The dataset.
           split: The split.
-          offset: How many episodes come before the first one.
-          limit: How many episodes are listed.
+          offset: The number of episodes before the first one.
+          limit: The maximum number of episodes.
           where: A condition, see `rlds.sources.Episodes.where`; all episodes if it is empty.
           sort: The name of the column to sort by, with "-" in front for the largest first.
           columns: The names of the columns; those that most people want if there are none.
 
         Raises:
-          ImportError: What reads conditions is not installed.
+          ImportError: The package for conditions is not installed.
           KeyError: There is no such dataset, or no such split.
           SourceError: The dataset is damaged.
           ValueError: It is no such condition.
@@ -261,8 +261,8 @@ def neighbours(
 
     Args:
       listed: The episodes of a list.
-      before: How many of them come before it.
-      after: How many come before the next one.
+      before: The number of episodes before it.
+      after: The number of episodes before the next one.
       address: Returns the address of the page of one.
       query: The query of the list.
     """

@@ -81,7 +81,7 @@ class SourceSteps(EpisodeSteps):
 
     Args:
       episodes: The episodes.
-      index: Which of them.
+      index: The number of the episode.
       cache: Keeps columns.
       name: Names the episodes in the cache.
       in_place: A table that has the episode, and its number there, if there is one.

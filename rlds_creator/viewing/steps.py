@@ -38,7 +38,7 @@ class EpisodeSteps(abc.ABC):
     """The steps of an episode, in RLDS order.
 
     Attributes:
-      num_steps: How many there are.
+      num_steps: The number of steps.
       fields: The fields of a step, by their paths.
       metadata: The fields of the episode.
       has_last_action: Whether the last step has an action and a reward of its own.

@@ -38,7 +38,7 @@ class Thumbnails:
         """Returns a thumbnail and its media type; makes it if it is not there.
 
         Args:
-          state: What the thumbnail is of, and the state of its files.
+          state: The episode, and the state of its files.
           make: Makes it; returns None if there is none.
         """
         if self._folder is None:

@@ -74,14 +74,14 @@ class _Episode:
     """An episode, from the reset on.
 
     Attributes:
-      number: Which one of the visit.
-      seed: What the environment was seeded with; None if it takes no seed.
+      number: Its number in the visit.
+      seed: The seed of the environment; None if it takes no seed.
       first: The step of the reset with its custom data: it is recorded with the step after it.
       recording: Its log, once there is one.
-      num_steps: How many steps it has, with the one of the reset; 0 if there is no other.
+      num_steps: The number of its steps, with the one of the reset; 0 if there is no other.
       started: When its first step was recorded.
       reason: Why it ended.
-      success: What the player says.
+      success: The success, as the player judges it.
       gaps: After which steps the player was away, and for how many seconds.
     """
 
@@ -103,7 +103,7 @@ def serve(link: Link, clock: Callable[[], float] = time.monotonic) -> int:
     """Plays until the server says stop or is gone; returns the status to exit with.
 
     Args:
-      link: How to speak with the server; it is closed.
+      link: The link to the server; it is closed.
       clock: Returns the time in seconds; it never goes back.
     """
     try:
@@ -145,7 +145,7 @@ class Player:
     Only the thread that makes it may call it: it touches the environment.
 
     Args:
-      link: How to speak with the server.
+      link: The link to the server.
       start: The message that says what to play.
       clock: Returns the time in seconds; it never goes back.
 

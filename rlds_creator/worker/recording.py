@@ -34,15 +34,15 @@ class EpisodeLog:
     brings them to the disk about once a second, for failures of power.
 
     Args:
-      directory: Where the logs of all episodes are; this one gets a directory of its own in it.
+      directory: The directory of all logs; this episode gets a directory of its own in it.
       specs: See `envlogger.converters.spec_codec.encode_environment_specs`.
-      metadata: What is known about the episode when it begins.
-      video: Which fields of the observation are recorded as video, and how.
+      metadata: The metadata of the episode, as far as known at its begin.
+      video: The video encoding of fields of the observation.
       observation_spec: The spec of the observation, for them.
 
     Attributes:
       id: The identifier of the episode, and the name of its directory.
-      num_steps: How many steps were added.
+      num_steps: The number of added steps.
       total_reward: The sum of their rewards.
 
     Raises:
@@ -93,7 +93,7 @@ class EpisodeLog:
         """Ends the log; further calls do nothing.
 
         Args:
-          **metadata: What is known when the episode is over.
+          **metadata: The metadata of the episode that is known at its end.
 
         Raises:
           envlogger.errors.StorageError: Not all could be written.

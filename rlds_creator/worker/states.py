@@ -49,14 +49,14 @@ class PlayStates:
 
     Args:
       is_async: Whether the environment steps at its own rate.
-      expiry: How long the player may be away.
+      expiry: The timeouts of an inactive player.
       now: The time.
 
     Attributes:
-      state: Where it is.
+      state: Its state.
       why: Why it came there: "start", "user", "idle", "network", "terminated", "truncated",
         "failed", "expired", or "".
-      played_seconds: How long the episode was running, up to the last change of the state.
+      played_seconds: The running time of the episode, up to the last change of the state.
 
     >>> play = PlayStates(is_async=True, expiry=Expiry(idle=30), now=0)
     >>> play.start(0)

@@ -30,12 +30,12 @@ class Routes:
     Attributes:
       people: Who sends requests.
       store: Studies, people, episodes and tags.
-      data: Where the logs of episodes and the downloads are.
+      data: The directories of the logs and of the downloads.
       recordings: The steps of episodes.
-      plays: What is played.
-      interpreters: Those in which environments live.
+      plays: The running plays.
+      interpreters: The Pythons of the environments.
       make_worker: Makes the worker of an environment.
-      address: Where pages of this server are, for links.
+      address: The base URL of links.
     """
 
     people: Authentication
@@ -63,7 +63,7 @@ class Routes:
           path: Its address.
           do: Takes a request, and who sends it; returns the response, or a value for its JSON.
           method: The method of its requests.
-          may: What those people must be allowed to do.
+          may: The required permission.
         """
 
         async def respond(request: Request) -> Response:
