@@ -109,7 +109,7 @@ def _better(
     Args:
       given: The episodes.
       name: The name of the check.
-      lost: By how much the pictures of each episode are less usual in that way, as a logarithm.
+      lost: The loss of the images of each episode under the transformation, as a logarithm.
       text: The transformation.
     """
     if not len(lost) or np.quantile(lost, 0.25) < _LOST:

@@ -183,10 +183,10 @@ def _saturated(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 def _spike(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     jump, own = 2 * given.of("jump"), given.of("rough")[:, 1]
     usual = median(jump)
-    # What a spread of largest ones is usual, too.
+    # The usual spread of the largest jumps counts, too.
     spread = np.exp(4 * np.maximum(1.4826 * median(np.abs(log(jump) - log(usual))), 0.2))
     limits = np.maximum(usual * np.minimum(spread, 6), 4 * own)
-    # What rests in most rows, as a gripper does, is at its other end now and then.
+    # Elements that rest in most rows, like grippers, are at their other end now and then.
     span = median(given.range)
     rests = (median(given.of("pace")[:, 0]) < 0.5 * usual) & (usual < 0.02 * span)
     limits = np.maximum(limits, np.where(rests, span, 0))

@@ -27,7 +27,7 @@ _REACHED = {"absolute": (1 / 1.3, 1.3), "delta": (1 / 1.1, 1 / 0.3)}
 _UNLIKE = {"absolute": 1.3, "delta": 4.0, "velocity": 4.0}
 # The number of episodes to read of a dataset.
 _SAMPLE = 20
-# How near the scale is to that of two units, if nothing else is declared.
+# Tolerance of the scale to the ratio of two units, if nothing else is declared.
 _NEAR = 0.03
 
 

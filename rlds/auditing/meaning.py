@@ -31,7 +31,7 @@ _RATE_WINDOW = 2
 # An action is answered in one row if that explains as much, or if many rows explain little more.
 _AT_ONCE, _REST = 0.95, 0.5
 _HISTORY = range(-2, 8)
-# Which part of the range, at both ends, has how many of the rows of what opens and closes.
+# For elements that open and close: the share of the range at both ends, and of rows there.
 _END, _AT_ENDS, _NEAR, _NEAR_ENDS = 0.05, 0.8, 0.15, 0.6
 _FOLLOWS = 0.6
 _VALUES = 3

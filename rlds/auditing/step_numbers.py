@@ -230,10 +230,7 @@ def _flat(column: np.ndarray) -> np.ndarray:
 
 
 def _moving(sample: Sequence[EpisodeNumbers], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns masks of the state elements that change in some episode, and of clocks.
-
-    A clock only grows, at an even rate.
-    """
+    """Returns masks of state elements that change in some episode, and of clocks (even growth)."""
     moving, clocks = np.zeros(width, bool), np.ones(width, bool)
     for each in sample:
         # An element that is never finite counts as constant.

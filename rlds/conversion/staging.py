@@ -51,7 +51,7 @@ from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["StagedParts", "Staging", "remove_finished"]
 
-# What the parts are of; a file that is there when the dataset is complete; one that is locked.
+# Files of the folder: the key of the parts, the mark of a complete dataset, the lock.
 _JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
 # The decoded bytes that a process writes in the time that another one takes to start.
 _SMALL = 64 << 20
@@ -304,7 +304,7 @@ class Staging:
             export.order = [index for index in every if index not in left_out]
             if left_out and not export.order:
                 raise next(iter(left_out.values()))
-            # What is in parts was sound: their damage leaves nothing out.
+            # Episodes in parts were sound: damage of a part leaves nothing out.
             skips = skips and len(staged.indices) + len(left_out) < len(every)
         notes = Notes(export, self._digests, skip_damaged=skips, on_episode=lambda: on_advance(1))
         export.watch = notes
@@ -508,7 +508,7 @@ class StagedParts:
                 split = export.episodes.place(index)[0] if export.keeps_splits else ""
                 self._noted[index], self._places[index] = episode, (number, split, counted[split])
                 counted[split] += 1
-        # Who writes from parts in another order than theirs opens each once.
+        # A writer that reads parts in another order opens each once.
         self._open = functools.lru_cache(None if export.from_parts else _OPEN)(self._opened)
 
     def __reduce__(self) -> Any:

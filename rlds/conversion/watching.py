@@ -144,7 +144,7 @@ class ReadBack:
 
     Attributes:
       digests: The function for its digests, and the export that has written it.
-      found: What was read. Another process opens it again.
+      found: The read-back. Another process opens it again.
       written: Each episode that was written, by its number among those of the source, with its
         digest, and whether that is one of it as it is stored.
     """

@@ -44,7 +44,7 @@ class ActionsAs(Change):
       kind: "delta" or "absolute".
 
     Raises:
-      ValueError: That is not declared; or the numbers of some of the episodes contradict it, or
+      ValueError: The meaning is not declared; or the numbers of some episodes contradict it, or
         rows have the state after the action.
     """
 

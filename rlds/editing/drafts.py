@@ -95,7 +95,7 @@ class Draft:
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
         self.uses_tables = False
-        # Which rows each condition chose; which it is said to have chosen in a recipe.
+        # Digests of the rows that each condition chose, now and in a recipe.
         self.asked: dict[str, str] = {}
         self.expected: dict[str, str] = {}
         self.duplicates = "error"

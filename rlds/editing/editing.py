@@ -160,7 +160,7 @@ class Edit:
         """Writes one of the new datasets.
 
         Args:
-          path: Where.
+          path: The path of the new dataset.
           splits: Its episodes.
           **settings: Other arguments of `draft_export`.
         """

@@ -23,7 +23,7 @@ __all__ = ["LinearQ", "fitted_q", "return_of_all_steps"]
 _BLOCK = 1 << 22
 # And in the matrices of some samples of the episodes: 256 MiB.
 _SAMPLES_BLOCK = 1 << 25
-# Where the matrix multiplies errors more than this, digits of the solution are lost.
+# If the matrix multiplies errors more than this, digits of the solution are lost.
 _LARGEST_CONDITION = 1e12
 _MOST_NAMES = 5
 

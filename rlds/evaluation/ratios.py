@@ -409,7 +409,7 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
 
     Args:
       report: The inequality of the weights.
-      num_episodes: How many episodes there are.
+      num_episodes: The number of episodes.
       stacklevel: Whom the warning is for; see `warnings.warn`.
     """
     found = []

@@ -177,7 +177,7 @@ class MappedFiles:
         Raises:
           SourceChangedError: Names the file.
         """
-        # What is copied of objects was compared with their versions when it came.
+        # Copies of objects were compared with their versions when they were fetched.
         if self.copies is not None or (begin := time.monotonic()) < self._next_check:
             return
         for number in numbers:

@@ -59,7 +59,7 @@ _NUM_THREADS = 16
 
 Progress = Callable[[int, int], None]
 
-# How much of each of some parts of a file is hashed.
+# The size of each hashed piece of a file.
 _SAMPLE = 4096
 
 

@@ -65,7 +65,7 @@ class ViewStorage(Storage):
         self._of([opened(part, below) for part in self._parts(episodes)], whole)
 
     def _of(self, below: Sequence[Storage], whole: Callable[[Lengths], Storage] | None) -> None:
-        # Which fields are those below, as they are.
+        # Fields that are passed on unchanged from the sources below.
         names, touches = self.view.names or {}, self.view.overrides("touches")
         self._plain = {
             path: needs[0]

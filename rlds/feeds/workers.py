@@ -189,7 +189,7 @@ class _Piece:
     """Shared memory of a worker.
 
     Attributes:
-      size: How much there is.
+      size: The size in bytes.
       tensor: All of it, with its head.
     """
 

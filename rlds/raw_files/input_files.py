@@ -103,7 +103,7 @@ class Files:
         Args:
           inputs: Returns the files that the source reads.
           failed: Whether reading has failed. Otherwise a path at which nothing is any more is no
-            error: what was read was open.
+            error: a read file was open.
 
         Raises:
           SourceChangedError: One is not; names it.

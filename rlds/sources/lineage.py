@@ -244,7 +244,7 @@ class Trace:
 
     def __init__(self, lineage: Mapping[str, Any], sources: Sequence[AnySource]) -> None:
         self._numbers = {id(source): number for number, source in enumerate(sources)}
-        # Of which datasets it is not known where their episodes come from: the raw ones.
+        # The raw datasets, for which the origin of their episodes is not known.
         self._are_first = [not (part[KEY] or {}).get(_EPISODES) for part in lineage[_FROM]]
         # Runs: number of the dataset, split, first index, length; file, first row, lengths.
         self.episodes: list[list[Any]] = []
@@ -320,7 +320,7 @@ def lineage_of(
         episodes = open_episodes(path, "all") if episodes is None else episodes
         said = episodes.metadata.get(KEY)
         said = json.loads(said) if isinstance(said, str) else said
-        # What is beside is of another dataset, if a process was killed before it wrote it anew.
+        # The file is of an older dataset, if a process was killed before it was rewritten.
         if isinstance(said, Mapping) and (found is None or not _are_of_one(found, said)):
             found = said
     return dict(found) if isinstance(found, Mapping) else None

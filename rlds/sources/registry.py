@@ -206,7 +206,7 @@ _STATED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-# What HDF5 files have: one for each episode, for all, with one row of arrays for each step.
+# Signs of HDF5 files: one per episode, one for all, or with a row of arrays for each step.
 _HDF5, _EPISODE = "*.h5 *.hdf5", "episode_[0-9]*.h5 episode_[0-9]*.hdf5"
 _ALOHA = FileSigns(_EPISODE, ("action observations/qpos",))
 _ROBOMIMIC = FileSigns(_HDF5, ("data/*/actions",))
@@ -222,7 +222,7 @@ _D4RL = FileSigns(
     most=0,
 )
 _PYBULLET = FileSigns(_HDF5, (_ARRAYS.format(":2", ":2", "!"),), most=0)
-# What other files have.
+# Signs of other files.
 _NPZ = FileSigns("*.npz", ("action", "actions"))
 _SB3 = FileSigns("*.pkl", ("stable_baselines3.common.buffers", "stable_baselines3.her"))
 _IMITATION = FileSigns("./dataset_info.json", ('"obs" "acts" "terminal"',))

@@ -92,7 +92,7 @@ def step_times(
         stamps = index.clock.stamps[first:after]
         _check_runs(stamps, config.clock.topic)
         return np.sort(stamps, kind="stable")
-    # What was logged before the episode only stands in for what did not change since.
+    # Messages before the episode only provide values that have not changed since.
     found = [track.stamps[track.logged >= span.begin] for track in tracks.values()]
     found = [stamps for stamps in found if len(stamps)]
     if not found:

@@ -625,9 +625,7 @@ class _Remains:
 
 
 def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:
-    """Returns the metadata of an episode with another length, if its videos have as many frames.
-
-    If a video has more or fewer frames, the result is empty.
+    """Returns the metadata of an episode with its true length; empty if its videos differ.
 
     Args:
       row: The metadata in the table, with another number of rows.

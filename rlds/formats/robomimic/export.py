@@ -77,7 +77,7 @@ class RobomimicExport(Hdf5EpisodesExport):
     ) -> None:
         self._env_args, self._compression = env_args, compression
         super().__init__(episodes)
-        # What stands for an array that no demonstration of a part has is none of the whole.
+        # A placeholder of an array that is missing in all of a part is none in the whole dataset.
         self.copies_parts = not any(self._is_optional(path) for path in self.places)
         self.names = {f"{rlds.STEPS}/{path}": name for path, name in self.places.items()}
         self.reasons = {
