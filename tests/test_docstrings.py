@@ -8,6 +8,9 @@ TOOL = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "docstrings.py")
 MODULE = '''\
 """What is in here."""
 
+SIZE = 8
+"""How many bytes a header has."""
+
 
 class Split:
     """The number of steps. How many there are is known."""
@@ -36,6 +39,7 @@ def test_docstrings_that_begin_with_a_clause_are_found(tmp_path: Path) -> None:
 
     assert set(TOOL["violations"](tmp_path)) == {
         "rlds/splits.py:1: What is in here.",
-        "rlds/splits.py:8: How many steps each episode has.",
-        "rlds/splits.py:19: Where",
+        "rlds/splits.py:4: How many bytes a header has.",
+        "rlds/splits.py:11: How many steps each episode has.",
+        "rlds/splits.py:22: Where",
     }

@@ -20,19 +20,18 @@ EXCEPTIONS = {
     "tests": "a docstring adds to the name of its test, and is no entry of a list of names",
 }
 
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-
 
 def violations(root: Path) -> Iterator[str]:
-    """Yields the docstrings below a folder that begin with a relative clause."""
+    """Yields the docstrings below a folder, also of constants, that begin with a clause."""
     for path in sorted(root.rglob("*.py")):
         file = path.relative_to(root)
         if file.parts[0] in EXCEPTIONS or any(part.startswith(".") for part in file.parts):
             continue
         for node in ast.walk(ast.parse(path.read_bytes())):
-            text = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
-            if text and OPENING.match(text):
-                yield f"{file.as_posix()}:{node.body[0].lineno}: {text.splitlines()[0]}"
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                text = str(node.value.value).lstrip()
+                if OPENING.match(text):
+                    yield f"{file.as_posix()}:{node.lineno}: {text.splitlines()[0]}"
 
 
 if __name__ == "__main__":
