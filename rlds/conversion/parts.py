@@ -240,5 +240,5 @@ def _comparable(value: Any) -> Any:
 
 
 def _is_cached(view: View, name: str) -> bool:
-    """Whether an attribute of a view is what it has computed."""
+    """Whether an attribute of a view is a cached result."""
     return name in vars(type(view)) and hasattr(vars(type(view))[name], "attrname")

@@ -380,7 +380,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
 
 
 def named(name: str, aliases: Mapping[str, str]) -> str:
-    """Returns the path that a name stands for, of a field that there is or of a new one.
+    """Resolves the name of an existing or a new field to its path.
 
     >>> named("observation.grip", {"observation.state": "steps/observation/state"})
     'steps/observation/grip'

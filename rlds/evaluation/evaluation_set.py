@@ -322,7 +322,7 @@ def _is_given(data: EvaluationSet, name: str) -> bool:
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers from each start on, as many as each length says, one after the other."""
+    """Returns consecutive numbers from each start on, for each length, in one array."""
     return numbered(lengths) + np.repeat(starts, lengths)
 
 
@@ -418,7 +418,7 @@ def _as_list(paths: str | Sequence[str]) -> list[str]:
 
 
 class _Block(NamedTuple):
-    """Some episodes: columns by their paths, and what is known of each episode."""
+    """A block of episodes: columns by their paths, and the lengths and ends of episodes."""
 
     columns: dict[str, np.ndarray]
     num_steps: np.ndarray

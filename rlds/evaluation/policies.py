@@ -353,7 +353,7 @@ class TanhGaussianPolicy(_PolicyOfNormals):
         return np.tanh(self._drawn(observations, rng))
 
     def mode(self, observations: Any) -> np.ndarray:
-        """Returns the tanh of the mean, which is what "the mode" is commonly used for."""
+        """Returns the tanh of the mean, which is commonly called the mode."""
         return np.tanh(self.parameters(observations)[0])
 
     @override

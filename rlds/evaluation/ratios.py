@@ -36,7 +36,7 @@ _FEW_EPISODES = 10
 
 
 class EstimateWarning(UserWarning):
-    """An estimate means little; its `warnings` say why."""
+    """An estimate means little; its `warnings` have the reasons."""
 
 
 def log_ratios(

@@ -452,7 +452,7 @@ def _sort_positions(size: int, key: int) -> _Integers:
 
 
 def _arrange(size: int, key: int) -> tuple[int, int, _Words]:
-    """Returns what `permute` computes with for many positions.
+    """Returns the parameters of the network of `permute`, for many positions.
 
     The halves of a position are its last bits, and the multiple of a power of two before them. So
     the positions of the network are hardly more than those that are requested.

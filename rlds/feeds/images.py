@@ -332,7 +332,7 @@ def _size(data: _Data, kinds: list[_Kind]) -> _Size | None:
 
 
 def _common_size(buffers: list[_Data], feature: Image, kinds: list[_Kind]) -> _Size | None:
-    """The height and width of all images, None if they differ, or are not what they have to be."""
+    """Returns the height and width of all images; None if they differ, or are wrong."""
     height, width, _ = feature.shape
     if height is not None and width is not None:
         return height, width

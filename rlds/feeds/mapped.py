@@ -166,7 +166,7 @@ class MappedFiles:
         return self._indexes[number].path if self.copies is None else self.copies.urls[number]
 
     def check(self, numbers: Sequence[int]) -> None:
-        """Raises an error if files were changed in place, so that what was copied may be wrong.
+        """Raises an error if files were changed in place, so that copied rows may be wrong.
 
         Writing changes the times of a file before its bytes, so those that were copied before this
         are right.

@@ -865,7 +865,7 @@ class GoalSamples(_DerivedSamples):
         return result
 
     def _reward(self, result: Columns, is_other: np.ndarray) -> None:
-        """Gives samples whose goal is another one the reward that the function says."""
+        """Gives relabelled samples the reward of the function."""
         assert self._reward_fn is not None
         batch = nest({path: joined(column) for path, column in result.items()})
         made = {rlds.REWARD: self._reward_fn(batch)}

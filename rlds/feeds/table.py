@@ -403,7 +403,7 @@ class Table:
             self.check(episodes)
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        """Returns rows of any fields, see `Storage.rows`; `check` what you took of them."""
+        """Returns rows of any fields, see `Storage.rows`; call `check` after taking values."""
         return self.storage.rows(self._stored(episodes), steps, paths)
 
     def read_ahead(
@@ -413,7 +413,7 @@ class Table:
         self.storage.read_ahead(self._stored(episodes), firsts, lasts, paths)
 
     def check(self, episodes: np.ndarray) -> None:
-        """Checks what was taken of episodes, whether or not that went well: see `Storage.check`."""
+        """Checks the files of episodes after values were taken or failed: see `Storage.check`."""
         self.storage.check(self._stored(episodes))
 
     def select(self, fields: str | Iterable[str]) -> Table:

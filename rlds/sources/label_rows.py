@@ -192,7 +192,7 @@ class Layer:
 
 
 def _check(row: Label | Layer, *rules: tuple[str, object, str]) -> None:
-    """Checks attributes, each with whether it is right, and what is expected."""
+    """Checks attributes, each given with a validity and a description of valid values."""
     for name, is_right, expected in rules:
         if not is_right:
             raise ValueError(f"{name}: got {getattr(row, name)!r}, expected {expected}")

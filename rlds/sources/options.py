@@ -42,7 +42,7 @@ class Option:
     default: Any
 
     def parse(self, text: str) -> Any:
-        """Returns the value that a text stands for.
+        """Parses the value of a text.
 
         Raises:
           ValueError: It stands for none of this type.

@@ -111,7 +111,7 @@ def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
 
 
 def unknown_numbers(numbers: np.ndarray, known: Mapping[int, Any]) -> list[int]:
-    """Returns the numbers that are in no table. A negative one says that there is no text."""
+    """Returns the numbers that are in no table. A negative one stands for no text."""
     return [n for n in np.unique(numbers).tolist() if n >= 0 and n not in known]
 
 

@@ -109,7 +109,7 @@ def load(
 
 
 class _Features(tfds.decode.PartialDecoding):  # type: ignore[misc]
-    """Makes TFDS read other features than those that the dataset says it has.
+    """Makes TFDS read other features than the declared ones of the dataset.
 
     Steps that are to be batched are read as a `Sequence`, which is stored in the same way as a
     nested `Dataset`.

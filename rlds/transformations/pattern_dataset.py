@@ -402,7 +402,7 @@ class _Column:
         return tf.io.serialize_tensor(value) if self.is_packed else value
 
     def unpacker(self, leaf: "_Leaf") -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the function that makes the leaf of an output of what was in the chunk."""
+        """Returns the function that makes the leaf of an output from values of the chunk."""
         if not self.is_packed:
             return lambda values: values
 

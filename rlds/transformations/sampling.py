@@ -104,7 +104,7 @@ def shard_episodes(
     *,
     drop_remainder: bool = True,
 ) -> tf.data.Dataset:
-    """Deals the episodes to hosts: no episode to two of them, and as many to each.
+    """Shards the episodes over hosts: each episode to one host, and equally many to each.
 
     The first host gets the episodes 0, n, 2 n and so on. What cannot be dealt to all is left out.
     All hosts must see the episodes in the same order: shuffle afterwards, or with the same seed.

@@ -122,7 +122,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         self.shard_dataset()
 
     def _part(self, kind: str, key: str) -> tuple[str, slice]:
-        """The field of a part, and its elements; no field for what a task says."""
+        """Returns the field of a part, and its elements; no field for the text of a task."""
         if kind == _LANGUAGE and key == _TASK:
             return "", slice(None)
         name = key.removeprefix(_ANNOTATION)

@@ -77,7 +77,7 @@ class AlohaExport(Hdf5EpisodesExport):
         return places
 
     def _likely(self, place: str, numbers: Sequence[str]) -> str:
-        """The field that is most like what a place is for: joints are no picture."""
+        """Returns the field that fits a place best: joints are no image."""
         root = root_of(self.table.field_path(place))
         numbers = sorted(numbers, key=lambda path: (self._is_image(path), root_of(path) != root))
         return (numbers or ["..."])[0]

@@ -185,7 +185,7 @@ def values_of(track: Track, field: FieldOf, rows: Any, times: Any) -> Any:
 
 
 def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
-    """Interpolates; what is known exactly stays as it is."""
+    """Interpolates; exactly known values stay unchanged."""
     following = np.minimum(rows + 1, len(track.values) - 1)
     before, begin, end = track.values[rows], track.stamps[rows], track.stamps[following]
     share = (times - begin) / np.maximum(end - begin, 1)

@@ -32,7 +32,7 @@ class Boundary:
     jump: float | None = None
 
     def check(self, arrays: Mapping[str, Field], name: str) -> None:
-        """Checks that the rules are known, and that there is what they need.
+        """Checks that the rules are known, and that their arrays exist.
 
         Args:
           arrays: The arrays of the file.
@@ -75,7 +75,7 @@ class Boundary:
         terminals: np.ndarray,
         timeouts: np.ndarray,
     ) -> np.ndarray:
-        """Returns which rows are the last of their episode, by rules that look at rows.
+        """Returns a mask of the last rows of episodes, by rules on rows.
 
         Args:
           reader: Reads the rows.

@@ -223,7 +223,7 @@ class D4rlSource(Hdf5RowsSource):
 
     @functools.cached_property
     def step_fields(self) -> Mapping[str, Field]:  # type: ignore[override]
-        """The arrays, but for next observations that say nothing more than the observations."""
+        """The arrays, without next observations that only repeat the observations."""
         is_left_out = self._next is not None and self._next.final is not None
         return {
             self.table.field_path(name): field

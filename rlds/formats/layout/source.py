@@ -320,7 +320,7 @@ class LayoutSource(RowsSource):
         return np.concatenate([part.reshape(end - begin, -1) for part in parts], axis=1)
 
     def _cast(self, arrays: Arrays, path: str, wanted: LayoutField, rows: np.ndarray) -> np.ndarray:
-        """Returns rows in the dtype of the field; rounds only if the layout says so."""
+        """Returns rows in the dtype of the field; rounds only if the layout allows it."""
         dtype = self.step_fields[path].column_dtype
         if (equal := equal_in(rows, dtype)) is not None:
             return np.asarray(equal)

@@ -454,7 +454,7 @@ def _major_version(version: Any, file: Any) -> int:
 
 
 def _template(template: Any, file: Any, field: str) -> str:
-    """Returns a template of file names, after a look at what it can lead to."""
+    """Returns a template of file names, after a check of its possible results."""
     rest = _PLACEHOLDER.sub("", template) if isinstance(template, str) else "/"
     if {"{", "}", "\\", "\0", ":"} & {*rest} or rest.startswith("/") or ".." in rest.split("/"):
         raise SourceError(

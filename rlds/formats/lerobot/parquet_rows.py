@@ -119,7 +119,7 @@ class ParquetRows:
         self._batches = self._batches_from(group)
 
     def _batches_from(self, group: int) -> Iterator[Any]:
-        """Yields what is in a row group and those after it."""
+        """Yields the batches of a row group and of the later ones."""
         about = self._metadata.row_group(group)
         row_bytes = max(about.total_byte_size, 1) / max(about.num_rows, 1)
         end, number = self._metadata.num_row_groups, 1

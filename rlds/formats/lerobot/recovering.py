@@ -722,7 +722,7 @@ def _salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
 
 
 def _feature_of(said: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
-    """The entry of a column, by what LeRobot's library says of it in the schema, and a value."""
+    """Returns the entry of a column, from LeRobot's metadata in the schema, and a value."""
     if said is None:
         return {"dtype": "language", "shape": [1], "names": None}
     if said["_type"] == "Image":

@@ -269,7 +269,7 @@ class RldsRows:
         )
 
     def _alike(self, source: Source) -> LeRobotSource | None:
-        """The dataset of a source, if it and its sidecar have what is written, and no more."""
+        """Returns the dataset of a source, if it and its sidecar have just the written fields."""
         if not isinstance(source, RestoredSource):
             return None
         if not isinstance(base := source.source, LeRobotSource):

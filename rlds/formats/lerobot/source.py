@@ -414,7 +414,7 @@ class LeRobotSource(Source):
         yield from self._unknown_tasks()
 
     def _unknown_tasks(self) -> Iterator[SourceError]:
-        """Yields columns with numbers that no task has. Reading `task_index` says so itself."""
+        """Yields columns with numbers of no task, except `task_index`, which reading checks."""
         unknown: dict[str, SourceError] = {}
         for file in walk(self._root / "data", ".parquet") if self.task_columns else ():
             error = functools.partial(SourceError, file=file)
@@ -620,7 +620,7 @@ class LeRobotSource(Source):
         return found
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
-        """Returns all that the tables say of an episode, as `lerobot/row`, statistics as arrays.
+        """Returns the complete metadata of an episode, as `lerobot/row`, statistics as arrays.
 
         Raises:
           SourceError: It is damaged.
@@ -715,7 +715,7 @@ class LeRobotSource(Source):
         return {"subtask": objects(texts)}
 
     def _is_terminal(self, row: EpisodeRow) -> bool:
-        """Whether the flag of the last row says that the episode ended in a terminal state."""
+        """Whether the flag of the last row marks a terminal state."""
         if self._flag is None:
             return False
         names = [name for name in (self._flag, _TRUNCATED) if name in self._columns]

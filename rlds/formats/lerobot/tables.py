@@ -206,7 +206,7 @@ class TableFiles:
         return self._file + 1
 
     def place(self, size: int) -> tuple[int, int]:
-        """Returns the chunk and the file that a table of so many bytes goes to, see `size_of`."""
+        """Returns the chunk and the file for a table of a size in bytes, see `size_of`."""
         if self._size + size >= self._most:
             self.close()
         return divmod(self._file + (self._writer is None), self._per_chunk)
@@ -218,7 +218,7 @@ class TableFiles:
         return starts
 
     def add(self, table: Any, size: int) -> tuple[int, int]:
-        """Writes a table of so many bytes, see `size_of`; returns its chunk and its file."""
+        """Writes a table of a size in bytes, see `size_of`; returns its chunk and its file."""
         return self.add_several(table, [table.num_rows], [size])
 
     def add_several(

@@ -281,7 +281,7 @@ def _spec_of(field: Field) -> specs.Array:
 
 
 def _without_marks(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields without the marks that say where a value is known, and without unknown values."""
+    """Returns fields without the masks of known values, and without unknown values."""
     marks = {known_field(name): name for name in fields if known_field(name) in fields}
     missing = {name for mark, name in marks.items() if not fields[mark]}
     return {

@@ -474,7 +474,7 @@ def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
 
 
 def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
-    """Returns the features of the steps of a dataset of TFDS, which say more than fields do."""
+    """Returns the features of the steps of a TFDS dataset, which have more detail than fields."""
     if (examples := source.can.examples) is None:
         return {}
     steps = examples.folder.features[rlds.STEPS]

@@ -41,7 +41,7 @@ _SNAPSHOTS = tuple(
     for epsilon in ("0.0", "0.01", "0.1", "0.25")
     for index in range(2)
 )
-# Sets of files of each task.
+# The recorded runs of each task.
 RUNS = {
     "seekavoid_arena_01": _TRAINING + _SNAPSHOTS,
     "explore_object_rewards_few": _TRAINING,

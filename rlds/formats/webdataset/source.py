@@ -401,12 +401,12 @@ def _arrays(file: epath.Path, name: str, data: bytes) -> dict[str, np.ndarray]:
 
 
 def path_of(name: str) -> str:
-    """The path that the name of a field stands for."""
+    """Returns the path for the name of a field."""
     return (name.rpartition(".")[0] or name).replace(".", "/")
 
 
 def image_path(path: str) -> str:
-    """The path of images whose name stands for a path."""
+    """Returns the path of images for a name."""
     return path if root_of(path) in _OF_STEPS else f"{rlds.OBSERVATION}/{path}"
 
 
