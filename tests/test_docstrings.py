@@ -33,7 +33,7 @@ async def places():
 
 
 def test_docstrings_that_begin_with_a_clause_are_found(tmp_path: Path) -> None:
-    for name in ("rlds/splits.py", "tests/test_splits.py", ".venv/splits.py"):
+    for name in ("rlds/splits.py", "build/splits.py", ".venv/splits.py"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(MODULE)
 

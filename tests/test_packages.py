@@ -1,4 +1,4 @@
-"""What holds for all packages: examples run, names are listed, floors know only those below."""
+"""Rules of all packages: examples run, names are listed, floors know only those below."""
 
 import ast
 import doctest
@@ -97,7 +97,7 @@ MODULES = [module for package in FLOORS for module in modules_of(package)]
 
 @functools.cache
 def names_imported_by(path):
-    """What a file imports, wherever in the file: modules, and what may be modules of them."""
+    """The names that a file imports, anywhere in it: modules, and possible submodules."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -35,7 +35,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What it takes to compile the cores; they are translated to C once."""
+    """A copy of the project to compile the cores in; they are translated to C once."""
     path = tmp_path_factory.mktemp("project")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, path)

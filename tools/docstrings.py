@@ -15,10 +15,7 @@ from pathlib import Path
 
 OPENING = re.compile(r"(What|Which|How|Where|Those|That|Whoever|As many)\b")
 # Folders whose docstrings may begin so, with the reason.
-EXCEPTIONS = {
-    "build": "copies of the packages, and outputs",
-    "tests": "a docstring adds to the name of its test, and is no entry of a list of names",
-}
+EXCEPTIONS = {"build": "copies of the packages, and outputs"}
 
 
 def violations(root: Path) -> Iterator[str]:

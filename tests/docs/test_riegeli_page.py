@@ -21,7 +21,7 @@ def load_records():
 
 @pytest.fixture(scope="module")
 def page():
-    """What the blocks of Python define that need nothing of this project."""
+    """The namespace of the blocks of Python that need nothing of this project."""
     text = (ROOT / "docs" / "riegeli_format.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     (reader,) = [block for block in blocks if "def read_transposed" in block]

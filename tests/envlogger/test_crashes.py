@@ -1,4 +1,4 @@
-"""What is left of a recording, however the process that records it ends."""
+"""Crash recovery: the steps that survive any end of the recording process."""
 
 import pathlib
 import signal

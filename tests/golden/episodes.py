@@ -118,7 +118,7 @@ def record(writer, step_data_class):
 
 
 def as_read(value):
-    """What comes back for a recorded value where that is not the value itself."""
+    """The value that is read back for a recorded value."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "US":
         return value.astype(object)
     if isinstance(value, dict):

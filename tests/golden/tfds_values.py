@@ -1,4 +1,4 @@
-"""What values are, in a form that can be kept: needs only NumPy, and knows no reader."""
+"""Digests of values, to be stored: needs only NumPy, and knows no reader."""
 
 import hashlib
 from itertools import pairwise

@@ -28,7 +28,7 @@ NAMES = {form: fields[0] for form, fields in arm_datasets.FIELDS.items()}
 
 
 def described(form, directory):
-    """What OpenVLA and Octo are told of a dataset; what was recorded gets an instruction."""
+    """The arguments of OpenVLA and Octo for a dataset; recordings get an instruction."""
     given = arm_datasets.kwargs_of(form, directory)
     if form == "log":
         given |= {"standardize_fn": with_instruction, "language_key": "language_instruction"}
@@ -123,7 +123,7 @@ def make_empty(*packages):
 
 
 def run_openvla(directory):
-    """What OpenVLA makes of Bridge, and what `rlds.robotics` does, without its functions."""
+    """The samples of Bridge by OpenVLA, and by `rlds.robotics` without its functions."""
     make_empty("prismatic", "prismatic.vla", "prismatic.vla.datasets")
     import tensorflow as tf
     from prismatic.vla.datasets.rlds import dataset as loader

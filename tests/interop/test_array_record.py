@@ -115,7 +115,7 @@ def chunks_of_records(file):
 
 
 def unpacked(chunk):
-    """What is in a chunk, decompressed, and how it is divided into what is compressed together."""
+    """The decompressed content of a chunk, and the sizes of its compressed buckets."""
     data = bytes(chunk.data)
     position = 1
 

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def ask(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """What the original makes of the cases."""
+    """The answers of the original package to the cases."""
     questions, answers = folder / "cases.json", folder / "answers.json"
     questions.write_text(json.dumps({"cases": cases}), encoding="utf-8")
     maker = GOLDEN / "make_pattern_golden.py"

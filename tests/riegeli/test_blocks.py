@@ -1,4 +1,4 @@
-"""Where chunk bytes lie between the block headers."""
+"""Positions of chunk bytes between the block headers."""
 
 import pytest
 from hypothesis import given

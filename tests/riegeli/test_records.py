@@ -215,7 +215,7 @@ def test_joined_records_are_those_of_batches(options, data):
 
 
 def outcome(function, *args):
-    """What a function returns, or how it fails."""
+    """The result of a function, or its error as text."""
     try:
         return function(*args)
     except riegeli.RiegeliError as e:

@@ -61,7 +61,7 @@ class World:
         return self.begins[index - 1], end
 
     def first_chunk_after_block(self, pos):
-        """Where the first chunk begins that the next block header leads to."""
+        """The begin of the first chunk that the next block header points to."""
         block = pos + blocks.remaining_in_block(pos)
         if block >= len(self.data) or block in self.begins:
             return min(block, len(self.data))
@@ -85,7 +85,7 @@ def world():
 
 
 def recover(source):
-    """What can be read of a source: the records, their numeric positions, the skipped regions."""
+    """The readable content of a source: records, numeric positions, skipped regions."""
     regions, records, numerics = [], [], []
     with RecordReader(source, recovery=regions.append) as reader:
         while (record := reader.read_record()) is not None:

@@ -19,7 +19,7 @@ kinds = st.integers(0, 5)
 
 
 def outcome(function, *args):
-    """What a function returns, or how it fails."""
+    """The result of a function, or its error as text."""
     try:
         return function(*args)
     except ValueError as e:
@@ -27,7 +27,7 @@ def outcome(function, *args):
 
 
 def arguments_of_run_machine(expected):
-    """What `run_machine` gets where records are read."""
+    """The arguments of `run_machine` when records are read."""
     arguments = []
 
     def run_machine(*args):

@@ -33,7 +33,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _programs() -> Path | None:
-    """Where PostgreSQL is: Debian has it beside the path."""
+    """The folder of PostgreSQL, which Debian has outside of the path."""
     found = shutil.which("initdb")
     folders = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     folders += [Path(found).resolve().parent] if found else []

@@ -220,7 +220,7 @@ READER = MarkdownIt("commonmark").enable("table")
 
 
 def html_of(text):
-    """What a reader of Markdown makes of a text."""
+    """The HTML of a Markdown text."""
     return READER.render(text)
 
 

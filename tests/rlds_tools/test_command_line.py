@@ -1,4 +1,4 @@
-"""What all commands have in common: help, output, errors, exit codes."""
+"""Common behaviour of all commands: help, output, errors, exit codes."""
 
 import json
 import shlex
@@ -139,7 +139,7 @@ def test_what_is_not_there_is_said_before_what_is_not_installed(monkeypatch, cap
     ids=" ".join,
 )
 def test_commands_to_type_next_run_as_they_are_printed(words, log, tmp_path, monkeypatch, capsys):
-    """Those of a path with a space, and with the options that it was opened with."""
+    """Commands for a path with a space, with the options it was opened with."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(log, "a log")
     options = ["--split", "train"] if words[0] in ("inspect", "stats") else []

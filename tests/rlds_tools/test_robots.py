@@ -1,4 +1,4 @@
-"""What goes wrong with datasets of robots, on small ones like those of Open X-Embodiment."""
+"""Faults of robot datasets, on small ones like those of Open X-Embodiment."""
 
 import json
 import shutil

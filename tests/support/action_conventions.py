@@ -16,7 +16,7 @@ DEGREES = 180 / np.pi
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """What an element of an action means.
+    """The true meaning of an element of an action.
 
     Attributes:
       kinds: The answers that are right; those of which "unknown" is one cannot be known.
@@ -49,7 +49,7 @@ UNKNOWN = Truth(("unknown", "binary", "constant"))
 
 @dataclasses.dataclass
 class _World:
-    """What varies with the seed."""
+    """The parameters that vary with the seed."""
 
     rng: np.random.Generator
     state_noise: float

@@ -61,7 +61,7 @@ def write_all(directory):
 
 
 def kwargs_of(form, directory):
-    """What Octo's and OpenVLA's `make_dataset_from_rlds` take, but for the state."""
+    """The arguments of `make_dataset_from_rlds` of Octo and OpenVLA, without the state."""
     name, camera, _, language = FIELDS[form]
     given = {"name": name, "data_dir": str(directory)}
     given["image_obs_keys"] = {"primary": camera, "wrist": None}

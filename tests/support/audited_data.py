@@ -217,7 +217,7 @@ def made(name: str, seed: int, episodes: int = 60) -> list[Episode]:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What is planted in an episode.
+    """A fault to plant in an episode.
 
     Attributes:
       plant: Returns the episode with the fault, given others of the dataset, too.

@@ -1,4 +1,4 @@
-"""What the conversion of every source has to do, whatever the source."""
+"""Checks of the conversion of any source."""
 
 import hashlib
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from rlds_creator.server.directory import DataDirectory
 
 
 async def _call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
-    """What an application answers to a request: the status, the headers, the body."""
+    """The response of an application to a request: the status, the headers, the body."""
     sent, parts = [], [body[i : i + 65536] for i in range(0, len(body), 65536)] or [b""]
     path, _, query = path.partition("?")
 
@@ -157,7 +157,7 @@ def drawn(id="discrete", mode="sync", **options):
 
 
 class Player:
-    """What the page of a player does, without looking: a context manager.
+    """A simulated page of a player: a context manager.
 
     Attributes:
       frames: The pictures that came.

@@ -251,7 +251,7 @@ def _draw_number(pen: ImageDraw.ImageDraw, number: int, row: int, block: int) ->
 
 
 def _number_of(inputs: Inputs) -> int:
-    """What is drawn of the inputs: a bit for each of the keys."""
+    """The drawn number of inputs: a bit for each of the keys."""
     return sum(1 << bit for bit, name in enumerate(MOVES) if name in inputs.held)
 
 

@@ -1,4 +1,4 @@
-"""What exports have to be told of any episodes, so that they write them."""
+"""The options of exports for any episodes."""
 
 import rlds
 from rlds.sources.writing import is_array
@@ -12,7 +12,7 @@ NAMES = {
 
 
 def options_for(format, episodes):
-    """What the format has to be told of these episodes."""
+    """The options of the format for these episodes."""
     fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
     known = (*rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT)
     arrays = [path for path, field in fields.items() if is_array(field) and path not in known]

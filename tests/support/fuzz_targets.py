@@ -1,4 +1,4 @@
-"""What is fuzzed: targets take any bytes, make something hostile of them, and see it refused.
+"""Fuzz targets: each makes hostile input of any bytes, and expects its rejection.
 
 A target raises if something is wrong: an error that is none of those documented, records that are
 not those that were announced, twins that differ. `make fuzz` calls them for a long time, the suite
@@ -65,7 +65,7 @@ class Choices:
         self._at = 0
 
     def left(self) -> int:
-        """How many bytes have not been used."""
+        """The number of unused bytes."""
         return len(self._data) - self._at
 
     def below(self, count: int) -> int:
@@ -98,7 +98,7 @@ class Choices:
         return max(0, min((1 << self.below(65)) + self.below(5) - 2, 2**64 - 1))
 
     def times(self, most: int) -> Iterator[None]:
-        """That many times, or fewer."""
+        """Yields `most` times, or fewer."""
         for _ in range(self.below(most + 1)):
             yield
 

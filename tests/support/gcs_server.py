@@ -73,7 +73,7 @@ def make_certificates(folder):
 
 
 def ask(url, data=None):
-    """What a server on this machine answers, to a POST if there are data."""
+    """The response of a server on this machine, to a POST if there are data."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, data, timeout=10) as answer:
         return answer.read()

@@ -843,7 +843,7 @@ def outcome(name: str, files: Files) -> str:
 
 
 class _Shared:
-    """Which input a process is at, for the one that watches it."""
+    """The number of the input of a process, shared with the process that watches it."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 8)

@@ -1,4 +1,4 @@
-"""How many random cases the interop tests run, and which.
+"""The number and the seed of the random cases of interop tests.
 
 `INTEROP_CASES` in the environment says how many, 200 by default, and `INTEROP_SEED` the seed of the
 first one. Without that a run draws it anew, so that every run sees other cases; it is printed, and

@@ -27,12 +27,12 @@ TASKS = ("pick the cup", "place it")
 
 
 def state_of(episode, row):
-    """What a row has: of each of the columns, different numbers."""
+    """The state of a row, which differs in every row."""
     return np.array([episode, row, episode / 7 - row / 3], np.float32)
 
 
 def frame_of(camera, episode, row):
-    """Which frame it is, in squares."""
+    """A frame that shows its number, in squares."""
     number = (episode * 16 + row) * 2 + camera
     image = np.full(SHAPE, 90, np.uint8)
     for bit in range(BITS):

@@ -39,7 +39,7 @@ NOTES_SIZE = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a process records until it is killed."""
+    """The plan of a process that records until it is killed."""
 
     observation: str = "floats"  # Or "frames".
     episode_length: int = 10
@@ -144,7 +144,7 @@ def record(plan, directory, notes_path, first_episode):
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of the steps.
+    """The outcome of kills: accepted, read, recovered and lost steps.
 
     `wrong` is what must never be. `late` is what was to be written by a certain time and was not,
     which a busy machine can cause.

@@ -1,4 +1,4 @@
-"""What readers of LeRobot datasets take for granted, and do not check themselves.
+"""The rules of LeRobot datasets that readers rely on, and do not check.
 
 The rules are those that LeRobot 0.6.1 (version 3.0) and 0.3.3 (version 2.1) were seen to follow.
 Where a dataset breaks one, they read something else than was meant, or stop.

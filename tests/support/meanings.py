@@ -1,4 +1,4 @@
-"""What each format can state of its rows, beside their values, and a dataset that states it all.
+"""The metadata of rows that each format can store, and a dataset that has all of it.
 
 `STATED` has a row for each format that can be written: which facts its own files have a place for,
 so that readers of that format find them. All other facts are kept beside the data. `RAW` has a row
@@ -161,7 +161,7 @@ class Telling(Source):
 
 
 def facts_of(episodes: Any) -> dict[str, Any]:
-    """What a dataset states, by `FACTS`; of fields, by the name that they have in it."""
+    """The metadata of a dataset, by `FACTS`; of fields, by their name in it."""
     fields = dict(leaves_at(episodes.spec["steps"], None))
 
     def of_fields(name: str) -> dict[str, Any]:

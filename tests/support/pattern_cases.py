@@ -60,7 +60,7 @@ def map_references(pattern: Any, function: Any) -> Any:
 
 
 def key_of(reference: dict[str, Any]) -> Any:
-    """What a field is indexed with."""
+    """The index of a reference to a field."""
     return slice(*reference["slice"]) if "slice" in reference else reference["index"]
 
 

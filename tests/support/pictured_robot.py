@@ -48,6 +48,6 @@ class PicturedRobot(RobotSource):
 
 
 def psnr(one, other):
-    """How alike images are, in dB."""
+    """The peak signal-to-noise ratio of two images, in dB."""
     error = np.mean((np.asarray(one, np.float64) - other) ** 2)
     return 10 * np.log10(255**2 / max(error, 1e-9))

@@ -1,4 +1,4 @@
-"""What the loaders of policies make of their golden dataset, and what feeds make of it."""
+"""The golden samples of the loaders of policies, compared with feeds."""
 
 import json
 from pathlib import Path

@@ -110,7 +110,7 @@ def assert_same_episodes(nested: tf.data.Dataset, batched: tf.data.Dataset) -> N
 
 
 def rest_after_restoring(dataset: tf.data.Dataset, taken: int, folder: Any) -> tuple[list, list]:
-    """What comes after some elements, by the same iterator and by one that is restored."""
+    """The elements after some others, by the same iterator and by a restored one."""
     iterator = iter(dataset)
     for _ in range(taken):
         next(iterator)

@@ -115,7 +115,7 @@ def brotli_window(options):
 
 
 def kind_of(options):
-    """What chunks options make."""
+    """The kind of chunks that options make."""
     algorithms = ("uncompressed", "snappy", "zstd")
     algorithm = next((name for name in algorithms if name in options), "brotli")
     transposed = "transpose" in options and "transpose:false" not in options

@@ -15,7 +15,7 @@ CAMERAS = {"videos/hand_left_color": 0, "videos/head_color": 1, "tactile/left_se
 
 
 class Written(NamedTuple):
-    """What an episode was written of.
+    """The written data of an episode.
 
     Attributes:
       arrays: Those of the HDF5 file.

@@ -16,7 +16,7 @@ PADDING = 3  # Rows of zeros before an episode, for a stack of four frames.
 
 @dataclasses.dataclass
 class Recorded:
-    """What an agent did in an episode; `terminal` is false if a time limit ended it."""
+    """The episode of an agent; `terminal` is false if a time limit ended it."""
 
     frames: np.ndarray
     actions: np.ndarray

@@ -34,7 +34,7 @@ def step(number: int) -> dict[str, np.ndarray]:
 
 
 def annotations(windows: list[tuple[int, int]]) -> dict[str, Any]:
-    """What `auto_lang_ann.npy` holds."""
+    """The content of `auto_lang_ann.npy`."""
     rng = np.random.default_rng(0)
     number = len(windows)
     return {

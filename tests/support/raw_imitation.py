@@ -27,7 +27,7 @@ def trajectories(*, rewards=True, pixels=False):
 
 
 def feature(values, depth=0):
-    """What `datasets` says of a value."""
+    """The feature of a value in `datasets`."""
     array = np.asarray(values)
     name = "string" if array.dtype.kind == "U" else array.dtype.name
     found = {"dtype": name, "_type": "Value"}

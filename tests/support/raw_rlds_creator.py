@@ -35,7 +35,7 @@ StepData.__module__ = "rlds_creator.episode_storage"
 
 
 def image(number: int, size: tuple[int, int] = (8, 8)) -> bytes:
-    """What the person sees."""
+    """The image that the person sees."""
     pixels = np.full((*size, 3), 40 * (number % 6), np.uint8)
     return tf.io.encode_jpeg(pixels).numpy()
 

@@ -311,7 +311,7 @@ def windows(episodes: list[Episode], rows: int, seed: int = 0) -> list[Episode]:
 
 
 def step_types(rows: int) -> np.ndarray:
-    """What `dm_env` says of each row, as floats."""
+    """The step types of `dm_env` of each row, as floats."""
     values = np.ones(rows, np.float32)
     values[-1] = 2.0
     values[0] = 0.0

@@ -1,4 +1,4 @@
-"""What tests know of Riegeli files beyond the public package: if it moves, it moves here."""
+"""Access of tests to internals of Riegeli: if these move, only this file changes."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What random agents do in real environments. Each function imports the library that it needs.
+"""Roll-outs of random agents in real environments. Each function imports its library.
 
 A roll-out is what the environment returned, in the dtypes in which it did, so that tests can write
 it in some raw layout, and compare the converted dataset with it.

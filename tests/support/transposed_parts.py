@@ -26,7 +26,7 @@ def compressed(data: bytes, compressor: Compressor) -> bytes:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a transposed chunk is made of, as it stands there; see `transposed_chunk`.
+    """The parts of a transposed chunk, as stored; see `transposed_chunk`.
 
     `nexts` are the bases, with the number of states added for implicit states. `bucket_sizes`
     are None where they are what the stored buckets take.

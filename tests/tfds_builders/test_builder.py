@@ -46,7 +46,7 @@ def staging(tmp_path):
 
 
 def steps_as_stored(builder):
-    """What dlimp, Octo and OpenVLA begin with: the steps of all episodes, not decoded."""
+    """The undecoded steps of all episodes, as dlimp, Octo and OpenVLA read them."""
     decoders = {"steps": tfds.decode.SkipDecoding()}
     dataset = builder.as_dataset("train", decoders=decoders)
     return {e["episode_id"]: e["steps"] for e in dataset.as_numpy_iterator()}

@@ -83,7 +83,7 @@ def store(directory, step):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """What builders would read from Google's buckets to know their features."""
+    """The metadata that builders read from Google's buckets for their features."""
     directory = tmp_path_factory.mktemp("stored")
     for name, step in OPEN_X.items():
         store(directory / name / "0.1.0", step)

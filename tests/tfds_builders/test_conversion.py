@@ -379,7 +379,7 @@ def test_killed_when_all_was_done_but_cleaning_up(raw, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("by_class", [True, False])
 def test_killed_then_called_for_something_else(raw, tmp_path, monkeypatch, by_class):
-    """What was staged is of no use any more, and the dataset stays."""
+    """The staged files are discarded, and the dataset stays."""
     with killed_at_the_end(monkeypatch):
         convert(ToySource(raw), name="rlds_toy_two", data_dir=tmp_path)
     if by_class:

@@ -406,7 +406,7 @@ def test_writers_save_indexes_if_they_can(folder, built, monkeypatch):
 
 
 def test_nothing_is_followed_out_of_the_dataset(folder, built):
-    """Whoever made it could have files written elsewhere, or have readers wait forever."""
+    """Its author could have files written elsewhere, or have readers wait forever."""
     split = make_dataset(folder, [1])
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""What is said of a folder without NumPy is what reading all of it finds."""
+"""The summary of a folder, made without NumPy, equals the result of reading all of it."""
 
 from pathlib import Path
 

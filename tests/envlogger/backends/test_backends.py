@@ -1,4 +1,4 @@
-"""What the storage backends have in common, beyond the contract for backends of others."""
+"""Common behaviour of the storage backends, beyond the contract for custom backends."""
 
 import dm_env
 import pytest

@@ -44,7 +44,7 @@ def test_random_steps_follow_the_probability_and_the_seed():
 
 
 def test_chosen_episodes():
-    """Those that are cut off by a reset count, and so does one whose first steps are not seen."""
+    """Episodes cut off by a reset count, and so does one whose first steps are not seen."""
     cut = episode(3, is_cut=True)
     scheduler = schedulers.NEpisodeScheduler(2)
     found = answers(scheduler, episode(3)[1:], episode(4), cut, cut)

@@ -1,4 +1,4 @@
-"""What can be stored, how it looks on the wire, and what is refused."""
+"""The codec: supported values, their wire format, and rejected values."""
 
 import collections
 import enum

@@ -59,7 +59,7 @@ def decoded(records):
 
 
 def outcome(function, *args):
-    """What a function returns, or which error it raises."""
+    """The result of a function, or its error as text."""
     try:
         return function(*args)
     except (ValueError, TypeError) as e:

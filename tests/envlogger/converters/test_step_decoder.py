@@ -25,7 +25,7 @@ def mid(observation, action=0, reward=1.0, discount=1.0, custom_data=None):
 
 
 def by_codec(record):
-    """What decoding gives: a step, or None if it must be refused."""
+    """The decoded step; None if the record must be rejected."""
     try:
         value = codec.decode(Data.FromString(record))
         (step_type, reward, discount, observation), action, custom_data = value

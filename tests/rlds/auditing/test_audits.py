@@ -195,7 +195,7 @@ def arm(tmp_path):
 
 
 def declared(arm, quantity, units):
-    """What an audit says of data that declares what its action is, and units of quantities."""
+    """The facts of an audit of data that declares its action and units."""
     said = {
         "action": {"action[0:6]": quantity},
         "state": ["observation/state[0:6]"],

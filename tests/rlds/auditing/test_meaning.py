@@ -12,7 +12,7 @@ from rlds.auditing import meanings, vector_meanings
 
 
 def counts(seeds, **options):
-    """How many elements that can be known are right, unknown and wrong; and of all others."""
+    """The numbers of right, unknown and wrong elements: knowable ones, and all others."""
     found = np.zeros((2, 3), int)
     for name in CONVENTIONS:
         for seed in seeds:

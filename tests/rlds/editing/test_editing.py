@@ -449,7 +449,7 @@ def test_the_lineage_of_a_file_is_not_that_of_its_neighbour(tmp_path):
 
 @pytest.mark.parametrize("format", ["robomimic", "zarr"])
 def test_the_lineage_of_an_edit_that_was_killed(tmp_path, format):
-    """What is beside a file gets written after the file: until then, it is that of the old one."""
+    """The sidecar is written after the file: until then, it is that of the old file."""
     path = tmp_path / ("made.hdf5" if format == "robomimic" else "made")
     export(Robot(), format, path)
     rlds.edit(path, Delete(episodes=[0]))
@@ -615,7 +615,7 @@ def test_minari_datasets_keep_their_identifiers(tmp_path, monkeypatch):
 
 
 def test_names_of_lerobot(tmp_path):
-    """Whoever knows a dataset of LeRobot by its own names can edit it."""
+    """Edits of a LeRobot dataset accept its own field names."""
     hostile_sources.FORMATS["lerobot"].write(tmp_path)
     top, cameras = "observation.images.top", "observation.images"
     before = {*rlds.sources.open(tmp_path).metadata["lerobot"]["info"]["features"]}
@@ -800,7 +800,7 @@ def test_statistics_of_others_are_not_kept_once_they_are_wrong(name, file, tmp_p
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_values_become_others_in_every_format(name, tmp_path):
-    """What the files of the format have no place for is beside them then, after each edit."""
+    """Values that the format cannot store are in the sidecar after each edit."""
     path = hostile_sources.written(name, tmp_path)
     options = hostile_sources.OPTIONS.get(name, {})
     operations = [Trim(0, 2, where="steps > 2")]

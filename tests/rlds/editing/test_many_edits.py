@@ -25,7 +25,7 @@ def log(tmp_path):
 
 
 def test_very_many_edits_of_a_log(log):
-    """What is told of those before does not grow for ever, and can be stored."""
+    """The lineage of earlier edits is bounded, and can be stored."""
     from rlds.sources import lineage
 
     said = None

@@ -1,4 +1,4 @@
-"""Whoever opened a dataset before it was edited reads the old one, or learns that it changed."""
+"""A reader opened before an edit reads the old dataset, or raises an error."""
 
 import contextlib
 import os
@@ -63,7 +63,7 @@ class Reader:
 
 
 def outcome(read, *arguments):
-    """What is read, or None if the reader says that the dataset was changed."""
+    """The result of a read; None if the dataset was changed."""
     try:
         return read(*arguments)
     except rlds.sources.SourceChangedError:

@@ -1,4 +1,4 @@
-"""What datasets state beside their rows: merges compare it, and edits keep it."""
+"""Metadata of datasets: merges compare it, and edits keep it."""
 
 import json
 

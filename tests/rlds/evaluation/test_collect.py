@@ -14,7 +14,7 @@ from rlds_ecosystem.model.nests import named_leaves
 
 
 def oracle(episodes, *, observation, log_prob=None, discounts=False):
-    """What is collected, by loops over the steps; not to be compared where it is None."""
+    """The expected evaluation set, by loops over the steps; None is not compared."""
     found = {"num_transitions": [], "is_terminal": [], "final_observation_known": []}
     rows = {"observations": [], "actions": [], "rewards": [], "log_probs": [], "discounts": []}
     for episode in episodes:
@@ -240,7 +240,7 @@ def test_placeholders_do_not_matter():
 
 
 def test_discounts_say_what_ended_where_nothing_else_does():
-    """That of the step before the final observation, or of the last one without it."""
+    """The discount of the step before the final observation, or of the last one without it."""
     ends = []
     for zero in range(3):
         steps = steps_of(is_terminal=None, discount=1.0 - at(zero))

@@ -1,4 +1,4 @@
-"""What policies are evaluated on: read from any data, with every kind of end."""
+"""Evaluation sets: read from any data, with every kind of end."""
 
 import evaluation_problems as problems
 import numpy as np

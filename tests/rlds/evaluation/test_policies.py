@@ -1,4 +1,4 @@
-"""What policies do, against numbers that are known and formulas in other words."""
+"""Policies, against known numbers and independent formulas."""
 
 import decimal
 import math

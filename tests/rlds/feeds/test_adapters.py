@@ -59,7 +59,7 @@ def test_pytorch_gets_the_same_batches_for_any_number_of_workers(feed, workers):
 
 
 def content(batch):
-    """What is in a batch, in a form that is compared at once."""
+    """The content of a batch in a comparable form."""
     if isinstance(batch, dict):
         return {name: content(value) for name, value in batch.items()}
     array = np.asarray(batch)

@@ -38,7 +38,7 @@ def test_the_compiled_core_is_built_from_the_sources_under_test():
 
 
 def rows_of(core, buffers, numbers, offsets, width):
-    """What is gathered, or how it fails."""
+    """The gathered rows, or the error as text."""
     out = np.zeros((len(numbers), width), np.uint8)
     try:
         core.Buffers(buffers).gather(

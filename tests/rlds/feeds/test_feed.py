@@ -28,7 +28,7 @@ def table(tables):
 
 
 def keys(batch):
-    """What each row of a batch is: no two steps have the same text."""
+    """The keys of the rows of a batch: no two steps have the same text."""
     return batch["observation"]["text"].tolist()
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the data, or done to it, is said; and nothing of it becomes a wrong batch."""
+"""Damaged or changed data raises an error, and never becomes a wrong batch."""
 
 import gc
 import json

@@ -201,7 +201,7 @@ def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
 
 
 def names_of_threads(decoder, files):
-    """Which threads decode."""
+    """The names of the decoding threads."""
     found = set()
     decode = images.tfds_files.decode_image
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What holds for feeds of any shape, and of any size."""
+"""Properties of feeds of any shape, and of any size."""
 
 import collections
 import tracemalloc

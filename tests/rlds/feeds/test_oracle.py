@@ -29,7 +29,7 @@ def dataset(tmp_path_factory):
 
 
 def expected(episodes, function):
-    """What a transformation makes of all episodes, joined."""
+    """The joined results of a transformation of all episodes."""
     columns = {}
     for episode in episodes:
         steps = tf.nest.map_structure(

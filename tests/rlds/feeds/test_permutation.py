@@ -28,7 +28,7 @@ def test_keys_never_change():
 
 
 def spread(size, keys, cells, of):
-    """How unevenly positions are spread over their places: 1 for shuffles, in standard deviations.
+    """The deviation of the spread of positions from that of shuffles, in standard deviations.
 
     The chi-square of a table of `cells` by `cells`, by its degrees of freedom. It is below 1 if the
     places are more even than chance would have them.

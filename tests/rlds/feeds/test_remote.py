@@ -61,7 +61,7 @@ def upload(local, there):
 
 
 def fetched(store):
-    """Which files content was requested of, and how many bytes."""
+    """The files whose content was requested, and the number of bytes."""
     sent = [each for each in store.control.requests() if "/download/" in each[1]]
     names = [each[1].partition("?")[0].rpartition("%2F")[2] for each in sent]
     return names, sum(

@@ -26,7 +26,7 @@ def raw_data(tmp_path_factory):
 
 
 def hash_of(batches):
-    """What batches hold: names, dtypes, shapes and values."""
+    """The hash of batches: names, dtypes, shapes and values."""
     made = hashlib.sha256()
     for batch in batches:
         for path, leaf in sorted(named_leaves(batch), key=lambda named: named[0]):

@@ -1,4 +1,4 @@
-"""What gives rows their meaning: equal in every format, after every edit, or an error or a note.
+"""The meaning of rows: equal in every format, after every edit, or an error or a note.
 
 The cases are generated of the table in `meanings`: a format that can be written has a row there.
 """

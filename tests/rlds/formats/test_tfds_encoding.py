@@ -18,7 +18,7 @@ from tfds_files import ExampleEncoder
 
 
 class Declared(ToySource):
-    """What the fields of the episodes are."""
+    """A source with declared fields."""
 
     fields = Fields(
         {

@@ -301,7 +301,7 @@ def test_any_program_makes_plain_data_or_is_refused(program):
 
 
 def test_arrays_of_objects_are_not_given_out_as_addresses():
-    """Whoever wrote to them would write anywhere."""
+    """Writing to such arrays would write anywhere in memory."""
     objects = pickle.dumps(np.array([None, "x"], object), protocol=2)[:-1]
     dtype = pickle.dumps(np.dtype("i8"), protocol=2)[2:-1]
     name = b"cnumpy._core.numeric\n_frombuffer\n"

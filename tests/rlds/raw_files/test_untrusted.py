@@ -1,4 +1,4 @@
-"""What becomes of errors, and of what is too much."""
+"""Errors and limits of untrusted data."""
 
 import errno
 import os

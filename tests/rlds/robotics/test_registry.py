@@ -9,7 +9,7 @@ from rlds.robotics import DatasetMeaning, expressions, registry
 
 @pytest.fixture
 def clean():
-    """What a test registers is forgotten after it."""
+    """Removes the entries that a test registers."""
     yield
     for function in (registry._entries, registry._names, registry._of_table):
         function.cache_clear()

@@ -27,7 +27,7 @@ def why(made, path):
 
 @pytest.mark.parametrize("images", ["rows", "plain"])
 def test_pictures(images, tmp_path):
-    """Those of LeRobot, and copies that are pixels, are RGB; all others say that they are not."""
+    """Images of LeRobot, and copies of pixels, are RGB; all others declare another order."""
     raw_aloha.write_folder(tmp_path / "raw", images=images)
     episodes = rlds.sources.open(tmp_path / "raw", colour="bgr")
     assert at(episodes.spec["steps"], CAMERA).names == BGR

@@ -1,4 +1,4 @@
-"""What authors check their formats with sees broken promises. All formats pass it: test_opening."""
+"""The contract test for custom formats finds violations. All formats pass it: test_opening."""
 
 import dataclasses
 

@@ -20,7 +20,7 @@ def sketch_of(rows: np.ndarray, chunk: int = 1000) -> QuantileSketch:
 
 
 def rank_error(rows: np.ndarray, values: np.ndarray, q: float) -> float:
-    """How far q is from what the values are the exact quantiles of."""
+    """The distance of q from the exact ranks of the values."""
     below = (rows < values).mean(axis=0)
     up_to = (rows <= values).mean(axis=0)
     return float(np.max(np.maximum(below - q, q - up_to)))

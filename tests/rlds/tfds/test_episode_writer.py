@@ -392,7 +392,7 @@ THIRDS = [1 / 3, 2 / 3, 1]
 
 
 def as_stored(directory):
-    """What dlimp, Octo and OpenVLA begin with: the steps of the first episode, not decoded."""
+    """The undecoded steps of the first episode, as dlimp, Octo and OpenVLA read them."""
     builder = tfds.builder_from_directory(directory)
     decoders = {"steps": tfds.decode.SkipDecoding()}
     return next(builder.as_dataset("train", decoders=decoders).as_numpy_iterator())["steps"]

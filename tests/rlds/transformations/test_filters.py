@@ -1,4 +1,4 @@
-"""Which episodes to keep, and which of their steps."""
+"""Filters of episodes and of steps."""
 
 import operator
 from typing import Any

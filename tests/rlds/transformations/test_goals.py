@@ -54,7 +54,7 @@ def test_the_same_in_both_layouts(
 
 
 def distances(strategy: str, **options: Any) -> collections.Counter[int]:
-    """How often the first of 6 steps has a goal at each distance, in 1000 episodes."""
+    """The frequency of each distance of the goal of the first of 6 steps, in 1000 episodes."""
     steps = {"observation": np.arange(6)}
     episodes = tf.data.Dataset.from_tensors({"steps": steps}).repeat(1000)
     made = relabel_goals(episodes, seed=1, strategy=strategy, **options)

@@ -1,4 +1,4 @@
-"""What holds for all transformations of steps: in graphs, in both layouts, and after a restore."""
+"""All transformations of steps: in graphs, in both layouts, and after a restore."""
 
 import functools
 from collections.abc import Callable

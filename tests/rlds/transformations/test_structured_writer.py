@@ -1,4 +1,4 @@
-"""How patterns are described, and what is rejected."""
+"""Patterns: their description, and rejected ones."""
 
 import dataclasses
 import operator

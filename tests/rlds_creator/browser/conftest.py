@@ -42,7 +42,7 @@ class Visitor:
         return self.page
 
     def heading(self):
-        """What the page is called."""
+        """The heading of the page."""
         return self.page.get_by_role("heading", level=1).inner_text()
 
     def look(self, name, *, is_whole=True):

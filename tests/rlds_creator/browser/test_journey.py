@@ -116,7 +116,7 @@ class Twin:
         self.steps.append((observation, action, reward, is_truncated))
 
     def wish(self):
-        """What somebody does who can balance the pole: it is pushed to where it falls."""
+        """The action of a good player: pushes the cart to where the pole falls."""
         return int(self.steps[-1][0] @ [0.1, 0.3, 1.0, 0.6] > 0)
 
 

@@ -1,4 +1,4 @@
-"""How arms and grippers follow keys; their packages need interpreters of their own."""
+"""Key maps of arms and grippers; their packages need interpreters of their own."""
 
 from typing import Any
 

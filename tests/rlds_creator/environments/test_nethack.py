@@ -1,4 +1,4 @@
-"""How a terminal is typed at and drawn."""
+"""NetHack: typing in a terminal, and drawing it."""
 
 import numpy as np
 import pytest

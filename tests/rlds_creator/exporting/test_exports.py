@@ -109,7 +109,7 @@ def with_pictures(tmp_path_factory):
 
 
 def as_exported(recorded, number, fields):
-    """What an episode of a dataset has to be, from the recording."""
+    """The expected episode of a dataset, from the recording."""
     [steps], _ = read_log(recorded)
     data = [{name: step.custom_data[name] for name in fields} for step in steps]
     last = steps[-1].timestep._replace(step_type=dm_env.StepType.LAST)

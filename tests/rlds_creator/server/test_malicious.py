@@ -1,4 +1,4 @@
-"""What broken or hostile clients send: nothing breaks, nothing grows, nobody else notices."""
+"""Broken or hostile clients: nothing breaks, nothing grows, nobody else notices."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""What pages say is checked before a worker hears it."""
+"""Messages of pages are checked before a worker gets them."""
 
 import json
 

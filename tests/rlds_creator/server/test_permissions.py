@@ -69,7 +69,7 @@ def people(tmp_path_factory):
 
 
 def granted(answers):
-    """Which roles were granted what they asked for; those that nobody knows are asked to log in."""
+    """The roles whose requests were granted; unknown users are asked to log in."""
     assert answers.pop("nobody") == 401
     assert set(answers.values()) <= {200, 403, 404}
     return [role for role, status in answers.items() if status == 200]

@@ -1,4 +1,4 @@
-"""What is there after a server was killed, at any moment."""
+"""Crash recovery of a server, killed at any moment."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Which requests are let in, and what every answer has."""
+"""Accepted requests, and the headers of every response."""
 
 import asyncio
 import json

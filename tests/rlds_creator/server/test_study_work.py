@@ -1,4 +1,4 @@
-"""How a study goes: who enters, what they agree to, and what counts."""
+"""The course of a study: invitations, consent and quotas."""
 
 import io
 import time

@@ -25,7 +25,7 @@ class Clock:
 
 @pytest.fixture(scope="session", params=PLACES)
 def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a store is opened with."""
+    """The URL of a store."""
     if request.param == "memory":
         return "sqlite://"
     if request.param == "file":

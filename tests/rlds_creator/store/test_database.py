@@ -1,4 +1,4 @@
-"""How databases are opened, brought up to date, and shared by threads and processes."""
+"""Databases: opening, migration, and use by several threads and processes."""
 
 import shutil
 import sqlite3

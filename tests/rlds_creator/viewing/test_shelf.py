@@ -1,4 +1,4 @@
-"""Which datasets there are at the paths that are given, and how many files stay open."""
+"""The datasets at given paths, and the number of open files."""
 
 import io
 import os

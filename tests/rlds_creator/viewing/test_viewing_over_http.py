@@ -117,7 +117,7 @@ def test_a_page_that_was_open_before_an_edit_is_told_to_reload(tmp_path):
 
 
 def listed(client, address):
-    """What is listed when all is known: on a busy machine an answer may come before that."""
+    """The complete list: on a busy machine an answer may come before that."""
     for _ in range(50):
         answer = client.json(address)[1]
         if "making" not in answer and None not in [e["num_steps"] for e in answer["episodes"]]:

@@ -1,4 +1,4 @@
-"""What can be made in an interpreter."""
+"""Descriptions of the environments of an interpreter."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""What is done with directories, done with URLs: by each client, on emulators."""
+"""Operations on directories, done on URLs: by each client, on emulators."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def store(request, tmp_path_factory):
 
 
 def requests_of(store, action):
-    """What an action asks the store for, as [method, path, bytes sent, bytes received]."""
+    """The requests of an action, as [method, path, bytes sent, bytes received]."""
     store.control.requests()
     action()
     return store.control.requests()
@@ -163,7 +163,7 @@ _RECORDER = """
 
 
 def run(*arguments):
-    """What a command prints."""
+    """The output of a command."""
     command = [sys.executable, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr
@@ -259,7 +259,7 @@ def test_writers_of_datasets(store, tmp_path):
 
 
 def test_what_is_asked_for(store, tmp_path):
-    """How often, and how many bytes: nothing for a step, and nothing twice."""
+    """The number and the size of requests: nothing for a step, and nothing twice."""
     if store.control is None:
         pytest.skip("moto does not count")
     log = store.directory()
@@ -339,7 +339,7 @@ def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
 
 
 def writers(url):
-    """What writes to a URL, all in the same way wrong."""
+    """The functions that write to a URL, all called with the same fault."""
     config = rlds.tfds.DatasetConfig(
         name="numbers", observation_info=np.int64, action_info=np.int64, reward_info=np.float32
     )

@@ -280,7 +280,7 @@ def test_labels_stay(data):
 
 
 def between_the_renames(path, text="new"):
-    """What a process leaves that is killed there."""
+    """The files that a process leaves if it is killed there."""
     place = path.with_name(f".{path.name}.draft")
     (place / path.name).mkdir(parents=True)
     (place / path.name / "file").write_text(text)

@@ -1,4 +1,4 @@
-"""What is handed over to the thread is done in its order; nobody waits for a thread that failed."""
+"""The writing thread does its jobs in order; nobody waits for a thread that failed."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""What is accepted is flushed in time, and it is known whether a thread has time to spare."""
+"""Pacing: accepted steps are flushed in time, and idle time of a thread is measured."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""What GR00T's scripts call, with feeds behind it."""
+"""The drop-in loader for GR00T's scripts."""
 
 import json
 import shutil

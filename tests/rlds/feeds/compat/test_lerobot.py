@@ -1,4 +1,4 @@
-"""What LeRobot's scripts call, with feeds behind it."""
+"""The drop-in loader for LeRobot's scripts."""
 
 import importlib.util
 import json
@@ -122,7 +122,7 @@ def test_statistics_of_depths(tmp_path):
 @needs_torch
 @pytest.mark.parametrize(("unit", "stored"), [("mm", "mm"), ("mm", "m"), ("m", "mm")])
 def test_depths(tmp_path, unit, stored):
-    """Those of a video are rounded to millimetres, as LeRobot does it."""
+    """Depths of a video are rounded to millimetres, as LeRobot does it."""
     import torch
 
     raw_lerobot.write_v3(tmp_path, codecs={raw_lerobot.DEPTH: "depth"})

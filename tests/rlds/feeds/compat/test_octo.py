@@ -1,4 +1,4 @@
-"""What Octo's scripts call, with feeds behind it."""
+"""The drop-in loader for Octo's scripts."""
 
 import pickle
 import sys
@@ -35,7 +35,7 @@ def fixture_directory(tmp_path_factory):
 
 
 class Config:
-    """What a `ConfigDict` of ml_collections has to offer that is no mapping."""
+    """The interface of a `ConfigDict` of ml_collections that is no mapping."""
 
     def __init__(self, values):
         self.values = values
@@ -60,7 +60,7 @@ def actions(chain):
 
 
 def test_the_rows_of_octo(directory):
-    """Those that Octo itself made."""
+    """The rows equal those made by Octo itself."""
     mask = {**GOLDEN, "action_normalization_mask": [True, True, True, False]}
     windows = {"window_size": 2, "action_horizon": 3, "max_action_dim": 6, "max_proprio_dim": 5}
     chain = single(directory, dataset=mask, **windows)

@@ -1,4 +1,4 @@
-"""What openpi's scripts call, with feeds behind it."""
+"""The drop-in loader for openpi's scripts."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ def first(dataset, count):
 
 
 def test_the_rows_of_openpi(directory):
-    """Those that openpi itself made, with the names of the steps."""
+    """The rows equal those made by openpi itself, with the names of the steps."""
     dataset = DroidRldsDataset(str(directory), 5, [ARM], action_chunk_size=4)
     assert len(dataset) == 15
     found = policies.joined(first(dataset, 3))

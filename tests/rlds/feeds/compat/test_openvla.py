@@ -1,4 +1,4 @@
-"""What OpenVLA's scripts call, with feeds behind it."""
+"""The drop-in loader for OpenVLA's scripts."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ def fixture_directory(tmp_path_factory):
 
 
 def described(form, **more):
-    """What is said of a dataset that nobody knows."""
+    """The arguments for a dataset that is in no table."""
     given = arm_datasets.kwargs_of(form, "")
     given.pop("data_dir")
     return {given.pop("name"): {**given, **more}}
@@ -109,7 +109,7 @@ def test_logs_without_instructions(directory):
 
 
 def test_the_rows_of_openvla(directory):
-    """Those that OpenVLA itself made, with a goal for each; its goals are drawn otherwise."""
+    """The rows equal those of OpenVLA, with a goal for each; its goals are drawn otherwise."""
     more = {
         "image_obs_keys": {"primary": "exterior_image_1_left", "wrist": None},
         "state_obs_keys": ["joint_position", None, "gripper_position"],

@@ -1,4 +1,4 @@
-"""What other readers find in MCAP files that any episodes were written to."""
+"""MCAP files of any episodes, read by other readers."""
 
 import numpy as np
 import pytest

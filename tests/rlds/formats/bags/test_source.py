@@ -35,7 +35,7 @@ def stamp_of(it):
 
 
 def plain_steps(rows):
-    """What `CONFIG` makes of rows: times, joints, files of images, actions."""
+    """The steps of rows by `CONFIG`: times, joints, files of images, actions."""
     found = []
     clock = [(stamp_of(it), it) for topic, _, it in rows if topic == JOINTS]
     clock.sort(key=lambda pair: pair[0])

@@ -35,7 +35,7 @@ def packets(episode):
 
 
 def in_tables(path):
-    """What the table of episodes says of each, but for where it is and what numbers it."""
+    """The rows of the table of episodes, without positions and numbers."""
     [file] = (path / "meta/episodes").rglob("*.parquet")
     numbers = ("data/", "videos/", "dataset_", "episode_index", "stats/episode", "stats/index")
     numbers += ("meta/", "stats/task_index")

@@ -31,7 +31,7 @@ def killed(kind, path, seconds):
 
 
 def mended(kind, path):
-    """What is left, as a source; a running episode included."""
+    """The recovered source; a running episode included."""
     if kind == "streams":
         return rlds.sources.open(path, video="frames", max_age=0.001)
     if kind == "lerobot":

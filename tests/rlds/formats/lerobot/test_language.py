@@ -1,4 +1,4 @@
-"""What is said of steps: LeRobot's columns of language as texts, and labels as these columns."""
+"""Language of steps: LeRobot's columns as texts, and labels as these columns."""
 
 import json
 

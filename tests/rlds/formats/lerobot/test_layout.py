@@ -1,4 +1,4 @@
-"""What LeRobot datasets have where, and the writer of the raw files of the other tests."""
+"""The layout of LeRobot datasets, and the writer of the raw files of the other tests."""
 
 import json
 

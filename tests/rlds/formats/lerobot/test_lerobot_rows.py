@@ -398,7 +398,7 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
 
 
 def test_parts_of_other_types_and_without_statistics(tmp_path):
-    """Where rows cannot be copied as they are, their values are."""
+    """Rows that cannot be copied unchanged are copied by value."""
     one = raw.write_v3(tmp_path / "one")
     file = one / "data/chunk-000/file-001.parquet"
     table = pq.read_table(file)

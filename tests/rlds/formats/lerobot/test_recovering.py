@@ -1,4 +1,4 @@
-"""What a killed recorder left of a LeRobot dataset is recovered, and no more than that."""
+"""Crash recovery of LeRobot datasets: complete, and nothing else."""
 
 import dataclasses
 import json

@@ -291,7 +291,7 @@ def test_merges_of_unlike_depths(tmp_path, other):
 
 @pytest.mark.parametrize(("dtype", "unit"), [("uint16", "mm"), ("float32", "m")])
 def test_depths_in_tiff_files(tmp_path, dtype, unit):
-    """What LeRobot writes for images of depths."""
+    """Depth images as LeRobot writes them."""
     raw.write_v3(tmp_path / "set", lengths=(2, 3), files=((0, 1),))
     truth = np.arange(5 * 24).reshape(5, 4, 6, 1).astype(dtype)
     truth = truth / np.float32(7) if unit == "m" else truth * np.uint16(500)
@@ -443,7 +443,7 @@ def test_files_that_never_end(tmp_path):
 
 
 def test_columns_of_all_kinds(tmp_path):
-    """What `info.json` does not declare, and what has no dtype of its own."""
+    """Columns missing in `info.json`, and columns without a dtype."""
     kinds = {
         "events": pa.array([[{"role": "user", "content": "ü"}], [], None], None),
         "ragged": pa.array([[1.0], [2.0, 3.0], []]),

@@ -1,4 +1,4 @@
-"""What all products of RL Unplugged share. Each has its own file, too."""
+"""Common behaviour of all datasets of RL Unplugged. Each has its own file, too."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What holds for all pieces of episodes, told by the plainest: windows of the control suite."""
+"""Partial episodes, by the simplest example: windows of the control suite."""
 
 import numpy as np
 import pytest

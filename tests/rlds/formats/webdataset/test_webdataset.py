@@ -21,7 +21,7 @@ WebdatasetSource = rlds.sources.formats()["webdataset"].load()
 
 
 def samples(path):
-    """What the library finds."""
+    """The samples that the library reads."""
     for name in sorted(path.glob("*.tar")):
         with name.open("rb") as file:
             members = ({**found, "__url__": ""} for found in tariterators.tar_file_iterator(file))
