@@ -41,7 +41,7 @@ from riegeli.records import decode_file
 T = TypeVar("T")
 
 MAX_SIZE = 1 << 22
-"""What takes the place of the limit of 4 GiB, so that few bytes reach it."""
+"""A replacement for the limit of 4 GiB, so that few bytes reach it."""
 
 _COMPRESSORS = (
     Compressor(CompressionType.NONE),
