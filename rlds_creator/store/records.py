@@ -95,7 +95,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       num_episodes: All of its episodes.
       num_completed: The completed ones that are no practice.
-      mine: Those of the requesting person, which count towards the quota.
+      mine: The episodes of the requesting person that count towards the quota.
       agreed: The time at which that person agreed to the current consent of the study.
     """
 
