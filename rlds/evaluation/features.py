@@ -230,7 +230,7 @@ class Sampled(Features):
     """The features that a function returns, such as tiles, random features or a trained network.
 
     Attributes:
-      function: A function for the features of observations and actions, `[n, d]`.
+      function: A function that returns the features of observations and actions, `[n, d]`.
       num_samples: The number of actions to draw for the mean, if the policy is not categorical.
       seed: Of these actions.
 
@@ -277,7 +277,7 @@ def as_vectors(nested: Any, what: str) -> np.ndarray:
 
     Args:
       nested: Arrays with a leading axis.
-      what: A name for messages.
+      what: The argument of `collect` that they come from, for messages.
 
     Raises:
       ValueError: There is something that is not a number; names the field.

@@ -51,8 +51,8 @@ def importance_sampling(
       behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
         were.
       gamma: The discount of each step, between 0 and 1.
-      horizon: The steps that count. If None, the value is that up to where the recorded episodes
-        end, whatever ended them.
+      horizon: The number of steps that count. If None, the value is that up to where the recorded
+        episodes end, whatever ended them.
       weighted: Whether to divide by the sum of the weights rather than by their number: a small
         bias for much less variance.
       per_decision: Whether the weight of a reward is that of the actions up to it, rather than of

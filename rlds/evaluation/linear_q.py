@@ -19,7 +19,7 @@ from rlds.evaluation.policies import Policy, rows_located
 
 __all__ = ["LinearQ", "fitted_q", "return_of_all_steps"]
 
-# The largest number of feature values in memory: 32 MiB.
+# The approximate number of feature values in a block of episodes: 32 MiB.
 _BLOCK = 1 << 22
 # And in the matrices of some samples of the episodes: 256 MiB.
 _SAMPLES_BLOCK = 1 << 25
@@ -402,7 +402,7 @@ class LinearQ:
         return np.concatenate(coefficients), np.concatenate(starts)
 
     def estimate(self) -> Estimate:
-        """Returns the value of the policy at the recorded starts.
+        """Returns an estimate of the value of the policy at the recorded starts.
 
         Its intervals come from fitting again to other episodes.
         """

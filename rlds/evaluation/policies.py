@@ -149,8 +149,8 @@ class CategoricalPolicy(Policy):
     """Takes one of A actions, which are the integers from 0 on.
 
     Args:
-      log_probs: A function for the logarithms of the probabilities of actions, `[n, A]`. They
-        need not be normalized; -inf is a probability of 0.
+      log_probs: A function that returns the logarithms of the probabilities of all actions for
+        observations, `[n, A]`. They need not be normalized; -inf is a probability of 0.
 
     >>> policy = CategoricalPolicy.from_table([[0.75, 0.25], [0.5, 0.5]])
     >>> np.exp(policy.log_prob(np.array([0, 1]), np.array([1, 1]))).tolist()
@@ -290,8 +290,8 @@ class GaussianPolicy(_PolicyOfNormals):
     """Takes vectors of independent normal numbers.
 
     Args:
-      parameters: A function for the means for observations, `[n, A]`, and the logarithms of the
-        standard deviations, in a shape that fits. With -inf it is deterministic.
+      parameters: A function that returns the means for observations, `[n, A]`, and the logarithms
+        of the standard deviations, in a shape that fits. With -inf it is deterministic.
 
     >>> policy = GaussianPolicy(lambda observations: (-0.3 * observations, np.log(0.5)))
     >>> policy.mode(np.array([[1.0]])).tolist()
@@ -404,7 +404,7 @@ class DeterministicPolicy(Policy):
     """Takes one action for an observation. It has no probabilities.
 
     Args:
-      function: A function for the actions for observations.
+      function: A function that returns the actions for observations.
 
     >>> policy = DeterministicPolicy(lambda observations: observations.argmax(axis=1))
     >>> policy.mode(np.array([[0.0, 1.0], [3.0, 2.0]])).tolist()

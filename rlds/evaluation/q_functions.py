@@ -16,7 +16,7 @@ class QFunction(Protocol):
     """The action-value function of a policy: any object with these two methods."""
 
     def q(self, observations: Any, actions: Any) -> np.ndarray:
-        """Returns the expected return of the policy after each action, `[n]`."""
+        """Returns the expected return from each action on, if the policy acts afterwards, `[n]`."""
 
     def v(self, observations: Any) -> np.ndarray:
         """Returns the mean of `q` over the actions of the policy, `[n]`."""

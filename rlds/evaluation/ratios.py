@@ -170,8 +170,8 @@ class StepWeights:
       log_ratios: See `log_ratios`, `[M]`.
       values: A number for each transition, `[M]`, such as the reward.
       gamma: The discount of each step.
-      num_transitions: The transitions of each episode that count, from its first one on, `[N]`; all
-        by default.
+      num_transitions: The number of transitions of each episode that count, from its first one on,
+        `[N]`; all by default.
       episodes: The numbers of the episodes that count; all by default.
 
     Attributes:
@@ -330,7 +330,7 @@ class _Steps(NamedTuple):
     ended: np.ndarray
     ended_weights: np.ndarray
     decay: float
-    # The total of constant weights in each of the steps, [k].
+    # The factor of weights that stay, in each of the steps, [k].
     carried: np.ndarray
     # Whether there are weights that are too small beside the largest one for a float.
     has_lost: bool
@@ -405,7 +405,7 @@ def weight_report(
 
 
 def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) -> list[str]:
-    """Returns warnings from weights; warns if the effective sample size is too small.
+    """Returns reasons for doubt from weights; warns if the effective sample size is below 10.
 
     Args:
       report: The inequality of the weights.

@@ -98,8 +98,8 @@ def doubly_robust(
       behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
         were.
       gamma: The discount of each step, that of the Q-function.
-      horizon: The steps of each episode that correct the Q-function; after these, its value stands.
-        Fewer steps have less unequal weights, and trust the Q-function more.
+      horizon: The number of steps of each episode that correct the Q-function; after these, its
+        value stands. Fewer steps have less unequal weights, and trust the Q-function more.
       weighted: Whether to divide by the sum of the weights rather than by their number: a small
         bias for less variance.
       clip_log_ratio: The smallest and the largest logarithm of a ratio, such as `(-6, 2)`; others
@@ -120,7 +120,7 @@ def doubly_robust(
       EstimateWarning: The effective sample size is below 10.
     """
     is_followed = data.is_followed(time_limit)
-    # Left-out episodes are at the end.
+    # Transitions that are left out are the last ones of their episodes.
     lengths = np.bincount(data.episodes[is_followed], minlength=data.num_episodes)
     name = f"{'weighted ' * weighted}doubly robust"
     if (horizon := check_horizon(horizon)) is not None:

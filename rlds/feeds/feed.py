@@ -57,8 +57,8 @@ class Feed:
         than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
         in their order. "auto" chooses between the first two, by how the data is stored and by
         `cache_bytes`; `explain` says what and why.
-      epochs: The passes over the samples; endless if None. A pass over a mixture ends when
-        each of its datasets has been passed once; others have begun anew by then.
+      epochs: The number of passes over the samples; endless if None. A pass over a mixture ends
+        when each of its datasets has been passed once; others have begun anew by then.
       remainder: The treatment of samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
         leaves them out. With "carry", the last batch of all may be shorter.
@@ -265,7 +265,7 @@ class Feed:
 
         Args:
           batch: The next one that is made.
-          begun: The previous result.
+          begun: The result of the previous call; 0 at first.
 
         Returns:
           Up to which batch that was begun.

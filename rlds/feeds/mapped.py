@@ -115,7 +115,7 @@ class MappedFiles:
         widths, counts = np.unique(sizes, return_counts=True)
         memory = arrays.empty([int(sizes.sum())], np.uint8)
         copies: list[np.ndarray] = [memory] * len(sizes)
-        # Values of equal size are copied at once.
+        # Ranges of equal size are copied at once.
         rows_of_each = np.split(np.argsort(sizes, kind="stable"), np.cumsum(counts)[:-1])
         parts = np.split(memory, np.cumsum(counts * widths)[:-1])
         groups = []
@@ -488,7 +488,7 @@ class _MappedRows(FileRows):
         self._shards = storage.shards[episodes]
         # Nothing of the others is read before it is known which of the episodes need it.
         self._other_paths = others
-        # The places of all rows, for other steps of their episodes too.
+        # The other fields of all rows, for other steps of their episodes too.
         self._all_others: list[Rows] = []
 
     def take(self, path: str) -> np.ndarray:

@@ -69,7 +69,7 @@ def materialise(
       image_size: With "raw", the height and width that uint8 images get, see
         `rlds.feeds.resizing.resize`; those that they have by default.
       jpeg: With "raw", which pixels JPEG files have, see `rlds.feeds.open`.
-      max_episodes_per_shard: The number of episodes in a file.
+      max_episodes_per_shard: The largest number of episodes in a file.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: The number of processes that write, see `rlds.sources.export`.
       **options: Options of the format of the source.

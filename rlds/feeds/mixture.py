@@ -103,7 +103,7 @@ class Mixture:
         return self.parts[0].spec
 
     def epochs(self, num_samples: int) -> list[float]:
-        """Returns the passes over each dataset for a number of drawn samples.
+        """Returns the number of passes over each dataset while a number of samples is drawn.
 
         Args:
           num_samples: Of the mixture.

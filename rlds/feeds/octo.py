@@ -77,7 +77,8 @@ class OctoSamples(NormalizedPolicySamples):
       kind: "normal", or "bounds_q99", which Octo calls "bounds".
       goal_seed: Decides which goals are drawn from the step and those that follow; None for no
         goals.
-      max_goal_distance: The largest distance of the goal, in steps.
+      max_goal_distance: The largest number of steps that the goal is drawn from, beginning with
+        the step itself.
       keep_image_prob: The probability that a sample has the images of its goal instead of its
         instruction; the other one is empty. Without an instruction it is 1. None for both.
       max_action_dim: The number of elements of the action, with zeros at the end.

@@ -51,7 +51,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def _blocks(old: int, new: int, channels: int) -> list[tuple[slice, slice, np.ndarray]]:
-    """Returns the resampling weights of old pixels for blocks of new ones, without zeros."""
+    """Returns blocks of new pixels, the range of old ones that add to them, and their weights."""
     scale = np.float32(old) / np.float32(new)
     reach = max(scale, np.float32(1.0))
     centers = (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale

@@ -91,9 +91,9 @@ def open(
       format: The name of the format, if it cannot be recognized.
       jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow,
         which takes a shortcut.
-      threads: Threads that decode images, beside the one that makes batches. If None, as many
-        as this process has processors, up to 8; none if it has one, and in workers.
-      cache_bytes: The memory limit for episodes that are read as a whole.
+      threads: The number of threads that decode images, beside the one that makes batches. If
+        None, as many as this process has processors, up to 8; none if it has one, and in workers.
+      cache_bytes: The memory limit for episodes that are read as a whole, in bytes.
       disk_bytes: The disk quota for pieces that were fetched of files in a store, by
         all processes of this machine: in `$RLDS_CACHE_DIR`, or `~/.cache/rlds`.
       verify: Whether to check the checksum of every record before the first batch. Otherwise that

@@ -115,7 +115,7 @@ class ViewStorage(Storage):
         return [name.removeprefix(_STEPS) for name in needs]
 
     def _parts(self, episodes: Episodes) -> list[Episodes]:
-        """Finds the episodes of each source; returns the sources."""
+        """Finds the source of each episode; returns the episodes that are needed of each source."""
         number, first = len(self._index), 0
         self._which, self._numbers = np.empty(number, np.int32), np.empty(number, np.int64)
         parts: dict[tuple[int, str], int] = {}

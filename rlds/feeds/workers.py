@@ -74,7 +74,7 @@ class Numbers:
 
     Args:
       first: The first batch.
-      end: The end of the batches; None for an endless feed.
+      end: The batch after the last one; None for an endless feed.
       most: The largest number of batches in an item.
       workers: The number of workers.
 

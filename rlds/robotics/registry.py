@@ -37,10 +37,10 @@ CONFIDENCE = {
     "disputed": "publications disagree",
     "user": "given by you",
 }
-"""The levels of confidence in a statement."""
+"""The levels of confidence in a statement, with descriptions."""
 
 OWN = "rlds_robotics"
-"""Under what the metadata of a dataset says what its fields mean."""
+"""The key of the meaning of the fields in the metadata of a dataset."""
 
 _TABLE = Path(__file__).with_name("datasets.json")
 _GRIPPER = "gripper"
@@ -237,7 +237,7 @@ class DatasetMeaning:
         return ACTIONS.get(self.action_encoding, ()) if self.standard_action else ()
 
     def names_of(self, field: str, length: int) -> tuple[str, ...] | None:
-        """Returns the names of the elements of a field; None unless all are known."""
+        """Returns the names of the elements of a field; None if one is unknown."""
         named: dict[int, str] = {}
         for dimension in (*self.action, *self.state):
             if dimension.field == field and -length <= dimension.element < length:
@@ -575,7 +575,7 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
 
 
 def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
-    """Returns the elements of the stored state, by their places in the standard one."""
+    """Yields the elements of the stored state, named by their places in the standard one."""
     names = STATES.get(entry.get("state_encoding", ""), ())
     pieces = [parse(text) for text in standard]
     if len(pieces) > _MOST_ELEMENTS or any((piece.size or 0) > _MOST_ELEMENTS for piece in pieces):

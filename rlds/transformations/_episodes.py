@@ -62,7 +62,7 @@ def over_steps_by_index(
 
 
 def parallelism(episodes: tf.data.Dataset) -> int | None:
-    """Returns the number of episodes to map in parallel; None for no parallelism.
+    """Returns `num_parallel_calls` for a map of episodes: None if their steps are nested.
 
     With batched steps the work is in the map. With nested ones it comes later, when their
     datasets are read.

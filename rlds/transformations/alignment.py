@@ -30,7 +30,7 @@ def shift_keys(
       steps: the steps of one episode, dicts, in either layout.
       keys: the top-level fields to shift.
       shift: the distance in steps. 0 returns the steps as they are.
-      batch_size: the steps to process at once in the nested layout; more than `abs(shift)`.
+      batch_size: the number of steps to process at once in the nested layout, above `abs(shift)`.
 
     Returns:
       The steps in the layout they have. Their number is known if it was.

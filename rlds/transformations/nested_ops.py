@@ -39,9 +39,9 @@ def map_steps(
         it takes their members, as in `Dataset.map`.
       optimization_batch_size: the number of steps to process at once in the nested layout; 0 and 1
         call the function for each step on its own, in both layouts.
-      num_parallel_calls: the batches (or steps on their own) to process at the same time, in
-        their order, in the nested layout; `tf.data.AUTOTUNE` selects it, None means one after the
-        other.
+      num_parallel_calls: the number of batches (or steps on their own) to process at the same time,
+        in their order, in the nested layout; `tf.data.AUTOTUNE` selects it, None means one after
+        the other.
 
     Returns:
       The results in the layout of the steps, as many as there are steps. In the batched layout

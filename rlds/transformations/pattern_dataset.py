@@ -62,8 +62,8 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
       configs: the configs of the outputs, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
       is_end_of_episode: takes a step and says whether it is the last of its episode, as a bool.
-      chunk_size: the steps of a dataset to read before their outputs are made; up to 1024 if
-        not given. 1 is right, and slow, for steps that come from an agent while it plays.
+      chunk_size: the number of steps of a dataset to read before their outputs are made; up to 1024
+        if not given. 1 is right, and slow, for steps that come from an agent while it plays.
 
     Returns:
       A dataset of outputs with the spec `structured_writer.infer_signature`, where lists become

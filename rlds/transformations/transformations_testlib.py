@@ -15,7 +15,7 @@ __all__ = ["TransformationsTest"]
 
 
 class TransformationsTest(parameterized.TestCase):
-    """Assertions that steps and datasets are equal, with the name of a different field."""
+    """Assertions that steps and datasets are equal; a failure names the field that differs."""
 
     def expect_equal_step(self, step: rlds_types.Step, expected_step: rlds_types.Step) -> None:
         """Asserts that a step has the expected fields, in shape and in value.
@@ -48,7 +48,7 @@ class TransformationsTest(parameterized.TestCase):
 
         Args:
           ds: a dataset of dicts: steps or episodes.
-          expected_ds: the expected episodes, see `expect_equal_step`.
+          expected_ds: the expected dataset; for its elements see `expect_equal_step`.
         """
         elements, expected_elements = list(ds), list(expected_ds)
         self.assertEqual(len(elements), len(expected_elements), "length of the dataset")

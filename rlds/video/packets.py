@@ -87,11 +87,11 @@ class Packets:
     """The packets of a video stream, in the order of the file, which is that of decoding.
 
     Attributes:
-      pts: The presentation time of each.
-      dts: The decoding time of each.
-      pos: The offset of each in the file.
+      pts: The presentation time of each, in units of `VideoInfo.time_base`.
+      dts: The decoding time of each, in the same unit.
+      pos: The offset of each in the file, in bytes.
       size: The size of each, in bytes.
-      duration: The duration of each.
+      duration: The duration of each, in units of `VideoInfo.time_base`.
       is_key: Whether decoding can begin with it.
       frames: The packet of each frame, in the order of presentation.
       fault: The reason why packets are missing; empty if all are there.

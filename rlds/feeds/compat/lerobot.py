@@ -511,7 +511,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
       episode_filter: Takes a row of `meta.episodes`, and says whether to have the episode.
       image_transforms: Changes the images of each camera, but not depths.
       delta_timestamps: For features, how many seconds from the step to have their values.
-      tolerance_s: The tolerance between these times and a step.
+      tolerance_s: The largest difference between these times and that of a step, in seconds.
       revision: Not needed, see `LeRobotDatasetMetadata`.
       force_cache_sync: Not needed: nothing is downloaded.
       download_videos: Not needed.

@@ -103,7 +103,7 @@ class EpisodesBy:
       name: The name of the metadata records.
       begin_key: The key of the time at which an episode begins, in nanoseconds.
       end_key: The key of the time at which it ends.
-      seconds: The length of a pause.
+      seconds: The length in seconds above which a pause of the clock ends an episode.
     """
 
     by: By = "bag"

@@ -33,7 +33,7 @@ _CODES = {
     **{"int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q"},
     **{"float32": "f", "float64": "d"},
 }
-# The least number of values in a message of a type, without any bytes that count them.
+# The limit of the values that every message of a type has, without any bytes that count them.
 _MAX_VALUES = 100_000
 # The limit of lines or statements in a definition; rosbags parses 10,000 in a second.
 _MAX_LINES = 20_000

@@ -77,7 +77,7 @@ def messages(
 
 
 def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
-    """Yields the records with messages between two log times; skips chunks if indexed.
+    """Yields the records with messages between two log times; skips other indexed chunks.
 
     Messages may be outside chunks, too: between those that are indexed, all records are looked at.
     """

@@ -24,7 +24,7 @@ from rlds_ecosystem.model.nests import conflicts
 
 __all__ = ["Overview", "picked_of", "propose"]
 
-# Limits of the messages that are read for a proposal.
+# The limit of the bytes of recordings that are read for a proposal.
 _MAX_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
 # Types of messages that are of little use in steps: the tree of frames, logs, clocks.

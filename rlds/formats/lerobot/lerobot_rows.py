@@ -377,7 +377,7 @@ class LeRobotRows:
 
     @functools.cached_property
     def _like(self) -> dict[str, Statistics]:
-        """The stored statistics of an episode of the source: the first one that has some."""
+        """The stored statistics of the first episode of a source dataset; empty without any."""
         for base in self._bases:
             with contextlib.suppress(SourceError):
                 stored = statistics_in(base.stored_row(base.splits[0], 0))

@@ -1,4 +1,4 @@
-"""The small files of LeRobot datasets: info.json, the tasks, and foreign files."""
+"""The small files of LeRobot datasets: info.json, the tasks, and files beside the tables."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def finish_parquet(
       features: The features of `info.json`: the lengths of lists.
 
     Returns:
-      The number of rows, and the bytes at the end that belong to no complete group of rows.
+      The number of rows, and of the bytes at the end that belong to no complete group of rows.
 
     Raises:
       SourceError: It does not begin as such a file.

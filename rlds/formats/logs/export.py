@@ -202,7 +202,7 @@ class EnvLoggerExport(Export):
             yield StepData(timestep, arrived.get(rlds.ACTION), custom_data)
 
     def _as_recorded(self, fields: dict[str, Any], name: str) -> Any:
-        """Returns the value to record for these fields: a dict, or the value of a field `name`."""
+        """Returns the value to record: a dict of fields, the value of a single `name`, or None."""
         if self._sidecar is None:
             fields = _without_marks(fields)
             if fields.keys() == {name}:

@@ -54,7 +54,7 @@ def widened_spec(spec: Any, columns: Any) -> Any:
 
 
 def as_declared(columns: Any, fields: Any, *, rounds: bool, path: str = "") -> Any:
-    """Returns recorded columns in the dtypes and shapes of fields, if no value changes.
+    """Returns recorded columns in the dtypes and shapes of fields, as far as no value changes.
 
     Raises:
       MismatchError: Floats are wider than their field, and are not to be rounded.

@@ -204,7 +204,7 @@ class MinariSource(Source):
         yield from self._spaces.leaves
 
     def _why_wrong(self, path: str, field: Field) -> str | None:
-        """Describes the fault of a field of an episode."""
+        """Describes the fault of a field of an episode; None if there is none."""
         group = root_of(path)
         if group in SCALARS:
             wanted = "bfiu" if group == REWARDS else "biu"

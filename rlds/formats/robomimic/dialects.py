@@ -45,9 +45,9 @@ class Dialect:
 
     Attributes:
       name: Its name.
-      following: The names of arrays and groups whose rows hold the observation after the action of
-        the row, rather than the one before it.
-      initial: The group with the observation before the first action, if there is one.
+      following: The names of arrays and groups whose rows hold the values (observations, states)
+        after the action of the row, rather than those before it.
+      initial: The group with the values before the first action; empty if there is none.
       docs: Descriptions of fields, by patterns of their paths in the file.
     """
 

@@ -215,7 +215,7 @@ class OpenDemo:
 
         Args:
           path: The path of the array in the demonstration.
-          rows: The rows.
+          rows: The rows to read.
 
         Raises:
           SourceError: They are damaged.

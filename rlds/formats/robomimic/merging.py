@@ -43,7 +43,7 @@ class Merged:
     is_of_steps: bool = True
 
     def add(self, array: StoredArray, is_of_steps: bool) -> None:
-        """Adds the arrays of a demonstration."""
+        """Adds the array of a demonstration."""
         self.count += 1
         self.is_of_steps &= is_of_steps
         if array.dtype != self.dtype:

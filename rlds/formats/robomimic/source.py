@@ -332,7 +332,7 @@ class RobomimicSource(Source):
         return -1 if self._follows(path) and self._initials[path] else 0
 
     def _initial(self, path: str) -> str:
-        """Returns the array with the observation before the first action; empty if one lacks it."""
+        """Returns the array with the value before the first action; empty if a demo lacks it."""
         if not self._dialect.initial:
             return ""
         initial = f"{self._dialect.initial}/{path.partition('/')[2]}"

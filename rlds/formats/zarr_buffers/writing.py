@@ -138,7 +138,7 @@ class ArrayWriter:
             self.num_rows += 1
 
     def copy(self, array: ZarrArray, rows: range) -> None:
-        """Appends rows of an array with the same layout; complete chunks are copied."""
+        """Appends rows of an array with the same layout; rows that are chunks stay chunks."""
         if self._chunk_rows > 1:
             self.append(array.read(rows.start, rows.stop))
             return
