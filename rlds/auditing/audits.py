@@ -38,7 +38,7 @@ _AT_ONCE, _LONG = 32, 5.0
 # Rows of all episodes to compare with each other, and the least number of each episode.
 _MOST_PICKED, _LEAST_PICKED = 200_000, 4
 _MOST_FAULTS = 3
-# Tolerance between a declared rate and that of the times; units of the times.
+# Tolerance between a declared rate and that of the times; logarithms of the units of a second.
 _SAME_RATE, _UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
 
 
@@ -54,7 +54,7 @@ class Audit:
       vectors: The meaning of the actions.
       findings: The episodes to look at, with reasons, the most serious ones first.
       facts: Findings about the whole dataset, in sentences.
-      unassessed: The checks that were not possible, with reasons, in sentences.
+      unassessed: The checks that were impossible or incomplete, with reasons, in sentences.
       scores: The scores of all episodes by name, see `SCORES`: NaN where there is none.
       ranks: Likewise, the share of the other episodes of their task with a lower score.
       is_kept: True if it is the column `audit` of the table of episodes.

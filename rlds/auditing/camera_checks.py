@@ -61,7 +61,7 @@ def _shares(
       name: The name of the check.
       flags: 0, 1 or NaN, of shape `[episodes, cameras, pairs]`.
       least: The least part of the pictures that counts.
-      text: The text of a flag.
+      text: The meaning of a flag, as the predicate of a sentence about the camera.
     """
     shares = np.nan_to_num(mean(flags))
     sizes = shares / np.clip(2 * np.quantile(shares, 0.8, axis=0) + 0.1, least, 0.9)
@@ -110,7 +110,7 @@ def _better(
       given: The episodes.
       name: The name of the check.
       lost: The loss of the images of each episode under the transformation, as a logarithm.
-      text: The transformation.
+      text: The finding, in a sentence about the transformation.
     """
     if not len(lost) or np.quantile(lost, 0.25) < _LOST:
         return  # Most pictures do not tell.

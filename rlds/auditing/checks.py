@@ -46,9 +46,9 @@ _TINY = 1e-12
 _USUAL = LAGS.index(0)
 # The part of its range by which an element is smooth, whatever its second differences are.
 _SMOOTH = 1e-4
-# The usual excess of rough rows, as a logarithm.
+# The least excess of roughness, in most rows, that is jitter; as a logarithm.
 _ROUGHER = 0.25
-# The distance of near duplicates; the number of projections in which they are searched first.
+# The largest distance of near duplicates; the number of projections to search them in first.
 _NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.05, 8, 1000
 # Correlations of 1 leave this to explain: less is noise.
 _NEARLY = 1.005

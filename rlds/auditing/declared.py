@@ -60,7 +60,7 @@ def contradictions_in(episodes: Episodes) -> list[str]:
 
 
 def unlike(datasets: Mapping[str, Episodes]) -> Iterator[str]:
-    """Yields the runs of elements in which the actions of datasets differ in meaning.
+    """Yields the runs of elements whose numbers differ in meaning between datasets.
 
     Args:
       datasets: Their episodes, by their names; some of each are read.

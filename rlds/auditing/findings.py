@@ -134,7 +134,7 @@ class MeasuredEpisodes:
 
     @property
     def sketches(self) -> np.ndarray:
-        """The values of each episode at some moments, in deviations over all moments."""
+        """The values of each episode at some moments, in deviations of each element."""
         return in_deviations(self.of("sketch"))
 
     @property
@@ -163,7 +163,7 @@ def median(values: np.ndarray) -> np.ndarray:
 
 
 def deviations(values: np.ndarray, least: float) -> np.ndarray:
-    """Returns the distance of values from the median, in median deviations, along the first axis.
+    """Returns values less their median, in median deviations, along the first axis.
 
     Args:
       values: The values; NaN where there is none.

@@ -238,7 +238,7 @@ class _Judge:
         return one >= _AT_ONCE or every - one < _REST * (1 - one)
 
     def _gripper(self, element: int) -> ElementMeaning | None:
-        """Returns the state that opens and closes with an action; None if there is none."""
+        """Returns the meaning of an action that a state opens and closes with; None if none."""
         late = [index for index, lag in enumerate(LAGS) if lag >= 0]
         level = self._levels.raw[late, element]
         change = self._changes.raw[late, :, element].max(1)

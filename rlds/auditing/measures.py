@@ -47,7 +47,7 @@ class Profile:
     Attributes:
       paces: The usual displacement of each element of the state in four rows, while it moves; 0 if
         it never does.
-      still: The share of the usual displacement below which an element is at rest.
+      still: The share of the usual displacement below which a row is at rest.
       relations: The meaning of each element of the action.
       turns: The full turn of each element of the state that wraps; 0 for all others.
       rate: The rows per second; None if unknown.
@@ -81,8 +81,8 @@ class Measures:
       frozen: The longest run of rows in which the state stays exactly, while the action changes.
       frozen_row: The first row of it.
       repeated: The number of rows that equal the row before.
-      idle: The number of rows at rest at the begin, and at the end.
-      gap: The ratio of the largest step of the state to its neighbours.
+      idle: The numbers of rows at rest at the start, and at the end.
+      gap: The largest ratio of a step of the state to its neighbours, in most elements.
       gap_row: The row of it.
       fits: The correlation of each element of the action with the state that it is known to lead
         to, of shape `[LAGS, actions]`; NaN where nothing is known.
@@ -138,7 +138,7 @@ def profile_of(
     every = every[np.isfinite(every).all(1)]
     if not len(every) or not width:
         return Profile(np.zeros(width), _STILL, relations, turns)
-    # The pace is that while moving: at rest there is only noise.
+    # An element that rarely moves has the pace of its movements, not that of its noise at rest.
     paces = np.maximum(np.quantile(every, 0.75, axis=0), 0.25 * np.quantile(every, 0.98, axis=0))
     motion = _motion(every, paces)
     floor = float(np.quantile(motion, 0.02))
@@ -251,7 +251,7 @@ def _moving_rows(moves: np.ndarray, number: int) -> np.ndarray:
 
 
 def _idle(moves: np.ndarray, number: int) -> tuple[int, int]:
-    """Returns the number of rows at rest at the begin, and at the end."""
+    """Returns the numbers of rows at rest at the start, and at the end."""
     places = np.flatnonzero(moves)
     if not len(places):
         return (number, number)
@@ -273,7 +273,7 @@ def _at_end(both: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.
 
 
 def _runs(flags: np.ndarray) -> tuple[int, int]:
-    """Returns the length of the longest run of true values, and its begin."""
+    """Returns the length of the longest run of true values, and its first index."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     if not len(edges):
         return 0, 0

@@ -35,7 +35,7 @@ WINDOWS = (1, 2, 4, 8)
 # Under which part of a full turn two neighbours lie, if none of them has been wrapped.
 _JUMP = 0.75
 _TURNS = (2 * np.pi, 360.0)
-# Rows at the begin and the end of an episode that follow conventions of their own.
+# Rows at the start and the end of an episode that follow conventions of their own.
 _ENDS = 1
 
 

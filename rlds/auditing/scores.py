@@ -30,8 +30,8 @@ class EpisodeScore:
     Attributes:
       name: Its name.
       what: The definition, with its unit.
-      source: A reference.
-      holds: The changes that it is invariant to.
+      source: Its origin: a reference, or "here".
+      holds: The properties of an episode that it does not depend on.
       doubt: The cases in which it is misleading.
     """
 
@@ -212,7 +212,7 @@ def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.n
 
 
 def _novelty(sketches: np.ndarray) -> np.ndarray:
-    """Returns the distance to the nearest other episode, by the quadratic mean of its sketch."""
+    """Returns the distance to the nearest other episode, as the quadratic mean over sketches."""
     found = np.full(len(sketches), np.nan)
     if len(sketches) < 2 or not sketches.shape[1]:
         return found

@@ -69,8 +69,8 @@ class StepNumbers:
 
     Attributes:
       actions: The paths of the fields of actions.
-      action_places: The indices of these elements in each field.
-      action_names: The names of all of them.
+      action_places: The indices of the assessed elements in each of these fields.
+      action_names: The names of these elements, of all fields.
       state_names: The names of the elements of the state.
       constants: The names of the elements of the state that no episode of the sample changes.
       units: The declared units of elements, by their names.
@@ -130,7 +130,7 @@ class StepNumbers:
         Args:
           split: The split.
           index: Its number there.
-          rows: The steps.
+          rows: The range of steps to read.
 
         Raises:
           SourceError: It is damaged.

@@ -53,6 +53,6 @@ def run_in_pipeline(
 
 
 def tried(function: Callable[..., None], *arguments: Any) -> None:
-    """Calls a function; an error is raised again in the process that runs the pipeline."""
+    """Calls a function without its errors: the process that runs the pipeline meets them again."""
     with contextlib.suppress(SourceError, StorageError):
         function(*arguments)

@@ -42,7 +42,7 @@ __all__ = [
 
 # The codes of a disk, a quota or a limit of the size of files that is used up.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# The largest number of episodes to compare by one call, and the number of calls.
+# The largest number of episodes to compare by one call, and the usual number of calls.
 _COMPARED, _CALLS = 64, 16
 # For how many seconds this process compares alone: a comparison with a large source takes as long
 # to get to others.
@@ -135,9 +135,10 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: The processes that write, if there is much; if None, as many as there are processors and
-        memory for. The result is the same. If this process is killed, the next one that is called
-        so goes on with what was done, which is in the folder `.<name>.parts` beside the path.
+      jobs: The number of processes that write, if there is much; if None, as many as there are
+        processors and memory for. The result is the same. If this process is killed, the next one
+        that is called so goes on with what was done, which is in the folder `.<name>.parts` beside
+        the path.
       part: The share of the work to do, such as `(3, 64)` (3 of 64): for the jobs of a cluster
         that do the shares at the same time. Nothing is at the path until the same is called
         without it, when all are done.
@@ -344,7 +345,7 @@ def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
 def _compared(
     comparison: ReadBack, workers: Workers, on_advance: Callable[[float], None]
 ) -> tuple[int, int | None]:
-    """Compares the written dataset in several processes; returns its episodes and steps.
+    """Compares the written dataset in several processes; counts its episodes and steps.
 
     Raises:
       ValueError: It differs; says where.

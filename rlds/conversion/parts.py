@@ -46,7 +46,7 @@ __all__ = [
 
 # The arguments of an error.
 _ERROR = ("what", "file", "episode", "row", "field")
-# The size limit of a part, which is the most that a kill costs. Sizes may be unknown.
+# The limits of a part, which are the most that a kill costs: fewer episodes of unknown size.
 _EPISODES, _EPISODES_OF_UNKNOWN_SIZE, _BYTES = 256, 32, 256 << 20
 # The ratio of values to their files, which hold images or are compressed.
 _DECODED = 8
@@ -190,14 +190,14 @@ def identity_of(*values: Any) -> str:
       *values: Sources, views, options, in the types of JSON or of NumPy.
 
     Raises:
-      NotComparable: The digest of an episode cannot be known.
+      NotComparable: A value has no such digest, such as a function.
     """
     content = json.dumps([rlds_ecosystem.version(), *map(_comparable, values)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def files_read_by(source: AnySource) -> Sequence[str]:
-    """Returns the keys of the files of a source; none if a file is missing."""
+    """Returns keys that change with the files of a source; none if it has no files."""
     try:
         return [key_of(base) for base in reading.bases(source)]
     except FileNotFoundError:

@@ -65,7 +65,7 @@ class Staging:
     Args:
       export: The export that writes it.
       path: The path of the dataset. Its parts are beside it.
-      digests: The function for digests of episodes; None if none are needed.
+      digests: The digests of its episodes; None if none are needed.
       skip_damaged: Whether episodes that cannot be read are left out.
       in_parts: Whether episodes are written to parts first, if that is possible and there are many.
       even_small: Whether they are, too, if one process soon writes all of it again.

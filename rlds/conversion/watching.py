@@ -58,9 +58,9 @@ class Notes(Watch):
       on_episode: Called after each.
 
     Attributes:
-      written: The digests of the episodes that were written, in their order.
-      origins: Their locations in the files of their sources.
-      copied: A mask of the episodes that were copied as they are stored.
+      written: The digests of the written episodes, by their numbers, in their order.
+      origins: The locations of their values in the files of their sources.
+      copied: The numbers of those that were copied as they are stored.
       left_out: The errors of those that were left out, by their numbers.
     """
 
@@ -143,7 +143,7 @@ class ReadBack:
     Digests do: an episode is read from its source again only to say how it differs.
 
     Attributes:
-      digests: The function for its digests, and the export that has written it.
+      digests: Its digests, and the export that has written it.
       found: The read-back. Another process opens it again.
       written: Each episode that was written, by its number among those of the source, with its
         digest, and whether that is one of it as it is stored.

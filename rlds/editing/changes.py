@@ -206,7 +206,7 @@ class Filled(Change):
       base: The episodes before, in one split.
       path: The field; `instruction` is the field that is one, however it is called.
       value: The value.
-      chosen: A mask of the episodes.
+      chosen: A mask of the episodes that get the value.
       aliases: Other names of fields, see `About`.
 
     Raises:

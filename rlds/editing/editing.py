@@ -33,7 +33,7 @@ from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
-# Values that are computed on demand.
+# The folder of values that are computed again on demand.
 _CACHE = ".feeds"
 
 
@@ -161,7 +161,7 @@ class Edit:
 
         Args:
           path: The path of the new dataset.
-          splits: Its episodes.
+          splits: The names of its splits in the `view`.
           **settings: Other arguments of `draft_export`.
         """
         writer = self._export("+".join(splits))

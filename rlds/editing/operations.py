@@ -76,8 +76,8 @@ class Delete(Operation):
     """Leaves out episodes.
 
     Attributes:
-      where: A condition over the table of episodes.
-      episodes: The episodes, by their numbers.
+      where: The episodes to leave out, as a condition over the table of episodes.
+      episodes: The episodes to leave out, by their numbers.
     """
 
     do = "delete"
@@ -269,8 +269,8 @@ class Add(Operation):
 
     Attributes:
       field: The path; a field of the steps if it begins with `steps/`.
-      function: A function of a `SourceEpisode` for a value, or for a column with a row for each
-        step; or its name, as `module:function`.
+      function: A function that takes a `SourceEpisode`, and returns a value, or a column with a row
+        for each step; or its name, as `module:function`.
     """
 
     do = "add"

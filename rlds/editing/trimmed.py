@@ -99,7 +99,7 @@ class Flagged(View):
 
     Args:
       base: The source.
-      chosen: A mask of the episodes.
+      chosen: A mask of the episodes that get new flags.
     """
 
     keeps_values, looks_around = True, True

@@ -58,7 +58,7 @@ class LabelledSource(View):
     Args:
       source: The source.
       labels: Its labels.
-      rows: The rows to keep.
+      rows: The labels that become fields.
 
     Raises:
       ValueError: There are fields `label` already.

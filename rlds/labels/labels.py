@@ -35,7 +35,7 @@ def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
 
 
 class Labels:
-    """The labels of episodes; iteration yields the valid ones, in the order of their rows.
+    """The labels of episodes; iteration yields the current ones, in the order of their rows.
 
     They are kept beside the data, in a file of JSON lines for each layer, `.rlds/labels`; or in the
     cache, if the data is one file or cannot be written. The data stays as it is. Processes may add
@@ -69,11 +69,11 @@ class Labels:
 
     @functools.cached_property
     def digests(self) -> list[str]:
-        """The digest by which labels refer to each episode; empty for damaged episodes."""
+        """The digests by which labels refer to episodes; empty for damaged ones, without labels."""
         return [(row["digest"] or b"").hex() for row in self._known]
 
     def _row(self, episode: int) -> dict[str, Any]:
-        """Returns the row of an episode in the table, or makes it if there is no table yet."""
+        """Returns the row of an episode in the table, or makes it if the table is not loaded."""
         if "_known" in self.__dict__ or not isinstance(self.episodes.source, Source):
             return self._known[episode]
         return self._alone(*self.episodes.place(episode))
@@ -93,7 +93,7 @@ class Labels:
         return [row["steps"] or 0 for row in self._known]
 
     def rows(self) -> list[Label]:
-        """Returns all rows, including invalid ones, and those of missing episodes."""
+        """Returns all rows, including replaced and retracted ones, and those of other episodes."""
         return list(label_rows.rows(self._folders))
 
     def layers(self) -> dict[str, str]:

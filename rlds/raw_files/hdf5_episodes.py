@@ -121,10 +121,10 @@ class EpisodeGroup:
         return self._field(path, (None, *array.shape[1:]) if array.shape else ())
 
     def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
-        """Checks the type of an array.
+        """Checks that the type of an array fits a field.
 
         Raises:
-          SourceError: It is missing, or does not.
+          SourceError: It is missing, or does not fit.
         """
         self.num_rows(path)
         if isinstance(self.arrays[path], ComputedArray):

@@ -79,7 +79,7 @@ class Files:
         weakref.finalize(self, os.close, os.open(path, os.O_RDONLY))
 
     def _identity(self, found: os.stat_result) -> tuple[int, ...]:
-        """Returns the identity of a folder or file, and the version unless the file grows."""
+        """Returns the identity of a folder or file, with size and time if it may not grow."""
         if stat.S_ISDIR(found.st_mode) or self.may_grow:
             return found.st_dev, found.st_ino
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
@@ -98,15 +98,15 @@ class Files:
         return found
 
     def check(self, inputs: _Inputs, *, failed: bool) -> None:
-        """Checks that the files have not changed.
+        """Checks that the files have not changed since they were opened.
 
         Args:
           inputs: Returns the files that the source reads.
-          failed: Whether reading has failed. Otherwise a path at which nothing is any more is no
-            error: a read file was open.
+          failed: Whether reading has failed. Otherwise a removed file is no error: it was open
+            while it was read.
 
         Raises:
-          SourceChangedError: One is not; names it.
+          SourceChangedError: One has changed; names it.
         """
         for path, before in self._states.items():
             try:
@@ -183,7 +183,7 @@ def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> N
       may_grow: Whether they may have become longer.
 
     Raises:
-      SourceChangedError: One is something else.
+      SourceChangedError: One has changed; names it.
     """
     for state in before:
         try:

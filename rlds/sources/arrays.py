@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 ALIGNMENT = 64
-"""The alignment of new arrays: JAX takes over aligned arrays without a copy."""
+"""The alignment of new arrays, in bytes: JAX takes over aligned arrays without a copy."""
 
 
 def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
@@ -83,7 +83,7 @@ def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
       memory: The memory, uint8 of shape `[n]`, aligned.
 
     Yields:
-      A function that returns the requested memory.
+      A function that returns the size of the arrays so far, in bytes, even beyond the memory.
 
     >>> with taken_from(memory := np.zeros(128, np.uint8)) as size:
     ...     empty([2], np.uint8)[:] = 7

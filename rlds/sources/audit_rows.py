@@ -1,4 +1,4 @@
-"""The findings of an audit for each episode: a column of its own file beside the table of episodes.
+"""The results of an audit for each episode: a column of its own file beside the table of episodes.
 
 `rlds.auditing` writes it. It is of the data as long as the table is, see `episode_table.key_of`.
 """
@@ -37,7 +37,7 @@ def write(
     numbers: Mapping[str, np.ndarray],
     meanings: Sequence[str],
 ) -> None:
-    """Writes the findings of an audit for the episodes of a split.
+    """Writes the results of an audit for the episodes of a split.
 
     Args:
       file: The file.

@@ -34,7 +34,7 @@ def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str
 
 
 def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
-    """Returns facts that identify a version of a file: its name, size and time."""
+    """Returns facts that identify versions of files: names below a root, sizes and times."""
     found = []
     for path in files:
         name = os.fspath(path)

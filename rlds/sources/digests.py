@@ -98,7 +98,7 @@ def _shape(shape: tuple[int, ...]) -> bytes:
 
 
 def text_of(value: Any) -> Any:
-    """Returns the text by which values of an array of objects are compared."""
+    """Returns the form in which a value of an array of objects is compared: text as bytes."""
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     return value.encode() if isinstance(value, str) else value

@@ -191,7 +191,7 @@ def keep_audit(
     numbers: Mapping[str, np.ndarray],
     meanings: Sequence[str],
 ) -> bool:
-    """Stores the findings of an audit as the column `audit` of the table of episodes.
+    """Stores the results of an audit as the column `audit` of the table of episodes.
 
     Args:
       source: The source.

@@ -54,8 +54,8 @@ def carry(
       others: Numbers of episodes of the new dataset, each with that of what it is made of. Copies
         need not be among them.
       made: The episodes of the new dataset.
-      place: The path of the dataset.
-      at: The final path of the dataset.
+      place: The current path of the new dataset, such as that of a draft.
+      at: Its final path.
 
     Raises:
       OSError: Labels can be kept nowhere.

@@ -217,7 +217,13 @@ def has_labels(source: AnySource) -> bool:
 def folders_of_new(
     source: AnySource, place: str | os.PathLike[str], at: str | os.PathLike[str]
 ) -> tuple[Path, ...]:
-    """Returns the folder of labels of a new dataset, for its draft path and its final path."""
+    """Returns the folders of labels of a new dataset, which moves from one path to another.
+
+    Args:
+      source: Its source.
+      place: The current path.
+      at: The final path.
+    """
     if beside := [folder / _FOLDER for folder in folder_of(source)]:
         return tuple(beside)
     file, place = Path(root_of(source)), os.path.abspath(place)

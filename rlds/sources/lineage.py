@@ -244,7 +244,7 @@ class Trace:
 
     def __init__(self, lineage: Mapping[str, Any], sources: Sequence[AnySource]) -> None:
         self._numbers = {id(source): number for number, source in enumerate(sources)}
-        # The raw datasets, for which the origin of their episodes is not known.
+        # True for raw datasets, whose lineage does not have the origin of their episodes.
         self._are_first = [not (part[KEY] or {}).get(_EPISODES) for part in lineage[_FROM]]
         # Runs: number of the dataset, split, first index, length; file, first row, lengths.
         self.episodes: list[list[Any]] = []

@@ -202,7 +202,7 @@ def _why_unknown(path: epath.Path, known: Iterable[str], signs: Signs) -> str:
 
 
 def _seen_in(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
-    """Returns the file names at a path of an unknown format, and the formats with such files."""
+    """Describes the content of a path of an unknown format; returns also formats of such files."""
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
     suffixes = {os.path.splitext(name)[1] for name in names}
     near = [name for suffix, formats in _NEAREST.items() if suffix in suffixes for name in formats]

@@ -42,7 +42,7 @@ class Option:
     default: Any
 
     def parse(self, text: str) -> Any:
-        """Parses the value of a text.
+        """Parses a value of the option from text.
 
         Raises:
           ValueError: It stands for none of this type.

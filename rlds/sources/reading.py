@@ -114,10 +114,10 @@ def errors_of(
 
 @contextlib.contextmanager
 def unchanged(source: AnySource) -> Iterator[None]:
-    """Checks after reading that the files of a source have not changed.
+    """Checks after reading that the files of a source have not changed since it was opened.
 
     Raises:
-      SourceChangedError: They are not, so what was read may be of the old ones and the new ones.
+      SourceChangedError: They have, so values may be of the old files and of the new ones.
     """
     try:
         yield
@@ -133,14 +133,14 @@ def unchanged(source: AnySource) -> Iterator[None]:
 
 
 def check(source: AnySource, *, failed: bool = False) -> None:
-    """Checks that the files of a source have not changed.
+    """Checks that the files of a source have not changed since it was opened.
 
     Args:
       source: The source.
       failed: See `Files.check`.
 
     Raises:
-      SourceChangedError: They are not.
+      SourceChangedError: One has changed; names it.
     """
     for base in bases(source):
         if base.opened is not None:

@@ -123,8 +123,8 @@ class Sidecar:
         row is in the sidecar.
       metadata: The metadata of the dataset: attributes of `Source`, by name.
       drops_final_row: True if the format takes the last observation of every episode for the final
-        one, and drops the values of the other `places` in its row, even if there is more after
-        it. These values are in the sidecar, too.
+        one, and drops the values of the `places` outside `whole` in its row, even if there is more
+        after it. These values are in the sidecar.
       is_about: True if the sidecar holds only metadata of the dataset, and no data of episodes.
       clips: Cameras of `episode_places` of which the format has the frames of its rows only. Those
         after them are in the sidecar.
@@ -188,7 +188,7 @@ class Sidecar:
 
         Args:
           episodes: The episodes.
-          but: Entries of the format itself, by their names in the metadata.
+          but: The name in the metadata of what the format itself holds; it is left out.
         """
         source = episodes.source
         said = {
@@ -405,7 +405,10 @@ class Sidecar:
         )
 
     def usual(self, num_steps: int, known: bool, is_terminal: bool) -> dict[str, np.ndarray]:
-        """Returns the usual flags and discounts, which follow from the end of an episode."""
+        """Returns the usual flags and discounts, which follow from the end of an episode.
+
+        The sidecar has only those that differ.
+        """
         usual: dict[str, np.ndarray] = step_flags([num_steps], [is_terminal])
         if self._derives_discount:
             discount = np.ones(num_steps, np.float32)
@@ -717,7 +720,7 @@ class StoredSidecar:
         """Returns how long the episodes of a split are.
 
         Raises:
-          SourceError: The text is damaged.
+          SourceError: The lengths are damaged.
         """
         rows = slice(None)
         if self.splits is not None:

@@ -85,9 +85,9 @@ class _Rows(NamedTuple):
     """Rows of a column as they are stored.
 
     Attributes:
-      number: The number of elements.
-      sizes: The sizes of each, and of its open axes; None if no axis is open, or all are
-        empty.
+      number: The number of rows.
+      sizes: For each row the number of its elements and the sizes of its open axes; None if no axis
+        is open, or all rows are empty.
       ends: The end of each text in the data; None if elements are no texts.
       data: The elements.
     """

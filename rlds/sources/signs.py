@@ -97,7 +97,7 @@ class Signs:
         return names is None or any(fnmatchcase(n, each) for each in patterns for n in names)
 
     def has_file(self, wanted: FileSigns) -> bool:
-        """Whether there is a file of a format whose content fits the format.
+        """Whether there is a file of a format, and the content of the first one fits.
 
         Raises:
           ImportError: A required library is not installed; the message tells how to install it.

@@ -373,7 +373,7 @@ class Can:
 
     Attributes:
       lengths: Takes a split. Returns the lengths of its episodes, without reading them.
-      reads_rows: True if `read` can read only some of the rows.
+      reads_rows: True if `read` can leave out rows that are not requested.
       video: The form in which `rlds.sources.open` gives the video of episodes: "packets", in
         fields of the episodes, or "frames", in those of the steps; see `rlds.video`. If the source
         offers it, "png" or "jpeg" files in those of the steps.
@@ -389,7 +389,7 @@ class Can:
         from the first on that are read at once, which is faster; perhaps none.
       hold_open: Returns a context in which files stay open, for many reads after one another.
       keeps_keys: True if the stored episodes have their keys.
-      examples: Copies the episodes as they are stored, as examples of a TFDS dataset.
+      examples: The episodes as they are stored, if they are examples of a TFDS dataset.
       sidecar: Returns the sidecar of an export, a `StoredSidecar`, or None. `rlds.sources.open`
         puts it together with the episodes, see `rlds.sources.restored`.
     """

@@ -81,7 +81,7 @@ class Of(NamedTuple):
       others: Takes fields of steps of the bases, and for each row another step there. Returns the
         values that they have in it.
       number: The number of the one episode that all values are of; None for rows of any.
-      episode: The episode in the base.
+      episode: That episode in the base; None likewise.
       beside: The paths of fields that are made by other calls for the same rows.
     """
 
@@ -113,7 +113,7 @@ class View(Source):
       made: The paths of the fields that `make` is for; None if it may make others of any.
       options: Options that the episodes depend on, for `About.options`.
       decodes: The fields of steps that `make` decodes images for, by their paths.
-      threads: The threads for `make`, beside the calling one; None for as many as help.
+      threads: The number of threads for `make`, beside the calling one; None for as many as help.
     """
 
     shares_table: ClassVar[bool] = False

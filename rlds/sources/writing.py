@@ -182,7 +182,7 @@ class Export(abc.ABC):
       unchecked: Paths of fields that reading back may give in another form: a video in another
         container, say. Their values are not compared.
       pngs: Fields of steps that are PNG files, of which the format gets the pixels.
-      order: The order of the episodes to write; None for all in their own order.
+      order: The numbers of the episodes to write, in order; None for all in their own order.
       number: The number of the episode that `each` yielded last.
       lineage: The lineage of the episodes, see `rlds.sources.lineage`.
       watch: The observer of the export, which is notified of each episode.
@@ -358,7 +358,7 @@ class Export(abc.ABC):
         return {name: value for name, value in said.items() if name not in beside}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
-        """Completes the export beside its path, before it is moved there."""
+        """Writes files beside the path that the export needs, before it is moved there."""
         del path
 
     def read_options(self) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ class QuantileSketch:
 
     @property
     def error(self) -> float:
-        """The largest error of the q of a quantile; the range of all values is 1."""
+        """The largest |q - q'|, see the class: 1 is from the least value to the largest."""
         error = sum(max(level.num_rounded) << i for i, level in self._levels.items())
         return error / max(self.count - 1, 1)
 
