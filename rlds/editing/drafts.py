@@ -68,7 +68,7 @@ class Draft:
       names: The splits in their order, if an operation has made them.
       metadata: The metadata of the dataset.
       facts: Changed attributes of sources, such as `license`.
-      notes: Changes that follow from the operations, in sentences.
+      notes: Warnings, and changes that follow from the operations, in sentences.
       uses_tables: True if the tables of episodes were queried.
       asked: Digests of the episodes that each condition chose, see `lineage.digest_of_rows`.
       expected: The same, from the time when the recipe was made.

@@ -77,7 +77,7 @@ class Edit:
       copied: The number of episodes that stay as they are stored.
       placements: The placement of each field.
       stale: Files of others in the folder that are wrong for what becomes of it; they are left out.
-      notes: Changes that follow from the operations, in sentences.
+      notes: Warnings, and changes that follow from the operations, in sentences.
       lineage: The lineage of the new dataset, see `rlds.sources.lineage`.
     """
 
