@@ -24,7 +24,7 @@ def run_in_pipeline(
 
     Args:
       function: A function with side effects; it has to be picklable.
-      arguments: Its arguments.
+      arguments: The arguments of each call.
       runner: A runner, or its name, such as "DirectRunner".
       options: `PipelineOptions`, or a list of flags.
       label: The name of the step.

@@ -25,7 +25,7 @@ class StoredArray(NamedTuple):
 
     Attributes:
       dtype: Its dtype in the byte order of this machine; that of objects for all but numbers.
-      kind: The kind of its values.
+      kind: The kind of its values: numbers, text, bytes, or rows of different lengths.
       shape: Its shape.
       offset: The offset of its values, see `Hdf5File.check_values`; None if only HDF5 knows it.
     """
@@ -124,7 +124,7 @@ class ArrayReader:
           group: The open `GroupID`.
           path: The path of the array in it.
           stored: The type of the array.
-          rows: The rows.
+          rows: The range of rows to read.
 
         Raises:
           SourceChangedError: It is not what it was.

@@ -89,7 +89,7 @@ class ClipsSource(View):
 
     Args:
       source: The source.
-      video: The encoding.
+      video: The codec, quality, frame rate and keyframes of the clips.
       cameras: The paths of fields that are encoded, see `encodable`.
 
     Attributes:

@@ -290,7 +290,7 @@ class About:
       description: A description of the data, in a sentence or two.
       homepage: The website of the dataset.
       citation: The citation (BibTeX).
-      license: The license.
+      license: The license: the terms of use.
       metadata: Further metadata of the files, in the types of JSON.
       options: The options that the episodes depend on, beside the files, in the types of JSON.
       aliases: The paths of fields by the names that the format has for them. Edits and conditions
