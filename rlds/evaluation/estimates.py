@@ -109,7 +109,8 @@ class Ends:
       truncated: Truncated episodes with a known final observation.
       unknown: Truncated episodes without one.
       censored: Truncated episodes that are shorter than the horizon.
-      left_out: Transitions that were left out, because the next observation is not known.
+      left_out: Transitions that were left out, because it is not known what followed: neither an
+        observation nor a terminal end.
     """
 
     terminal: int

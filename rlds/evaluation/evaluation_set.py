@@ -222,7 +222,7 @@ class EvaluationSet:
         return factors * np.where(is_cut, 1.0, self.discounts)
 
     def is_followed(self, time_limit: int | None = None) -> np.ndarray:
-        """Returns a mask of the transitions whose next observation is known, `[M]`.
+        """Returns a mask of the transitions with a known next observation or terminal end, `[M]`.
 
         Args:
           time_limit: After how many steps the environment cut the episodes, if it did. Then it also

@@ -241,7 +241,7 @@ def _estimate(
 def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
     """Returns the temporal-difference error of each transition, `[M]`.
 
-    The last one of an episode is nonsense if the next observation is not known.
+    The last one of a truncated episode is nonsense if the final observation is not known.
     """
     number, place = len(data.rewards), data.place
     values = _by_blocks(number, lambda some: q.v(data.observations_at(data.rows[some])), "v", place)

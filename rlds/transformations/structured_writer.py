@@ -481,10 +481,10 @@ def _as_node(leaf: Any, name: str) -> PatternNode:
 
 
 def _as_condition(condition: Any) -> Condition | None:
-    """Converts a condition of reverb; returns None for an empty one.
+    """Converts a condition of reverb; returns None for one on the length of the buffer.
 
-    That is when it is about the length of the buffer: reverb adds those to the configs by itself,
-    and it does so to the configs of the user. Here a config waits for its own references.
+    Reverb adds such conditions by itself, to the configs of the user, too. Here a config waits for
+    its own references.
     """
     if isinstance(condition, Condition):
         return condition

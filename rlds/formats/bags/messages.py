@@ -70,7 +70,7 @@ def check_decompressed(declared: int, size: int) -> None:
     """Checks that the declared size is plausible for the compressed size of recorded data.
 
     Raises:
-      ValueError: They do.
+      ValueError: The declared size is not plausible.
     """
     if declared > trusted_bytes(size):
         raise ValueError(f"{declared:,} bytes are declared, but only {size:,} are stored")

@@ -251,7 +251,7 @@ class RowReader:
         """Returns an array of shape (N,) or (N, 1), of any dtype, as booleans.
 
         Raises:
-          SourceError: One is neither 0 nor 1.
+          SourceError: A value is neither 0 nor 1.
         """
         flags = []
         for begin, rows in self.blocks(name):

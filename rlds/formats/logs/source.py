@@ -393,7 +393,7 @@ class EnvLoggerSource(Source):
 
     @property
     def is_as_recorded(self) -> bool:
-        """Whether episodes are read as recorded, without options that change them."""
+        """Whether all logs are files, read as recorded, without options that change values."""
         are_files = all(isinstance(log.source, str) for log in self._all_logs())
         is_changed = bool(self._defaults) or self._rounds
         return type(self) is EnvLoggerSource and are_files and not is_changed

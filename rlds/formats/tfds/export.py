@@ -293,7 +293,7 @@ class TfdsExport(Export):
         """Checks that an encoded example holds its episode.
 
         Raises:
-          ValueError: It is not; says in which field.
+          ValueError: It does not; names the field.
         """
         if self._decoder is None:
             return
