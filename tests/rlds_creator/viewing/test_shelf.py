@@ -145,6 +145,7 @@ def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
         range(3),
         [[], ["short"], []],
         {"steadiness": np.array([0.5, 2.0, np.nan])},
+        [],
     )
     assert order_of(tmp_path / "log", "-audit.steadiness") == [1, 0, 2]
     assert order_of(tmp_path / "log", "index", "list_contains(audit.findings, 'short')") == [1]
