@@ -7,7 +7,8 @@ where LeRobot takes them from histograms; so are those of all rows, of numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,29 +65,33 @@ def of_column(column: np.ndarray) -> Statistics:
     >>> found["min"], found["mean"], found["q50"], found["count"]
     (array([1., 6.]), array([2., 7.]), array([2., 7.]), array([3]))
     """
-    rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1).astype(np.float64)
-    ordered = np.sort(rows, axis=0)
+    elements = _elements(column)
+    ordered = np.sort(elements, axis=1).T
     with np.errstate(all="ignore"):  # There may be infinite numbers, and NaN.
-        found = {"min": ordered[0], "max": ordered[-1], "mean": rows.mean(0), "std": rows.std(0)}
-    found["count"] = np.array([len(column)])
+        moments = {"mean": elements.mean(1), "std": elements.std(1)}
+    found = {"min": ordered[0], "max": ordered[-1], **moments, "count": np.array([len(column)])}
     if np.isnan(ordered[-1]).any():
         found["min"] = np.where(np.isnan(ordered[-1]), np.nan, ordered[0])
-    return found | {name: ordered[_rank(share, len(rows))] for name, share in QUANTILES.items()}
+    return found | {name: ordered[_rank(share, len(ordered))] for name, share in QUANTILES.items()}
+
+
+def _elements(column: np.ndarray) -> np.ndarray:
+    """Returns the values of each element of a feature, in one piece.
+
+    So they are added in the same order, whichever elements are beside them.
+    """
+    rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1)
+    return np.ascontiguousarray(rows.T, np.float64)
 
 
 def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
     """Returns the statistics of features of numbers in an episode, those of small ones together."""
-    rows = {
-        name: it.reshape(-1, it.shape[-1] if it.ndim > 1 else 1) for name, it in columns.items()
-    }
-    small = [name for name, it in rows.items() if it.size <= _SMALL_COLUMN]
+    small = {name: _elements(it) for name, it in columns.items() if it.size <= _SMALL_COLUMN}
     found = {name: of_column(it) for name, it in columns.items() if name not in small}
-    for number in {len(rows[name]) for name in small}:
-        names = [name for name in small if len(rows[name]) == number]
-        together = of_column(
-            np.concatenate([rows[name] for name in names], axis=1, dtype=np.float64)
-        )
-        ends = np.cumsum([rows[name].shape[1] for name in names]).tolist()
+    for number in {it.shape[1] for it in small.values()}:
+        names = [name for name, it in small.items() if it.shape[1] == number]
+        together = of_column(np.concatenate([small[name] for name in names]).T)
+        ends = np.cumsum([len(small[name]) for name in names]).tolist()
         for name, begin, end in zip(names, [0, *ends], ends):
             found[name] = {kind: it[begin:end] for kind, it in together.items()}
             found[name]["count"] = np.array([len(columns[name])])
@@ -203,8 +208,9 @@ def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any
         for kind, values in found.items():
             kinds[kind][has_some] = values
         is_shifted = np.maximum.reduceat(change, begins) == np.minimum.reduceat(change, begins)
-        # Halves are exact, others are rounded in another way than they would be.
-        is_shifted &= has_some & (2 * kinds["mean"][:, 0] % 1 == 0)
+        # Sums of halves are exact; others would be rounded in another way.
+        is_exact = (shift == 0) | (2 * kinds["mean"][:, 0] % 1 == 0)
+        is_shifted &= has_some & is_exact
     for kind in kinds.keys() - {"std", "count"}:
         kinds[kind][is_shifted] += shift[is_shifted, None]
     for episode in np.flatnonzero(~is_shifted).tolist():
@@ -322,15 +328,11 @@ class Total:
             if not found or (size := found["min"][0].size) > _MOST_QUANTILES:
                 continue
             counts, *knots = (of.reshape(len(of), -1) for of in found.values())
-            if name not in rows:
-                self._knots.setdefault(name, []).append(np.stack(knots))
-            elif rows[name].size % size:
-                continue
-            else:
-                values = rows[name].reshape(lengths.sum(), -1)[np.repeat(has_some, lengths)]
-                self._rows.setdefault(name, []).append(values.reshape(-1, size))
-                self._num_bytes += values.nbytes
-            self._counts.setdefault(name, []).extend(counts.max(axis=1).tolist())
+            values = rows.get(name)
+            if values is not None and not has_some.all():
+                values = values.reshape(lengths.sum(), -1)[np.repeat(has_some, lengths)]
+            number = counts.max(axis=1).tolist()
+            self._add_quantiles(name, number, size, values, functools.partial(np.stack, knots))
         if self._num_bytes > _BYTES_AT_ONCE:
             self._add_rows()
 
@@ -353,17 +355,28 @@ class Total:
             size, count = found["mean"].size, int(found["count"].max())
             if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
                 continue
-            if name not in rows:
-                knots = [found[kind].reshape(1, -1) for kind in ("min", *QUANTILES, "max")]
-                self._knots.setdefault(name, []).append(np.stack(knots))
-            elif rows[name].size % size:
-                continue
-            else:
-                self._rows.setdefault(name, []).append(rows[name].reshape(-1, size))
-                self._num_bytes += rows[name].nbytes
-            self._counts.setdefault(name, []).append(count)
+            knots = functools.partial(_knots_of, found)
+            self._add_quantiles(name, [count], size, rows.get(name), knots)
         if self._num_bytes > _BYTES_AT_ONCE:
             self._add_rows()
+
+    def _add_quantiles(
+        self,
+        name: str,
+        counts: Sequence[int],
+        size: int,
+        rows: np.ndarray | None,
+        knots: Callable[[], np.ndarray],
+    ) -> None:
+        """Adds episodes of a feature: their rows, or their knots if they have none."""
+        if rows is None:
+            self._knots.setdefault(name, []).append(knots())
+        elif rows.size % size:
+            return
+        else:
+            self._rows.setdefault(name, []).append(rows.reshape(-1, size))
+            self._num_bytes += rows.nbytes
+        self._counts.setdefault(name, []).extend(counts)
 
     def _add_rows(self) -> None:
         rows, self._rows, self._num_bytes = self._rows, {}, 0
@@ -453,6 +466,11 @@ class Selection:
             with np.errstate(invalid="ignore"):  # Of infinite values.
                 found[place] = low + (share - int(share)) * (high - low) if low != high else low
         return found
+
+
+def _knots_of(found: Statistics) -> np.ndarray:
+    """Returns the values between which the distribution of an episode is straight, see `_mixed`."""
+    return np.stack([found[kind].reshape(1, -1) for kind in ("min", *QUANTILES, "max")])
 
 
 def _mixed(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,17 +94,15 @@ class _FileWriter:
 
 
 def _runs(places: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
-    """Yields which episodes of a part come one after the other."""
-    first, number = None, 0
-    for place in places:
-        if first is not None and place == (first.source, first.split, first.index + number):
-            number += 1
-            continue
-        if first is not None:
-            yield first.source, first.split, range(first.index, first.index + number)
-        first, number = place, 1
-    if first is not None:
-        yield first.source, first.split, range(first.index, first.index + number)
+    """Yields the ranges of episodes that follow each other in a part."""
+
+    def run_of(numbered: tuple[int, Place]) -> tuple[AnySource, str, int]:
+        number, place = numbered
+        return place.source, place.split, place.index - number
+
+    for (source, split, _), run in itertools.groupby(enumerate(places), run_of):
+        indices = [place.index for _, place in run]
+        yield source, split, range(indices[0], indices[-1] + 1)
 
 
 def base_of(source: AnySource) -> LeRobotSource:

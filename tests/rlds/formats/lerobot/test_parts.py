@@ -1,6 +1,7 @@
 """Datasets of LeRobot written in parts: the same bytes as at once, in files of any size."""
 
 import many_episodes
+import numpy as np
 import pytest
 import raw_lerobot as raw
 from lerobot_layout import check_layout
@@ -74,4 +75,21 @@ def test_numbers_of_tasks(write, tmp_path, monkeypatch):
     raw.write_annotations(path, {"annotation.human.action.task_description": words})
     assert_same_at_once(
         lambda to: rlds.edit(path, Trim(0, 2), to=to, jobs=1), tmp_path, monkeypatch, 1
+    )
+
+
+def test_tasks_that_change_within_an_episode(tmp_path, monkeypatch):
+    rng, words = np.random.default_rng(0), np.array(["push", "pull", "turn", "lift", "wait"])
+    (tmp_path / "raw").mkdir()
+    for number in range(12):
+        length = 20 + number
+        arrays = {
+            "observation": rng.random((length + 1, 3)).astype(np.float32),
+            "action": rng.random((length, 2)),
+            "instruction": words[rng.integers(0, 1 + number % 5, length + 1)],
+        }
+        np.savez(tmp_path / "raw" / f"{number:02}.npz", **arrays, terminal=True)
+    assert_same_at_once(
+        lambda to: export(tmp_path / "raw", "lerobot", to, fps=10, jobs=1),
+        *(tmp_path, monkeypatch, 2),
     )
