@@ -15,6 +15,7 @@ import rlds
 from rlds.robotics import find_meaning
 from rlds.sources import reading
 from rlds.sources.cameras import evenly
+from rlds.sources.episode_fields import ACTION_REST
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import ALL_ROWS, Source, SourceError, with_random_access
 from rlds.sources.standardized import name_of
@@ -221,7 +222,7 @@ def _is_vector(field: object) -> bool:
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
     # The rounding that `rlds.editing.ActionAs` adds.
-    others = (rlds.REWARD, rlds.DISCOUNT, "action_rest", *rlds.STEP_FLAGS)
+    others = (rlds.REWARD, rlds.DISCOUNT, ACTION_REST, *rlds.STEP_FLAGS)
     return root_of(path) != rlds.ACTION and name not in others
 
 

@@ -108,10 +108,8 @@ class Staging:
                 self.parts = cut([i for i in self._every if not export.is_in_format(i)], sizes)
                 size = 0 if sizes is None else int(sizes.sum())
             else:
-                self.parts, size = (
-                    cut_stream(export.episodes),
-                    decoded_size(export.episodes.source),
-                )
+                self.parts = cut_stream(export.episodes)
+                size = decoded_size(export.episodes.source)
             is_one = len(self.parts) <= 1
             self.is_small = is_one or 0 < size < _SMALL
             if (is_one or (self.is_small and not even_small)) and not export.from_parts:

@@ -20,6 +20,7 @@ import rlds
 from rlds.auditing.declared import contradictions_in
 from rlds.auditing.vectors import vector_meanings
 from rlds.editing.changes import STEPS, Change, fields_of
+from rlds.sources.episode_fields import ACTION_REST
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Source, SourceError
 from rlds.sources.view import Of
@@ -27,7 +28,7 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ActionsAs"]
 
-_ACTION, _REST = f"{STEPS}{rlds.ACTION}", f"{STEPS}action_rest"
+_ACTION, _REST = f"{STEPS}{rlds.ACTION}", f"{STEPS}{ACTION_REST}"
 _FROM = {"delta": "absolute", "absolute": "delta"}
 # Turns do not add up as numbers do. `wrist_roll` is a joint, `left_roll` none.
 _TURN = re.compile(
@@ -153,7 +154,7 @@ def _sums(
         left = (action - (total - back)) + (states - back) + 0.0
         if rest is not None:
             if (is_finite & (np.abs(rest) > np.spacing(np.abs(action)))).any():
-                raise SourceError("it is not what rounding left out", field="action_rest")
+                raise SourceError("it is not what rounding left out", field=ACTION_REST)
             total = total + (left + rest)
             total = np.where((total == 0) & np.signbit(rest), rest, total)
     if (is_finite & ~np.isfinite(total)).any():
