@@ -84,7 +84,7 @@ MODALITY = {
 CODECS: dict[str, tuple[str, str, dict[str, str]]] = {
     "h264": ("libx264", "yuv420p", {"g": "3", "bf": "2", "crf": "23"}),
     "av1": ("libsvtav1", "yuv420p", {"g": "2", "crf": "30", "preset": "12"}),
-    "depth": ("libx265", "gray12le", {"x265-params": "lossless=1:log-level=none"}),
+    "depth": ("libx265", "gray12le", {"x265-params": "lossless=1:bframes=0:log-level=none"}),
     "unaligned": ("libx264", "yuv420p", {"g": "250", "bf": "2", "crf": "23"}),
 }
 
