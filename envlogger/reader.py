@@ -179,8 +179,8 @@ class Reader(Closing):
         >>> actions
         [[1], [None]]
         """
-        number = checked_index(i, len(self.episodes), "episodes")
-        return self._backend.pick(number, steps, fields)
+        index = checked_index(i, len(self.episodes), "episodes")
+        return self._backend.pick(index, steps, fields)
 
     @property
     def backend(self) -> BackendReader:

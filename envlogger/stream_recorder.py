@@ -195,13 +195,13 @@ class _Stream:
         """
         if self._is_text and isinstance(value, str):
             return value
-        found = np.asarray(value)
-        if found.shape != self._shape or found.dtype != self._dtype:
+        array = np.asarray(value)
+        if array.shape != self._shape or array.dtype != self._dtype:
             raise UnsupportedValueError(
-                f"stream {self.name!r}: got {found.dtype} of shape {found.shape}, expected "
+                f"stream {self.name!r}: got {array.dtype} of shape {array.shape}, expected "
                 f"{self._dtype} of shape {self._shape}, as in the first value"
             )
-        return found
+        return array
 
     def message(self, value: Any, at: int) -> bytes:
         """Returns the bytes of a message."""
@@ -323,10 +323,10 @@ class StreamRecorder(Closing):
             raise UnsupportedValueError(
                 f"stream {stream!r}: got the time {at!r}, expected nanoseconds"
             )
-        found = self._streams.get(stream) or self._new(stream, value)
-        value = found.check(value)
+        recorded = self._streams.get(stream) or self._new(stream, value)
+        value = recorded.check(value)
         if stream not in self._cameras:
-            if not self._add(found, int(at), now, value):
+            if not self._add(recorded, int(at), now, value):
                 self._check()
             return
         self._check()
@@ -339,7 +339,7 @@ class StreamRecorder(Closing):
             self._num_encoding += 1
         self._counts.setdefault(stream, 0)
         packet.add_done_callback(
-            lambda done: self._add_packet(found, int(at), now, done, value.nbytes)
+            lambda done: self._add_packet(recorded, int(at), now, done, value.nbytes)
         )
 
     def _new(self, name: str, value: Any) -> _Stream:
@@ -391,9 +391,9 @@ class StreamRecorder(Closing):
             is_refused = self._reserve.cause is not None or self._closed
             if self._failure is not None or (is_refused and not is_pushed):
                 return False
-            number = self._counts[stream.name] = self._counts.get(stream.name, 0) + 1
+            sequence = self._counts[stream.name] = self._counts.get(stream.name, 0) + 1
             size = _HEAD_OF_MESSAGE.size - 9 + len(content)
-            head = _HEAD_OF_MESSAGE.pack(_MESSAGE, size, stream.number, number, at, now)
+            head = _HEAD_OF_MESSAGE.pack(_MESSAGE, size, stream.number, sequence, at, now)
             self._pending += (head, content)
             self._num_bytes += len(head) + len(content)
             self._num_pending += 1

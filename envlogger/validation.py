@@ -39,19 +39,19 @@ class StepValidator:
 
     def differences(self, timestep: dm_env.TimeStep, action: Any) -> list[str]:
         """Returns the values of a step that have another dtype or shape than their spec."""
-        found = []
+        messages = []
         for spec, value, path in self._values(timestep, action):
             try:
                 for leaf_spec, leaf, leaf_path in _leaves(spec, value, path):
                     if isinstance(leaf_spec, specs.Array) and not _is_like(leaf_spec, leaf):
-                        found.append(
+                        messages.append(
                             f"{leaf_path} is {_in_words(leaf)}, and its spec says "
                             f"{leaf_spec.dtype} of shape {leaf_spec.shape}"
                         )
             except InvalidStepError as error:
                 if spec:  # Empty ones say nothing.
-                    found.append(str(error))
-        return found
+                    messages.append(str(error))
+        return messages
 
     def validate(self, timestep: dm_env.TimeStep, action: Any) -> None:
         """Checks a step; the first one of an episode has no action, reward and discount.
@@ -123,8 +123,8 @@ def _in_words(value: Any) -> str:
     if isinstance(value, list | tuple) or value is None:
         return f"{value!r:.100}"
     array = np.asarray(value)
-    number = f" {value!r:.30}" if array.dtype.kind in "iu" and not array.shape else ""
-    return f"{array.dtype}{number} of shape {array.shape}"
+    shown = f" {value!r:.30}" if array.dtype.kind in "iu" and not array.shape else ""
+    return f"{array.dtype}{shown} of shape {array.shape}"
 
 
 def _with_dtype(value: Any, dtype: np.dtype[Any]) -> Any:

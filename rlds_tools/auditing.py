@@ -41,69 +41,69 @@ class AuditedDataset(Result):
     @property
     def exit_code(self) -> int:
         """1 if there are episodes to look at, or some that cannot be read."""
-        return int(any(found.findings or found.unreadable for found in self.audits))
+        return int(any(audit.findings or audit.unreadable for audit in self.audits))
 
     @override
     def blocks(self) -> Iterator[Block]:
-        for found in self.audits:
-            read = f"{count(found.num_episodes, 'episode')}, {count(found.num_rows, 'row')}"
-            yield f"{self.path} {found.split}: {read}"
-            if found.unreadable:
-                total = found.num_episodes + len(found.unreadable)
-                first = f"the first is episode {found.unreadable[0]}"
-                yield f"cannot be read: {len(found.unreadable)} of {total:,} episodes, {first}"
-            for vector in found.vectors:
+        for audit in self.audits:
+            read = f"{count(audit.num_episodes, 'episode')}, {count(audit.num_rows, 'row')}"
+            yield f"{self.path} {audit.split}: {read}"
+            if audit.unreadable:
+                total = audit.num_episodes + len(audit.unreadable)
+                first = f"the first is episode {audit.unreadable[0]}"
+                yield f"cannot be read: {len(audit.unreadable)} of {total:,} episodes, {first}"
+            for vector in audit.vectors:
                 yield from vector.sentences()
-            yield from self._findings(found)
-            yield from (f"of the dataset: {fact}" for fact in found.facts)
-            yield from (f"not assessed: {what}" for what in found.unassessed)
+            yield from self._findings(audit)
+            yield from (f"of the dataset: {fact}" for fact in audit.facts)
+            yield from (f"not assessed: {text}" for text in audit.unassessed)
             if self.by is not None:
-                yield from self._lowest(found, self.by)
-            yield from self._next(found)
+                yield from self._lowest(audit, self.by)
+            yield from self._next(audit)
 
-    def _lowest(self, found: Audit, by: str) -> Iterator[Block]:
-        ranks = found.ranks[by].tolist()
-        known = sorted((rank, number) for number, rank in enumerate(ranks) if rank == rank)
+    def _lowest(self, audit: Audit, by: str) -> Iterator[Block]:
+        ranks = audit.ranks[by].tolist()
+        known = sorted((rank, index) for index, rank in enumerate(ranks) if rank == rank)
         unknown = len(ranks) - len(known)
         yield f"lowest {by} of {count(len(known), 'episode')}, within their task"
-        names = [by, *(name for name in found.scores if name != by)]
+        names = [by, *(name for name in audit.scores if name != by)]
         rows = [
-            [str(number), f"{rank:.0%}", *(_number(found.scores[name][number]) for name in names)]
-            for rank, number in known[: self.most]
+            [str(index), f"{rank:.0%}", *(_number(audit.scores[name][index]) for name in names)]
+            for rank, index in known[: self.most]
         ]
         yield Table([">episode", ">rank", *(f">{name}" for name in names)], rows)
         if unknown:
             yield f"not assessed: the {by} of {count(unknown, 'episode')}"
 
-    def _findings(self, found: Audit) -> Iterator[Block]:
-        total = len(found.episodes)
+    def _findings(self, audit: Audit) -> Iterator[Block]:
+        total = len(audit.episodes)
         if not total:
-            yield f"nothing unusual in {count(found.num_episodes, 'episode')}"
+            yield f"nothing unusual in {count(audit.num_episodes, 'episode')}"
             return
-        shown = found.findings[: self.most]
+        shown = audit.findings[: self.most]
         rows = [
             [str(one.episode), one.check, one.text, str(one.row) if one.row >= 0 else ""]
             for one in shown
         ]
-        yield f"to look at: {total} of {count(found.num_episodes, 'episode')}"
+        yield f"to look at: {total} of {count(audit.num_episodes, 'episode')}"
         yield Table([">episode", "finding", "what", ">row"], rows)
-        if len(shown) < len(found.findings):
-            yield f"{len(found.findings) - len(shown)} more findings (--max shows more)"
+        if len(shown) < len(audit.findings):
+            yield f"{len(audit.findings) - len(shown)} more findings (--max shows more)"
 
-    def _next(self, found: Audit) -> Iterator[str]:
+    def _next(self, audit: Audit) -> Iterator[str]:
         if self.by is not None:
             condition = f"audit.{self.by}_rank >= {round(1 - self.best, 6):g}"
-            if found.is_kept:
+            if audit.is_kept:
                 yield next_commands(
                     ["episodes", self.path, "--where", condition],
                     ["edit", self.path, "--keep", condition, "--plan"],
                 )
             return
-        if not found.episodes:
+        if not audit.episodes:
             return
-        named = list(dict.fromkeys(one.episode for one in found.findings))[:_NAMED]
+        named = list(dict.fromkeys(one.episode for one in audit.findings))[:_NAMED]
         chosen = ",".join(map(str, named))
-        split = ["--split", found.split] if len(self.audits) > 1 else []
+        split = ["--split", audit.split] if len(self.audits) > 1 else []
         report = ["report", self.path, *split, "--episodes", chosen, "--open"]
         edits = [] if split else [["edit", self.path, "--delete-episodes", chosen, "--plan"]]
         yield next_commands(report, *edits)

@@ -148,8 +148,8 @@ def card(
     >>> import rlds_tools
     >>> log = tempfile.mkdtemp()
     >>> recording = rlds_tools.record("catch", log, episodes=3)
-    >>> found = card(log, license="CC0-1.0")
-    >>> found.front_matter["license"], found.front_matter["size_categories"], found.missing
+    >>> result = card(log, license="CC0-1.0")
+    >>> result.front_matter["license"], result.front_matter["size_categories"], result.missing
     ('cc0-1.0', ['n<1K'], ('citation',))
     """
     for file in (output, croissant):
@@ -157,22 +157,22 @@ def card(
             raise FileExistsError(
                 f"{file} exists, and may have been edited. Pass --force to replace it."
             )
-    found = inspect(path, format=format, options=options)
-    if not isinstance(found, Inspection):
+    dataset = inspect(path, format=format, options=options)
+    if not isinstance(dataset, Inspection):
         raise ValueError(f"{path} is a single file of records. Give the folder of its dataset.")
     from rlds import sources
     from rlds.editing import lineage_of
 
-    source = sources.formats()[found.format].source(path, **(options or {}))
+    source = sources.formats()[dataset.format].source(path, **(options or {}))
     with show_progress(progress) as bars:
-        splits = tuple(_counted(source, split, bars) for split in found.splits)
+        splits = tuple(_counted(source, split, bars) for split in dataset.splits)
     facts = {"description": description, "license": license}
     facts |= {"citation": citation, "homepage": homepage}
     about = _About(
-        found=dataclasses.replace(found, splits=splits),
+        dataset=dataclasses.replace(dataset, splits=splits),
         source=source,
         root=_root(path, source),
-        name=name or found.name,
+        name=name or dataset.name,
         facts={fact: given or getattr(source.about, fact) for fact, given in facts.items()},
         published=published,
         repository=repository,
@@ -231,7 +231,7 @@ def _counted(source: AnySource, split: InspectedSplit, bars: Progress) -> Inspec
 class _About:
     """The content of a dataset card; unknown facts are empty."""
 
-    found: Inspection
+    dataset: Inspection
     source: AnySource
     root: epath.Path
     name: str
@@ -248,12 +248,12 @@ class _About:
 
     def all_tags(self) -> list[str]:
         """The tags, with those that say what it is stored as."""
-        kinds = ("rlds", self.found.format, self.found.file_format)
+        kinds = ("rlds", self.dataset.format, self.dataset.file_format)
         return list(dict.fromkeys(filter(None, (*kinds, *self.tags))))
 
     def front_matter(self) -> dict[str, Any]:
         """Returns the front matter, with the keys of Hugging Face."""
-        episodes = sum(split.episodes or 0 for split in self.found.splits)
+        episodes = sum(split.episodes or 0 for split in self.dataset.splits)
         return {
             **_license(self.facts["license"]),
             "pretty_name": self.name,
@@ -261,7 +261,7 @@ class _About:
             "tags": self.all_tags(),
             "size_categories": [_size_category(episodes)],
             # The hub's own viewer shows tables, and would show an error.
-            **({"viewer": False} if self.found.format in _WITHOUT_VIEWER else {}),
+            **({"viewer": False} if self.dataset.format in _WITHOUT_VIEWER else {}),
         }
 
     def readme(self, directory: str | None = None) -> str:
@@ -270,15 +270,15 @@ class _About:
         Args:
           directory: Its folder in a repository; None if unknown.
         """
-        found, text = self.found, markdown.plain_text
+        dataset, splits, text = self.dataset, self.dataset.splits, markdown.plain_text
         kind = " · ".join(
             filter(
                 None,
                 [
-                    FORMAT_NAMES.get(found.format, found.format),
-                    found.file_format,
-                    f"version {found.version}" if found.version else "",
-                    "" if found.num_bytes is None else size_of(found.num_bytes),
+                    FORMAT_NAMES.get(dataset.format, dataset.format),
+                    dataset.file_format,
+                    f"version {dataset.version}" if dataset.version else "",
+                    "" if dataset.num_bytes is None else size_of(dataset.num_bytes),
                 ],
             )
         )
@@ -296,19 +296,19 @@ class _About:
             "discount.",
             markdown.table(
                 ["split", ">episodes", ">steps"],
-                [[markdown.code(s.name), f"{s.episodes:,}", f"{s.steps:,}"] for s in found.splits],
+                [[markdown.code(s.name), f"{s.episodes:,}", f"{s.steps:,}"] for s in splits],
             ),
             "### Fields of a step",
-            _field_table(found.step_fields),
+            _field_table(dataset.step_fields),
             *(
-                ["### Fields of an episode", _field_table(found.episode_fields)]
-                if found.episode_fields
+                ["### Fields of an episode", _field_table(dataset.episode_fields)]
+                if dataset.episode_fields
                 else []
             ),
             "## Loading",
             *self._loading(directory),
             "## Lineage",
-            _provenance(found.metadata, self.lineage),
+            _provenance(dataset.metadata, self.lineage),
             "## Citation",
             markdown.fenced(self.facts["citation"], "bibtex")
             if self.facts["citation"]
@@ -321,24 +321,24 @@ class _About:
         return "\n\n".join(filter(None, sections)) + "\n"
 
     def _loading(self, directory: str | None) -> Iterator[str]:
-        split = self.found.splits[0].name if self.found.splits else "train"
+        split = self.dataset.splits[0].name if self.dataset.splits else "train"
         path = _repr(self._named_root())
-        place = f"path = {path}  # Folder of the dataset."
+        path_code = f"path = {path}  # Folder of the dataset."
         if self.repository:
             below = self._below(directory)
-            place = (
+            path_code = (
                 "from huggingface_hub import snapshot_download\n\n"
                 f'path = snapshot_download({_repr(self.repository)}, repo_type="dataset")'
                 + (f" + {_repr('/' + below)}" if below else "")
             )
         yield markdown.fenced(
-            f"{place}\n\n"
+            f"{path_code}\n\n"
             "from rlds import sources  # pip install rlds-ecosystem\n\n"
             f"episodes = sources.open(path, {_repr(split)})\n"
             "steps = episodes.columns(0)  # Arrays with a leading axis for time.",
             "python",
         )
-        if self.found.format == "tfds":
+        if self.dataset.format == "tfds":
             yield "With TensorFlow Datasets:"
             yield markdown.fenced(
                 "import tensorflow_datasets as tfds\n\n"
@@ -347,7 +347,7 @@ class _About:
                 'steps = next(iter(dataset))["steps"]',
                 "python",
             )
-        if self.found.format == "envlogger":
+        if self.dataset.format == "envlogger":
             yield "With EnvLogger:"
             yield markdown.fenced(
                 "import envlogger\n\n"
@@ -359,7 +359,7 @@ class _About:
     def _named_root(self) -> str:
         """Its path from the name of the dataset on: nobody else has what is above it."""
         parts = [part for part in os.path.abspath(self.root).split(os.sep) if part]
-        base = self.found.name.partition("/")[0]
+        base = self.dataset.name.partition("/")[0]
         begin = len(parts) - 1
         if base in parts:
             begin -= parts[::-1].index(base)
@@ -385,7 +385,7 @@ class _About:
             "description": self.facts["description"] or "No description is given.",
             "license": self.facts["license"],
             "url": self.facts["homepage"] if _is_web_page(self.facts["homepage"]) else page,
-            "version": self.found.version,
+            "version": self.dataset.version,
             "datePublished": self.published,
             "citeAs": self.facts["citation"],
             "keywords": self.all_tags(),
@@ -402,16 +402,16 @@ class _About:
                 name = self._file_name(path)
                 url = _url(base + name) if base else _relative_url(path, directory)
                 files.append(croissant.File(name, url, num_bytes, sha256, has_episodes))
-        return croissant.describe(
-            facts, self.found.splits, self.found.episode_fields, self.found.step_fields, files
-        )
+        dataset = self.dataset
+        fields = dataset.episode_fields, dataset.step_fields
+        return croissant.describe(facts, dataset.splits, *fields, files)
 
     def _files(self) -> dict[epath.Path, bool]:
         """All files, and whether they have episodes."""
         from tfds_files import summary
 
         paths = dict.fromkeys(map(stores.as_path, self.source.inputs()), True)
-        if self.found.format == "tfds":
+        if self.dataset.format == "tfds":
             names = (summary.INFO_FILE, summary.FEATURES_FILE, summary.METADATA_FILE)
             paths.update((self.root / n, False) for n in names if (self.root / n).exists())
         return paths

@@ -146,8 +146,8 @@ class Differences(Result):
     def blocks(self) -> Iterator[Block]:
         compared = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}, all values"
         compared = "the structure" if self.structure_only else compared
-        number = len(self.differences) + len(self.values) + len(self.unmatched)
-        yield f"{count(number, 'difference') if number else 'no differences'} in {compared}"
+        total = len(self.differences) + len(self.values) + len(self.unmatched)
+        yield f"{count(total, 'difference') if total else 'no differences'} in {compared}"
         if self.differences:
             yield self._table("", self.differences)
         for alone in self.unmatched:
@@ -159,15 +159,15 @@ class Differences(Result):
             columns = ["values of", ">episodes", ">steps", "first", self.one, self.other]
             rows = [
                 [
-                    found.field,
-                    f"{found.episodes:,}",
-                    "" if found.steps is None else f"{found.steps:,}",
-                    found.where,
-                    _shown(found.one),
-                    _shown(found.other),
-                    "" if found.largest is None else f"{found.largest:.6g}",
+                    value.field,
+                    f"{value.episodes:,}",
+                    "" if value.steps is None else f"{value.steps:,}",
+                    value.where,
+                    _shown(value.one),
+                    _shown(value.other),
+                    "" if value.largest is None else f"{value.largest:.6g}",
                 ]
-                for found in self.values
+                for value in self.values
             ]
             yield Table([*columns, ">largest difference"], rows)
         if self.notes:
@@ -248,37 +248,37 @@ def diff(
     names = [next(iter(splits)) for splits in opened if len(splits) == 1]
     if len(names) == 2:  # Formats without splits call their only one as they like.
         opened[1] = {names[0]: opened[1][names[1]]}
-    found = _Comparison(opened, ignore, rtol, atol)
-    found.look_at_fields()
-    found.look_at_metadata()
+    comparison = _Comparison(opened, ignore, rtol, atol)
+    comparison.look_at_fields()
+    comparison.look_at_metadata()
     if len(names) == 2:
-        found.notes += _changes("split", *names)
+        comparison.notes += _changes("split", *names)
     with show_progress(progress) as bars:
         for name in {**opened[0], **opened[1]}:
             first, second = (splits.get(name) for splits in opened)
             if first is None or second is None or structure_only:
-                found.look_at_lengths(name, first, second)
+                comparison.look_at_lengths(name, first, second)
                 continue
-            found.pair = first, second
+            comparison.pair = first, second
             pairs = _pairs(first, second, match)
-            for index, place in bars.track(pairs, known_length(first), description=name):
-                if index is not None and place is not None:
-                    found.look_at(index, place)
+            for one_index, other_index in bars.track(pairs, known_length(first), description=name):
+                if one_index is not None and other_index is not None:
+                    comparison.look_at(one_index, other_index)
                 else:
-                    found.look_at_unmatched(index, place)
-    moved = [value for value in found.values.values() if _is_provenance(value.field)]
+                    comparison.look_at_unmatched(one_index, other_index)
+    moved = [value for value in comparison.values.values() if _is_provenance(value.field)]
     unmatched = [
-        Unmatched(paths[which], name, number, tuple(ids))
-        for (which, name), (number, ids) in found.unmatched.items()
+        Unmatched(paths[which], name, num_episodes, tuple(ids))
+        for (which, name), (num_episodes, ids) in comparison.unmatched.items()
     ]
     return Differences(
         *paths,
-        found.episodes,
-        found.steps,
-        tuple(found.differences),
-        tuple(v for v in found.values.values() if not _is_provenance(v.field)),
+        comparison.episodes,
+        comparison.steps,
+        tuple(comparison.differences),
+        tuple(v for v in comparison.values.values() if not _is_provenance(v.field)),
         tuple(unmatched),
-        (*found.notes, *map(_as_note, moved)),
+        (*comparison.notes, *map(_as_note, moved)),
         structure_only,
     )
 
@@ -312,13 +312,13 @@ def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
 
 
 def _id_of(episodes: Episodes, index: int) -> str:
-    source, place = episodes.source, episodes.place(index)
+    source, location = episodes.source, episodes.place(index)
     field = rlds.metadata.EPISODE_ID
     if (stored := source.can.examples) is not None and field in stored.folder.features:
-        split, number = place
+        split, number = location
         return str(_text(stored.folder[split].example(number, [field])[field]))
     if isinstance(source, Source):
-        return source.key(*place)
+        return source.key(*location)
     return episodes.peek(index).key
 
 
@@ -383,10 +383,10 @@ class _Comparison:
 
     def _look_at_words(self, about: str) -> None:
         """Notes which fields have a meaning (names, units, codes) that the other dataset lacks."""
-        said = [{p: getattr(field, about, None) for p, field in s.items()} for s in self._specs]
-        changed = [path for path in said[0] if path in said[1] and said[0][path] != said[1][path]]
+        facts = [{p: getattr(field, about, None) for p, field in s.items()} for s in self._specs]
+        changed = [p for p in facts[0] if p in facts[1] and facts[0][p] != facts[1][p]]
         if changed:
-            paths = [", ".join(path for path in changed if words[path]) or None for words in said]
+            paths = [", ".join(path for path in changed if words[path]) or None for words in facts]
             self.notes.append(Difference(f"{about} in {count(len(changed), 'field')}", *paths))
 
     def look_at_metadata(self) -> None:
@@ -395,8 +395,8 @@ class _Comparison:
             return
         formats = [episodes.format for episodes in self._any if episodes]
         self.notes += _changes("format", *formats)
-        said = (plain(episodes.metadata) for episodes in self._any if episodes)
-        self.notes += _changes("metadata", *said)
+        metadata = (plain(episodes.metadata) for episodes in self._any if episodes)
+        self.notes += _changes("metadata", *metadata)
 
     def look_at_lengths(self, split: str, *pair: Episodes | None) -> None:
         """Compares how many episodes a split has, as far as that is known without reading it."""
@@ -420,10 +420,10 @@ class _Comparison:
 
     def look_at(self, *indices: int) -> None:
         """Compares two episodes."""
-        found = [episodes.episode(index) for episodes, index in zip(self.pair, indices)]
-        lengths = [episode.num_steps for episode in found]
+        pair = [episodes.episode(index) for episodes, index in zip(self.pair, indices)]
+        lengths = [episode.num_steps for episode in pair]
         self.episodes, self.steps = self.episodes + 1, self.steps + min(lengths)
-        columns = [self._columns(which, *each) for which, each in enumerate(zip(found, indices))]
+        columns = [self._columns(which, *each) for which, each in enumerate(zip(pair, indices))]
         for path in dict.fromkeys([*columns[0], *columns[1]]):
             one, other = (each.get(path) for each in columns)
             if self._is_left_out(path):
@@ -486,10 +486,10 @@ class _Comparison:
         known = self.values.get(path)
         if known is None:
             step = rows[0] if is_of_steps else None
-            place = self._place_of(*first)
+            element = self._place_of(*first)
             split = self.pair[0].split
             one, other = indices
-            known = ValueDifference(path, 0, None, split, one, other, step, *place, None)
+            known = ValueDifference(path, 0, None, split, one, other, step, *element, None)
         self.values[path] = dataclasses.replace(
             known,
             episodes=known.episodes + 1,
@@ -599,9 +599,9 @@ def _is_provenance(path: str) -> bool:
     return any(is_in(path, name) for name in _PROVENANCE)
 
 
-def _as_note(found: ValueDifference) -> Difference:
-    what = f"{found.field} in {count(found.episodes, 'episode')}"
-    return Difference(what, _text(found.one), _text(found.other))
+def _as_note(value: ValueDifference) -> Difference:
+    what = f"{value.field} in {count(value.episodes, 'episode')}"
+    return Difference(what, _text(value.one), _text(value.other))
 
 
 def _text(value: Any) -> str | None:

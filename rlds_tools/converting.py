@@ -347,7 +347,7 @@ def builders() -> dict[str, type[SourceBuilder]]:
     from tfds_builders.builder import SourceBuilder
 
     public = [getattr(module, name) for module in (formats, published) for name in module.__all__]
-    return {found.name: found for found in public if issubclass(found, SourceBuilder)}
+    return {builder.name: builder for builder in public if issubclass(builder, SourceBuilder)}
 
 
 def builder_of(dataset: str) -> tuple[type[SourceBuilder], str | None]:

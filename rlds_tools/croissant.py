@@ -192,8 +192,8 @@ def _file_set(files: Sequence[File]) -> dict[str, Any]:
 
 
 def _encoding(name: str) -> str:
-    found = [encoding for suffix, encoding in _ENCODINGS.items() if suffix in name]
-    return found[0] if found else "application/octet-stream"
+    encodings = [encoding for suffix, encoding in _ENCODINGS.items() if suffix in name]
+    return encodings[0] if encodings else "application/octet-stream"
 
 
 def _splits(splits: Sequence[InspectedSplit]) -> dict[str, Any]:

@@ -197,8 +197,8 @@ def stats(
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             known = episode.final_observation_known
             for path, are_wrong in _not_finite(episode, chosen):
-                step, place = np.argwhere(are_wrong)[0][0], number_of(episodes, number)
-                where = f"{path} in step {step} of episode {place} ({episode.key})"
+                step, episode_number = np.argwhere(are_wrong)[0][0], number_of(episodes, number)
+                where = f"{path} in step {step} of episode {episode_number} ({episode.key})"
                 first_not_finite = first_not_finite or where
                 not_finite[path] = not_finite.get(path, 0) + are_wrong.sum(axis=0)
             yield {"steps": episode.steps, "final_observation_known": known}

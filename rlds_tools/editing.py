@@ -93,8 +93,8 @@ def in_words(operation: Mapping[str, Any]) -> str:
 
 def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
     """Yields a description of a lineage, line by line."""
-    for said in lineage["operations"]:
-        yield indent + in_words(said)
+    for operation in lineage["operations"]:
+        yield indent + in_words(operation)
     yield from (f"{indent}license: {what}" for what in lineage.get("conflicts", ()))
     kept, of = lineage.get("kept"), lineage.get("of")
     counted = "episodes" if kept is None else count(kept if of is None else of, "episode")
@@ -110,19 +110,19 @@ def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
 
 def inspect_lineage(path: str, split: str | None = None, episode: int | None = None) -> Lineage:
     """Returns the lineage of a dataset, or of one of its episodes."""
-    found = editing.lineage_of(path)
+    lineage = editing.lineage_of(path)
     if episode is None:
-        return Lineage(path, found)
-    traces = (found or {}).get("episodes", {})
+        return Lineage(path, lineage)
+    traces = (lineage or {}).get("episodes", {})
     opened = sources.open(path, split or next(iter(traces), None))
     read = opened.peek(episode)
-    place, origin = opened.place(range(len(opened))[episode]), None
+    location, origin = opened.place(range(len(opened))[episode]), None
     before: list[tuple[str, str, int]] = []
-    if found is not None and place[0] in traces:
-        before, origin = lineages.traced(found, *place)
+    if lineage is not None and location[0] in traces:
+        before, origin = lineages.traced(lineage, *location)
     if origin is None:  # Datasets of TFDS say it of each episode, and so do copies of these.
         origin = as_converted(read).origin if not before or ORIGIN in read.metadata else None
-    return Lineage(path, found, before, origin)
+    return Lineage(path, lineage, before, origin)
 
 
 def edit(
@@ -132,11 +132,11 @@ def edit(
     if plan:
         names = ("format", "to_format", "progress", "options", "target_options")
         known = {name: arguments[name] for name in names if name in arguments}
-        made = editing.prepare_edit(path, operations, **known)
-        return EditResult((), sum(made.num_episodes.values()), made.of, str(made))
-    found = editing.edit(path, *operations, **arguments)
-    paths = [each.path for each in found.datasets]
-    return EditResult(paths, found.num_episodes, found.of, found.plan)
+        prepared = editing.prepare_edit(path, operations, **known)
+        return EditResult((), sum(prepared.num_episodes.values()), prepared.of, str(prepared))
+    edited = editing.edit(path, *operations, **arguments)
+    paths = [each.path for each in edited.datasets]
+    return EditResult(paths, edited.num_episodes, edited.of, edited.plan)
 
 
 def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:
@@ -169,39 +169,39 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
       ValueError: An option is no such operation.
     """
     where = given["where"]
-    found: list[editing.Operation] = []
+    steps: list[editing.Operation] = []
     if given["merge"]:
         fields = dict(_pair(text, "map") for text in given["map_fields"])
         fills = {name: _value(text) for name, text in (_pair(one, "fill") for one in given["fill"])}
         missing: Literal["error", "drop"] = "drop" if given["drop_missing"] else "error"
         duplicates: Literal["error", "keep", "drop"] = given["duplicates"] or "error"
         metadata: Literal["error", "first", "episodes"] = given["metadata"] or "error"
-        found.append(editing.Merge(given["merge"], fields, fills, missing, duplicates, metadata))
-    found += [editing.Delete(condition) for condition in given["delete"]]
-    found += [editing.Keep(condition) for condition in given["keep"]]
+        steps.append(editing.Merge(given["merge"], fields, fills, missing, duplicates, metadata))
+    steps += [editing.Delete(condition) for condition in given["delete"]]
+    steps += [editing.Keep(condition) for condition in given["keep"]]
     if given["episodes"]:
-        found.append(editing.Delete(episodes=numbers_of(given["episodes"], "--delete-episodes")))
+        steps.append(editing.Delete(episodes=numbers_of(given["episodes"], "--delete-episodes")))
     if given["trim"]:
         begin, end = span_of(given["trim"], "--trim")
-        found.append(editing.Trim(begin, end, where))
+        steps.append(editing.Trim(begin, end, where))
     for text in given["set_fields"]:
         name, value = _pair(text, "set")
-        found.append(editing.Set(name, _value(value), where))
+        steps.append(editing.Set(name, _value(value), where))
     for text in given["describe"]:
         name, value = _pair(text, "describe")
-        found.append(editing.Describe(name, _value(value)))
-    found += [_meaning(*_pair(text, "set-meaning")) for text in given["set_meaning"]]
-    found += [editing.Rename(*_pair(text, "rename")) for text in given["rename"]]
-    found += [editing.Drop(path) for path in given["drop"]]
-    found += [editing.Add(*_pair(text, "add")) for text in given["add"]]
+        steps.append(editing.Describe(name, _value(value)))
+    steps += [_meaning(*_pair(text, "set-meaning")) for text in given["set_meaning"]]
+    steps += [editing.Rename(*_pair(text, "rename")) for text in given["rename"]]
+    steps += [editing.Drop(path) for path in given["drop"]]
+    steps += [editing.Add(*_pair(text, "add")) for text in given["add"]]
     if given["fix"]:
-        found.append(editing.Fix(where))
+        steps.append(editing.Fix(where))
     if given["split"] or given["split_by"]:
         parts = dict(_part(text) for text in given["split"])
-        found.append(editing.Split(parts, given["split_by"], given["groups"], given["seed"]))
+        steps.append(editing.Split(parts, given["split_by"], given["groups"], given["seed"]))
     if where is not None and not (given["trim"] or given["set_fields"] or given["fix"]):
         raise ValueError("--where needs --set, --trim or --fix. To select episodes, use --keep.")
-    return found
+    return steps
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
@@ -213,14 +213,14 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 def _meaning(field: str, text: str) -> editing.SetMeaning:
     """Parses the meaning of a field: `delta,unit=m,names=x/y/z`, or `unknown`; in any order."""
-    said: dict[str, Any] = {}
+    meaning: dict[str, Any] = {}
     for word in text.split(","):
         name, sign, value = word.partition("=")
         name, value = (name, value) if sign else ("kind", "" if name == "unknown" else name)
         if name not in ("kind", "unit", "names"):
             raise ValueError(f"--set-meaning: got {word!r}, expected a kind, unit=… or names=A/B/…")
-        said[name] = [*filter(None, value.split("/"))] if name == "names" else value
-    return editing.SetMeaning(field, **said)
+        meaning[name] = [*filter(None, value.split("/"))] if name == "names" else value
+    return editing.SetMeaning(field, **meaning)
 
 
 def _value(text: str) -> Any:

@@ -145,7 +145,7 @@ def _gymnasium(
         options["camera_id" if isinstance(camera, int) else "camera_name"] = camera
     if max_episode_steps is not None:
         options["max_episode_steps"] = max_episode_steps
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with _failures_named(name, _command_for(gymnasium, name)):
             try:
@@ -158,7 +158,7 @@ def _gymnasium(
                 if camera is None:
                     raise
                 raise ValueError(f"no cameras to choose, leave out --camera: {error}") from error
-    for warning in said:  # Those of an environment that cannot be made contradict the error.
+    for warning in caught:  # Those of an environment that cannot be made contradict the error.
         warnings.warn(warning.message, warning.category, stacklevel=2)
     if camera is not None:
         _check_camera(name, camera, env.unwrapped.model)
@@ -193,14 +193,14 @@ def _register_atari(gymnasium: Any) -> None:
 def _named(name: str) -> Any:
     module, _, attributes = name.rpartition(":")
     try:
-        found: Any = importlib.import_module(module)
+        named: Any = importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"{name}: cannot import {module!r}: {error}") from error
     for attribute in attributes.split("."):
-        if not hasattr(found, attribute):
+        if not hasattr(named, attribute):
             raise ValueError(f"{name}: the module {module!r} has no {attribute!r}")
-        found = getattr(found, attribute)
-    return found
+        named = getattr(named, attribute)
+    return named
 
 
 def _made(thing: Any, name: str, seed: int) -> Any:

@@ -53,7 +53,7 @@ class Finding:
 
 def table_of(findings: Sequence[Finding]) -> Table:
     """Returns findings as a table."""
-    rows = [[found.severity, found.text, found.where] for found in findings]
+    rows = [[finding.severity, finding.text, finding.where] for finding in findings]
     return Table(["severity", "finding", "where"], rows)
 
 
@@ -76,16 +76,16 @@ class Tally:
         """Adds a fault. Those of episodes that differ only in numbers and names are one."""
         kind = text if episode is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
         key = severity, field, kind
-        found = self._findings.get(key)
-        if found is None:
-            found = Finding(severity, text, field, step=step, hint=hint)
-        elif found.episodes[-1:] == (episode,) or episode is None:
+        finding = self._findings.get(key)
+        if finding is None:
+            finding = Finding(severity, text, field, step=step, hint=hint)
+        elif finding.episodes[-1:] == (episode,) or episode is None:
             return
         if episode is not None:
-            named = (*found.episodes, episode)[:_NAMED]
-            found = dataclasses.replace(found, count=found.count + 1, episodes=named)
-        self._findings[key] = found
+            named = (*finding.episodes, episode)[:_NAMED]
+            finding = dataclasses.replace(finding, count=finding.count + 1, episodes=named)
+        self._findings[key] = finding
 
     def result(self) -> tuple[Finding, ...]:
         """Returns the findings, errors first."""
-        return tuple(sorted(self._findings.values(), key=lambda found: found.severity))
+        return tuple(sorted(self._findings.values(), key=lambda finding: finding.severity))

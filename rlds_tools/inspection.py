@@ -394,56 +394,59 @@ def inspect(
     >>> print(inspect(directory).splits[0].episodes)
     1
     """
-    found = _inspect(os.fspath(path), format, options or {})
+    inspected = _inspect(os.fspath(path), format, options or {})
     if split is None and where is None:
-        return found
-    splits = found.splits if isinstance(found, Inspection) else ()
+        return inspected
+    splits = inspected.splits if isinstance(inspected, Inspection) else ()
     chosen = tuple(each for each in splits if split in (None, each.name))
-    if not chosen or isinstance(found, RecordFile):
+    if not chosen or isinstance(inspected, RecordFile):
         known = what_there_is(split or "", [each.name for each in splits])
-        raise KeyError(f"{found.path}: no split {split!r}; {known}")
+        raise KeyError(f"{inspected.path}: no split {split!r}; {known}")
     if where is not None:
         from rlds import sources
 
-        how: dict[str, Any] = {"format": found.format, **(options or {})}
+        how: dict[str, Any] = {"format": inspected.format, **(options or {})}
         opened = (sources.open(path, each.name, **how) for each in chosen)
         chosen = tuple(_chosen(episodes, where) for episodes in opened)
-    return dataclasses.replace(found, splits=chosen, tasks={}, where=where)
+    return dataclasses.replace(inspected, splits=chosen, tasks={}, where=where)
 
 
-def with_meanings(found: Result, options: Mapping[str, Any]) -> Result:
+def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     """Adds to an `Inspection` what actions mean; the same if that is unknown, or takes long.
 
     It is known by the last audit, or by the numbers of 20 episodes that are read in a second. Of
     datasets of TFDS only an audit beside them is asked: `rlds` is not loaded for others.
 
     Args:
-      found: The inspection.
+      dataset: The inspection.
       options: Options of the format.
     """
-    if not isinstance(found, Inspection) or not found.splits or "://" in found.path or found.where:
-        return found
-    actions = (it for it in found.step_fields if it.name.split("/")[0] == "action")
-    is_tfds, has_floats = found.format == "tfds", any("float" in it.dtype for it in actions)
+    if not isinstance(dataset, Inspection) or not dataset.splits or dataset.where:
+        return dataset
+    path = dataset.path
+    actions = (it for it in dataset.step_fields if it.name.split("/")[0] == "action")
+    is_tfds, has_floats = dataset.format == "tfds", any("float" in it.dtype for it in actions)
     beside = (f"{below}.rlds/audit-*" for below in ("", "*/", "*/*/"))
-    if not has_floats or (is_tfds and not any(glob.glob(it, root_dir=found.path) for it in beside)):
-        return found
+    if "://" in path or not has_floats:
+        return dataset
+    if is_tfds and not any(glob.glob(below, root_dir=path) for below in beside):
+        return dataset
     from rlds import auditing, sources
     from rlds.sources.audit_rows import meanings_in
     from rlds.sources.episode_table import audit_of
 
     with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` says what it is.
-        episodes = sources.open(found.path, found.splits[0].name, format=found.format, **options)
+        episodes = sources.open(path, dataset.splits[0].name, format=dataset.format, **options)
         audit = audit_of(episodes.source, episodes.split)
         if audit is not None and (kept := meanings_in(audit)):
-            return dataclasses.replace(found, meanings=tuple(kept), meanings_by="the last audit")
+            return dataclasses.replace(dataset, meanings=tuple(kept), meanings_by="the last audit")
         if episodes.has_random_access and not is_tfds:
             vectors = auditing.vector_meanings(episodes, most=20, seconds=1.0)
             by = f"a sample of {count(vectors[0].num_episodes, 'episode')}"
             are_known = any(it.kind != "unknown" for each in vectors for it in each.elements)
-            said = (text for each in vectors for text in each.sentences() if are_known)
-            return dataclasses.replace(found, meanings=tuple(said), meanings_by=by)
-    return found
+            sentences = (text for each in vectors for text in each.sentences() if are_known)
+            return dataclasses.replace(dataset, meanings=tuple(sentences), meanings_by=by)
+    return dataset
 
 
 def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
@@ -520,22 +523,22 @@ def inspect_episode(
     from rlds import sources
 
     episodes = sources.open(path, split, format=format, where=where, **(options or {}))
-    found = episodes.episode(episode)
-    number = found.num_steps
+    read = episodes.episode(episode)
+    num_steps = read.num_steps
     half = _SHOWN_STEPS // 2
-    shown = [i for i in range(number) if i < half or i >= number - half]
+    shown = [i for i in range(num_steps) if i < half or i >= num_steps - half]
     return EpisodeView(
         path=os.fspath(path),
         split=episodes.split,
         episode=number_of(episodes, episode),
-        key=found.key,
-        num_steps=number,
-        total_reward=found.total_reward,
-        truncated=found.truncated,
-        complete=found.complete,
-        final_observation_known=found.final_observation_known,
-        metadata=dict(found.metadata),
-        steps=tuple(_step_row(found.steps, i) for i in shown),
+        key=read.key,
+        num_steps=num_steps,
+        total_reward=read.total_reward,
+        truncated=read.truncated,
+        complete=read.complete,
+        final_observation_known=read.final_observation_known,
+        metadata=dict(read.metadata),
+        steps=tuple(_step_row(read.steps, i) for i in shown),
     )
 
 
@@ -574,10 +577,10 @@ def inspect_step(
     episodes = sources.open(path, split, format=format, where=where, **(options or {}))
     if VIDEO in episodes.spec and importlib.util.find_spec("av"):
         episodes = with_frames(episodes)
-    found = episodes.episode(episode)
-    if not -found.num_steps <= step < found.num_steps:
-        raise IndexError(f"no step {step}; episode {episode} has {count(found.num_steps, 'step')}")
-    step %= found.num_steps
+    read = episodes.episode(episode)
+    if not -read.num_steps <= step < read.num_steps:
+        raise IndexError(f"no step {step}; episode {episode} has {count(read.num_steps, 'step')}")
+    step %= read.num_steps
     columns = episodes.columns(episode, start=step, stop=step + 1)
     fields = {name: np.asarray(column[0]) for name, column in named_leaves(columns)}
     return StepView(os.fspath(path), episodes.split, number_of(episodes, episode), step, fields)
@@ -633,7 +636,7 @@ def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
     ]
     yield Table(["action", "name", "field", "unit", "frame", "range", "description"], rows)
     yield from (f"known defect: {defect}" for defect in meaning.defects)
-    yield from (f"differs from the published dataset: {found}" for found in meaning.disagreements)
+    yield from (f"differs from the published dataset: {text}" for text in meaning.disagreements)
 
 
 def _meaning(name: str, metadata: Mapping[str, Any]) -> DatasetMeaning | None:
@@ -702,15 +705,15 @@ def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _summarized(field: tfds_files.FieldSummary, skip: int, said: Any) -> InspectedField:
+def _summarized(field: tfds_files.FieldSummary, skip: int, stated: Any) -> InspectedField:
     for key in ("rlds_fields", "/".join(field.path)):
-        said = said.get(key) if isinstance(said, Mapping) else None
-    said = said if isinstance(said, Mapping) else {}
+        stated = stated.get(key) if isinstance(stated, Mapping) else None
+    stated = stated if isinstance(stated, Mapping) else {}
     notes = [
         field.kind,
         "stored as bytes" if field.encoding == "bytes" else field.encoding,
-        f"in {said['unit']}" if "unit" in said else "",
-        str(said["kind"]) if "kind" in said else "",
+        f"in {stated['unit']}" if "unit" in stated else "",
+        str(stated["kind"]) if "kind" in stated else "",
         _first_sentence(field.doc, 60),
     ]
     name = "/".join(field.path[skip:])
@@ -760,8 +763,8 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     splits, fields = [], {}
     for name in source.splits:
         episodes = sources.Episodes(source, name, format=format)
-        found = episodes.lengths()
-        lengths = None if found is None else found.num_steps.tolist()
+        table = episodes.lengths()
+        lengths = None if table is None else table.num_steps.tolist()
         fields = episodes.spec
         splits.append(
             InspectedSplit(

@@ -150,10 +150,10 @@ def show(path: str, **options: Any) -> Layers:
       **options: Of `rlds.sources.open`, such as `format`.
     """
     labels = rlds_labels.open(path, **options)
-    found: dict[str, list[Label]] = {}
+    rows_of_layers: dict[str, list[Label]] = {}
     for row in labels:
-        found.setdefault(row.layer, []).append(row)
-    layers = tuple(_layer(rows, labels) for _, rows in sorted(found.items()))
+        rows_of_layers.setdefault(row.layer, []).append(row)
+    layers = tuple(_layer(rows, labels) for _, rows in sorted(rows_of_layers.items()))
     return Layers(path, len(labels.digests), layers)
 
 
@@ -173,7 +173,7 @@ def _layer(rows: Sequence[Label], labels: Labels) -> LayerSummary:
         len(rows),
         episodes,
         len(labels.digests) - episodes,
-        sum(number_of[episode] for episode, said in whole.items() if len(said) > 1),
+        sum(number_of[episode] for episode, several in whole.items() if len(several) > 1),
         values,
         dict(Counter(row.annotator for row in rows).most_common()),
     )
@@ -203,7 +203,7 @@ def add(
       **options: Of `rlds.sources.open`, such as `format`.
     """
     labels = rlds_labels.open(path, **options)
-    said = {"layer": layer, "type": type, "value": value, "annotator": by, "tool": "rlds label"}
+    given = {"layer": layer, "type": type, "value": value, "annotator": by, "tool": "rlds label"}
     rows = []
     for number in numbers_of(episodes, "EPISODES"):
         if not 0 <= number < len(labels.digests):
@@ -212,10 +212,10 @@ def add(
             )
         begin, end = (None, None) if steps is None else span_of(steps, "--steps")
         end = labels.lengths[number] if steps is not None and end is None else end
-        rows.append({**said, "episode": labels.digests[number], "begin": begin, "end": end})
-    found = rlds_labels.as_labels(rows, labels)
-    labels.add_rows(found)
-    return Moved(path, len(found), "added")
+        rows.append({**given, "episode": labels.digests[number], "begin": begin, "end": end})
+    rows_added = rlds_labels.as_labels(rows, labels)
+    labels.add_rows(rows_added)
+    return Moved(path, len(rows_added), "added")
 
 
 def export_labels(path: str, file: str, **options: Any) -> Moved:
@@ -227,9 +227,9 @@ def export_labels(path: str, file: str, **options: Any) -> Moved:
 def import_labels(path: str, file: str, **options: Any) -> Moved:
     """Adds the labels of a file that are not there, all or none; see `rlds.labels.read`."""
     labels = rlds_labels.open(path, **options)
-    found = rlds_labels.read(file, labels)
-    labels.add_rows(found)
-    return Moved(path, len(found), f"added from {file}")
+    imported = rlds_labels.read(file, labels)
+    labels.add_rows(imported)
+    return Moved(path, len(imported), f"added from {file}")
 
 
 def agreement(path: str, layer: str | None = None, **options: Any) -> Agreements:

@@ -83,25 +83,25 @@ class Listing(Result):
         yield f"{self.path}: {count(len(self.datasets), 'dataset')}"
         columns = ["path", "format", ">episodes", ">steps", ">size"]
         columns += [] if self.where is None else [">matching", ">matching steps"]
-        columns += ["error"] if any(found.error for found in self.datasets) else []
-        rows = (self._row(found) for found in self.datasets)
+        columns += ["error"] if any(dataset.error for dataset in self.datasets) else []
+        rows = (self._row(dataset) for dataset in self.datasets)
         yield Table(columns, [[row[name] for name in columns] for row in rows])
         if self.where is None:
             yield next_commands(["inspect", self.datasets[0].path])
             return
-        matching = (found.path for found in self.datasets if found.matching)
+        matching = (dataset.path for dataset in self.datasets if dataset.matching)
         yield next_commands(["episodes", next(matching, "PATH"), "--where", self.where])
 
-    def _row(self, found: ListedDataset) -> dict[str, str]:
+    def _row(self, dataset: ListedDataset) -> dict[str, str]:
         return {
-            "path": os.path.relpath(found.path, self.path),
-            "format": found.format,
-            ">episodes": cell(found.episodes),
-            ">steps": cell(found.steps),
-            ">size": "?" if found.num_bytes is None else size_of(found.num_bytes),
-            ">matching": cell(found.matching),
-            ">matching steps": cell(found.matching_steps),
-            "error": (found.error or "").partition("\n")[0][:80],
+            "path": os.path.relpath(dataset.path, self.path),
+            "format": dataset.format,
+            ">episodes": cell(dataset.episodes),
+            ">steps": cell(dataset.steps),
+            ">size": "?" if dataset.num_bytes is None else size_of(dataset.num_bytes),
+            ">matching": cell(dataset.matching),
+            ">matching steps": cell(dataset.matching_steps),
+            "error": (dataset.error or "").partition("\n")[0][:80],
         }
 
 
@@ -238,7 +238,7 @@ def list_episodes(
         raise KeyError(f"no column {unknown[0]!r}; {what_there_is(unknown[0], table.columns)}")
     values = table.arrow(chosen).to_pydict()
     if columns is None:  # None of them is of use if it is empty.
-        values = {c: found for c, found in values.items() if any(x is not None for x in found)}
+        values = {c: items for c, items in values.items() if any(x is not None for x in items)}
     rows = (map(_readable, row) for row in zip(*values.values()))
     return EpisodeList(os.fspath(path), tuple(values), tuple(map(tuple, rows)), is_csv)
 
@@ -269,19 +269,19 @@ def _in_words(options: Mapping[str, Option]) -> list[str]:
 
 def _describe(path: str, format: str, where: str | None) -> ListedDataset:
     """Describes a dataset, and counts the episodes for which a condition holds."""
-    found = ListedDataset(path, format)
+    listed = ListedDataset(path, format)
     try:
         dataset = inspect(path, format=format)
         assert isinstance(dataset, Inspection)
         sizes = *_totals(dataset), dataset.num_bytes
-        found = ListedDataset(path, format, dataset.name, dataset.version, *sizes)
+        listed = ListedDataset(path, format, dataset.name, dataset.version, *sizes)
         if where is not None:
             episodes, steps = _totals(inspect(path, format=format, where=where))
-            found = dataclasses.replace(found, matching=episodes, matching_steps=steps)
+            listed = dataclasses.replace(listed, matching=episodes, matching_steps=steps)
     except (OSError, ValueError, RuntimeError, LookupError) as error:
-        said = str(error).removeprefix(f"where: {where!r}: ")
-        return dataclasses.replace(found, error=said)
-    return found
+        message = str(error).removeprefix(f"where: {where!r}: ")
+        return dataclasses.replace(listed, error=message)
+    return listed
 
 
 def _totals(dataset: Inspection | RecordFile) -> tuple[int | None, int | None]:

@@ -90,24 +90,24 @@ def _read_in_processes(
 ) -> Iterator[tuple[int, SourceEpisode | SourceError]]:
     chunks = iter(lambda: list(itertools.islice(indices, _CHUNK)), [])
     read = functools.partial(_read_chunk, episodes)
-    for chunk, (found, messages) in in_processes(read, chunks, jobs):
+    for chunk, (read_episodes, messages) in in_processes(read, chunks, jobs):
         for message in messages:
             warnings.warn(message, stacklevel=1)
-        yield from zip(chunk, found)
-        for index in chunk[len(found) :]:  # It would have been too much to send.
+        yield from zip(chunk, read_episodes)
+        for index in chunk[len(read_episodes) :]:  # It would have been too much to send.
             yield index, _read(episodes, index)
 
 
 def _read_chunk(
     episodes: Episodes, indices: Sequence[int]
 ) -> tuple[list[SourceEpisode | SourceError], list[Warning | str]]:
-    found: list[SourceEpisode | SourceError] = []
+    read: list[SourceEpisode | SourceError] = []
     size = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for index in indices:
-            found.append(_read(episodes, index))
-            size += _size_of(found[-1])
+            read.append(_read(episodes, index))
+            size += _size_of(read[-1])
             if size > _CHUNK_BYTES:
                 break
-    return found, [warning.message for warning in caught]
+    return read, [warning.message for warning in caught]

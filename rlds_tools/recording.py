@@ -247,12 +247,12 @@ class _Session:
     ) -> dict[str, Any] | None:
         """Returns what is recorded with an episode, once that is complete."""
         self._is_running = True
-        found = self._statistics(timestep, action, env)
-        if found is None:
+        statistics = self._statistics(timestep, action, env)
+        if statistics is None:
             return None
-        self._latest = found
+        self._latest = statistics
         # Not how long it took: the same seed records the same values.
-        return {**self._of_episode, "return": found["return"], "length": found["length"]}
+        return {**self._of_episode, "return": statistics["return"], "length": statistics["length"]}
 
     def play(
         self, recorder: EnvLogger, episodes: int | None, steps: int | None, bars: Progress

@@ -54,8 +54,8 @@ class Recovery(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         if not self.is_changed:
-            found = f"{count(self.num_episodes, 'episode')}, {count(self.num_steps, 'step')}"
-            yield f"{self.path}: nothing to recover in {found}"
+            read = f"{count(self.num_episodes, 'episode')}, {count(self.num_steps, 'step')}"
+            yield f"{self.path}: nothing to recover in {read}"
             yield next_commands(["inspect", self.path])
             return
         yield (
@@ -67,8 +67,8 @@ class Recovery(Result):
         for shard in self.shards:
             if shard.is_changed or shard.lost_regions or shard.num_lost_steps:
                 yield from str(shard).split("\n")
-        yield from (f"fault: {what}" for what in self.faults)
-        yield from (f"lost: {what}" for what in self.lost)
+        yield from (f"fault: {text}" for text in self.faults)
+        yield from (f"lost: {text}" for text in self.lost)
         if self.dry_run:
             yield "nothing was written"
             in_place = ["--in-place"] if self.faults or self.lost else []
@@ -111,14 +111,14 @@ def recover(
 
     if dry_run and copy is not None:
         raise ValueError("dry_run does not work with a copy. Leave out one of them.")
-    found: RecoveryReport | lerobot.Recovered
+    report: RecoveryReport | lerobot.Recovered
     if lerobot.is_dataset(path):
         if copy is None and not in_place and not dry_run:
             raise ValueError(
                 f"{os.fspath(path)} is a LeRobot dataset. Give a path for the repaired copy (-o), "
                 "or pass in_place (--in-place), which keeps the damaged dataset as NAME.old."
             )
-        found = lerobot.recover(path, copy, in_place=bool(in_place), dry_run=dry_run)
+        report = lerobot.recover(path, copy, in_place=bool(in_place), dry_run=dry_run)
     elif any(Path(path).glob("*.mcap")):
         raise ValueError(
             f"{os.fspath(path)} is a recording of streams, which needs no recovery. It can be read "
@@ -127,11 +127,11 @@ def recover(
     else:
         in_place = copy is None and not dry_run if in_place is None else in_place
         with _bars(progress) as show:
-            found = envlogger.recover(
+            report = envlogger.recover(
                 path, copy, in_place=in_place, dry_run=dry_run, on_progress=show
             )
-    names = {field.name for field in dataclasses.fields(Recovery)} & {*dir(found)}
-    return Recovery(dry_run=dry_run, **{name: getattr(found, name) for name in names})
+    names = {field.name for field in dataclasses.fields(Recovery)} & {*dir(report)}
+    return Recovery(dry_run=dry_run, **{name: getattr(report, name) for name in names})
 
 
 @contextlib.contextmanager

@@ -34,12 +34,12 @@ def checked_index(index: Any, count: int, items: str) -> int:
       TypeError: It is no integer.
     """
     try:
-        number = operator.index(index)
+        position = operator.index(index)
     except TypeError:
         raise TypeError(f"an index of {items} must be an integer, got {index!r}") from None
-    if not -count <= number < count:
-        raise IndexError(f"index {number} is out of range for {count} {items}")
-    return number % count
+    if not -count <= position < count:
+        raise IndexError(f"index {position} is out of range for {count} {items}")
+    return position % count
 
 
 class _SequenceAdapter(Sequence[T]):

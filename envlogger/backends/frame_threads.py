@@ -76,8 +76,8 @@ class FrameThread:
             except BaseException as error:
                 packet.set_exception(error)
 
-    def _encoded(self, place: int | np.ndarray, begins: bool) -> Packet:
-        frame = self._waiting.take(place, self.shape)
+    def _encoded(self, kept: int | np.ndarray, begins: bool) -> Packet:
+        frame = self._waiting.take(kept, self.shape)
         try:
             at_key = self._since_key + 1 >= self._video.gop
             is_worse = self._waiting.is_behind if at_key else self._is_worse
@@ -168,20 +168,20 @@ class WaitingFrames:
     def _spilled(self, frame: np.ndarray) -> int:
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        place, content = self._end, np.ascontiguousarray(frame).tobytes()
-        if os.pwrite(self._file.fileno(), content, place) < frame.nbytes:
+        offset, content = self._end, np.ascontiguousarray(frame).tobytes()
+        if os.pwrite(self._file.fileno(), content, offset) < frame.nbytes:
             raise OSError("the disk is full")
         self._end += frame.nbytes
         self._num_spilled += 1
-        return place
+        return offset
 
-    def take(self, place: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    def take(self, kept: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a frame, which counts as one in memory from now on."""
-        if isinstance(place, np.ndarray):
-            return place
+        if isinstance(kept, np.ndarray):
+            return kept
         assert self._file is not None
         size = int(np.prod(shape))
-        content = os.pread(self._file.fileno(), size, place)
+        content = os.pread(self._file.fileno(), size, kept)
         with self._has_room:
             self._bytes += size
             self._num_spilled -= 1

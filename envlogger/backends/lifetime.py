@@ -53,18 +53,18 @@ def leave_to_owner(recorder: Recorder) -> None:
     _recorders.pop(recorder, None)
 
 
-def _exit(number: int, frame: FrameType | None) -> NoReturn:
+def _exit(signal_number: int, frame: FrameType | None) -> NoReturn:
     if os.getpid() != _owner:
         # While a process is being forked, nobody would see the exception, and it would go on.
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        signal.signal(signal_number, signal.SIG_DFL)
+        os.kill(os.getpid(), signal_number)
     # Not closed right here: the signal may have come while the recorder was in use.
-    leaving = SystemExit(128 + number)
-    _send_again_if_dropped(leaving, number)
+    leaving = SystemExit(128 + signal_number)
+    _send_again_if_dropped(leaving, signal_number)
     raise leaving
 
 
-def _send_again_if_dropped(leaving: SystemExit, number: int) -> None:
+def _send_again_if_dropped(leaving: SystemExit, signal_number: int) -> None:
     """Python drops what is raised in a destructor, or in a callback of its garbage collector."""
     usual = sys.unraisablehook
 
@@ -73,7 +73,7 @@ def _send_again_if_dropped(leaving: SystemExit, number: int) -> None:
             usual(unraisable)
             return
         sys.unraisablehook = usual
-        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+        threading.Timer(0.01, os.kill, (os.getpid(), signal_number)).start()
 
     sys.unraisablehook = hook
 

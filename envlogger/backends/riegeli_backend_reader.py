@@ -163,8 +163,8 @@ class RiegeliBackendReader(BackendReader):
         return next(self._get_steps(i, i + 1)) if self._decodes else self._stored_step(i)
 
     def _stored_step(self, i: int) -> StepData:
-        number, j = _locate(self._step_ends, i)
-        shard = self._shards[number]
+        shard_index, j = _locate(self._step_ends, i)
+        shard = self._shards[shard_index]
         position = int(shard.step_offsets[j])
         try:
             return self._decoder.decode(self._record(shard, layout.STEPS_FILE, position))
@@ -196,8 +196,8 @@ class RiegeliBackendReader(BackendReader):
     ) -> Iterator[T]:
         """Yields the results of `read` for steps `begin` to `end`, one chunk at a time."""
         while begin < end:
-            number, j = _locate(self._step_ends, begin)
-            shard = self._shards[number]
+            shard_index, j = _locate(self._step_ends, begin)
+            shard = self._shards[shard_index]
             for position, count in _chunks(shard.step_offsets[j : j + min(end - begin, _MAX_RUN)]):
                 try:
                     records = self._read(shard, layout.STEPS_FILE, position, count, read)
@@ -237,8 +237,8 @@ class RiegeliBackendReader(BackendReader):
           DamagedDataError: Its metadata is damaged; says where.
         """
         i = checked_index(i, self._get_num_episodes(), "episodes")
-        number, k = _locate(self._episode_ends, i)
-        shard, metadata = self._shards[number], None
+        shard_index, k = _locate(self._episode_ends, i)
+        shard, metadata = self._shards[shard_index], None
         begin = int(shard.episode_starts[k])
         positions = shard.step_offsets[begin : begin + self._get_nth_episode_info(i).num_steps]
         if (position := int(shard.metadata_offsets[k])) != layout.NO_METADATA:
@@ -286,18 +286,18 @@ class RiegeliBackendReader(BackendReader):
         return StoredRecords(sum(end - begin for begin, end in spans), read, name=name)
 
     def _describe_step(self, i: int) -> str:
-        number, j = _locate(self._step_ends, i)
-        starts = self._shards[number].episode_starts
+        shard_index, j = _locate(self._step_ends, i)
+        starts = self._shards[shard_index].episode_starts
         k = bisect.bisect_right(starts, j) - 1
         if k < 0:
             return f"step {i}, which belongs to no episode,"
-        episode = self._episode_ends[number] - len(starts) + k
+        episode = self._episode_ends[shard_index] - len(starts) + k
         return f"step {i} (step {j - starts[k]} of episode {episode})"
 
     def _get_nth_episode_info(self, i: int, include_metadata: bool = False) -> EpisodeInfo:
-        number, k = _locate(self._episode_ends, i)
-        shard = self._shards[number]
-        steps_before = self._step_ends[number] - len(shard.step_offsets)
+        shard_index, k = _locate(self._episode_ends, i)
+        shard = self._shards[shard_index]
+        steps_before = self._step_ends[shard_index] - len(shard.step_offsets)
         start = int(shard.episode_starts[k])
         is_last = k + 1 == len(shard.episode_starts)
         end = shard.episodes_end if is_last else int(shard.episode_starts[k + 1])
@@ -368,8 +368,8 @@ def _running_sums(counts: Iterable[int]) -> list[int]:
 
 def _locate(ends: list[int], i: int) -> tuple[int, int]:
     """The number of the shard that has item `i` of all shards, and the number of the item in it."""
-    number = bisect.bisect_right(ends, i)
-    return number, i - (ends[number - 1] if number else 0)
+    shard_index = bisect.bisect_right(ends, i)
+    return shard_index, i - (ends[shard_index - 1] if shard_index else 0)
 
 
 def _chunks(positions: np.ndarray) -> Iterator[tuple[int, int]]:

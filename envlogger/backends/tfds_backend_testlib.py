@@ -30,7 +30,7 @@ def generate_episode_data(backend: BackendWriter, num_episodes: int = 2) -> list
     env = Catch()
     rng = np.random.default_rng()
     episodes = []
-    for number in range(num_episodes):
+    for episode_index in range(num_episodes):
         episode: list[StepData] = []
         timestep, action = env.reset(), None
         while True:
@@ -41,7 +41,7 @@ def generate_episode_data(backend: BackendWriter, num_episodes: int = 2) -> list
                 break
             action = int(rng.integers(3))
             timestep = env.step(action)
-        backend.set_episode_metadata({"episode_id": number})
+        backend.set_episode_metadata({"episode_id": episode_index})
         episodes.append(episode)
     backend.close()
     return episodes

@@ -239,7 +239,7 @@ class TFDSBackendWriter(BackendWriter):
         self._discard_episode()
         if not steps:
             return
-        number, self._num_episodes = self._num_episodes, self._num_episodes + 1
+        episode_index, self._num_episodes = self._num_episodes, self._num_episodes + 1
         expected = self._episode_fields
         if is_mark(expected.get(_COMPLETE)):
             is_whole = steps[0].timestep.first() and steps[-1].timestep.last()
@@ -249,9 +249,9 @@ class TFDSBackendWriter(BackendWriter):
         missing = [name for name in expected if name not in excused]
         if missing:
             raise UnsupportedValueError(
-                f"episode {number} is not stored, because its metadata lacks {missing}; call "
-                "set_episode_metadata for each episode, or pass episode_metadata_defaults, or have "
-                f"the ds_config mark what is missing, in a bool {known_field(missing[0])!r}"
+                f"episode {episode_index} is not stored, because its metadata lacks {missing}; "
+                "call set_episode_metadata for each episode, or pass episode_metadata_defaults, "
+                f"or have the ds_config mark what is missing, in a bool {known_field(missing[0])!r}"
             )
         try:
             metadata = _matched(metadata, expected, "")
@@ -259,8 +259,8 @@ class TFDSBackendWriter(BackendWriter):
             columns = {name: columns[name] for name in self._features["steps"].feature}
             serialized = self._encoder.encode({"steps": columns, **metadata})
         except Exception as e:  # Whatever a feature of TFDS raises.
-            raise UnsupportedValueError(f"episode {number} is not stored: {e}") from e
-        self._writer.add(serialized, self._split, f"episode {number}")
+            raise UnsupportedValueError(f"episode {episode_index} is not stored: {e}") from e
+        self._writer.add(serialized, self._split, f"episode {episode_index}")
 
     def flush(self) -> None:
         """Makes all episodes but the running one part of the dataset, as a shard of their own.

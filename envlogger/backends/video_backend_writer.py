@@ -85,11 +85,11 @@ class VideoBackendWriter(BackendWriter):
         if when_behind not in ("disk", "quality"):
             raise ValueError(f"when_behind: got {when_behind!r}, expected 'disk' or 'quality'")
         cameras = cameras_in(observation_spec, video)
-        said = {
+        descriptions = {
             "/".join((OBSERVATION, *path)): way.described(shape)
             for path, (way, shape) in cameras.items()
         }
-        metadata = {**(metadata or {}), KEY: said}
+        metadata = {**(metadata or {}), KEY: descriptions}
         waiting = WaitingFrames(max_pending_bytes, when_behind == "disk")
         self._cameras: list[_Camera] = []
         self._waiting = waiting
@@ -155,14 +155,14 @@ class VideoBackendWriter(BackendWriter):
     def _hand_over(
         self, step: StepData, packets: Sequence[Future[Packet]], is_new: bool, num_bytes: int
     ) -> None:
-        found = [packet.result() for packet in packets]
-        for camera, packet in zip(self._cameras, found):
+        encoded = [packet.result() for packet in packets]
+        for camera, packet in zip(self._cameras, encoded):
             step = camera.put(step, {PACKET: packet[0], SINCE_KEY: packet[1]})
         # So what is damaged, or has to be read for a frame, is little more than a group.
-        if self._bytes_of_chunk > _CHUNK_BYTES and any(not since for _, since in found):
+        if self._bytes_of_chunk > _CHUNK_BYTES and any(not since for _, since in encoded):
             self._backend.push()
             self._bytes_of_chunk = 0
-        self._bytes_of_chunk += sum(len(packet) for packet, _ in found)
+        self._bytes_of_chunk += sum(len(packet) for packet, _ in encoded)
         self._backend.record_step(step, is_new)
         self._num_handed_over += 1
         self._waiting.written(num_bytes)
@@ -290,15 +290,15 @@ def cameras_in(
     Raises:
       ValueError: There is no such camera.
     """
-    found = {}
+    cameras = {}
     for name, way in video.items():
         path = tuple(filter(None, name.split("/")))
         path = path[path[:1] == (OBSERVATION,) :]
         spec = value_at(observation_spec, path)
         if not isinstance(spec, dm_env.specs.Array) or spec.dtype != np.uint8:
             raise ValueError(f"video: the observation has no camera {name!r}, only {spec!r} there")
-        found[path] = way, tuple(spec.shape)
-    return found
+        cameras[path] = way, tuple(spec.shape)
+    return cameras
 
 
 class _Camera(FrameThread):
@@ -322,9 +322,9 @@ class _Camera(FrameThread):
             or frame.shape != self.shape
             or frame.dtype != np.uint8
         ):
-            found = f"{frame.dtype} of shape {frame.shape}" if hasattr(frame, "shape") else frame
+            got = f"{frame.dtype} of shape {frame.shape}" if hasattr(frame, "shape") else frame
             raise UnsupportedValueError(
-                f"observation {'/'.join(self._path)}: got {found!r}, expected a frame of uint8 of "
+                f"observation {'/'.join(self._path)}: got {got!r}, expected a frame of uint8 of "
                 f"shape {self.shape}; a camera that has none can repeat its last one"
             )
         return frame

@@ -295,11 +295,11 @@ def _encode_texts(values: Datum.Values, array: np.ndarray) -> None:
     except UnicodeEncodeError as e:
         raise _invalid_unicode(e.object) from None
     if not all(isinstance(item, bytes) for item in items):
-        found = sorted({type(item).__name__ for item in items})
+        type_names = sorted({type(item).__name__ for item in items})
         raise _Refusal(
             UnsupportedTypeError,
             "an array of dtype object must have elements that are all str or all bytes, but they "
-            f"are {', '.join(found)}; use a tuple for other things",
+            f"are {', '.join(type_names)}; use a tuple for other things",
         )
     values.bytes_values.extend(items)
 

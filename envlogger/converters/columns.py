@@ -235,11 +235,11 @@ def stacked_columns(steps: Iterable[StepData]) -> StepData:
         if field not in _OF_TRANSITIONS:
             return stack_values(values, field)
         present = [
-            number
-            for number, value in enumerate(values)
-            if value is not None or not steps[number].timestep.first()
+            step
+            for step, value in enumerate(values)
+            if value is not None or not steps[step].timestep.first()
         ] or list(range(len(values)))
-        column = stack_values([values[number] for number in present], field, steps=present)
+        column = stack_values([values[step] for step in present], field, steps=present)
         merged = _Merged(len(values))
         merged.put(np.array(present), column, len(present))
         return merged.columns()
@@ -361,7 +361,7 @@ def _joined(runs: list[JoinedRecords]) -> JoinedRecords:
 def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
     """Decodes the records of a run, in the order of the first step of each part."""
     parts = []
-    others = []
+    without_template = []
     sizes = np.unique(run.sizes).tolist()
     for size in sizes:
         numbers = np.flatnonzero(run.sizes == size)
@@ -371,7 +371,7 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
             if template is None and (len(numbers) > 1 or len(sizes) <= _FEW_SIZES):
                 template = decoder.learn(run.record(int(numbers[0])))
             if template is None:
-                others.append(numbers)
+                without_template.append(numbers)
                 break
             joined = run.joined(numbers)
             is_match = template.matches(joined)
@@ -383,12 +383,12 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
             try:
                 parts.append(_Part(matching + run.num_before, template.columns(joined)))
             except NoMatchError:
-                others.append(matching)
+                without_template.append(matching)
                 continue
             if run.num_before + int(matching[-1]):  # The first one is not like the others.
                 run.records.make_memory(template)
-    if others:
-        parts += _stacked_parts(run, np.sort(np.concatenate(others)), decoder)
+    if without_template:
+        parts += _stacked_parts(run, np.sort(np.concatenate(without_template)), decoder)
     return sorted(parts, key=lambda part: int(part.steps[0]))
 
 
@@ -399,11 +399,11 @@ def _is_run(steps: np.ndarray) -> bool:
 def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iterator[_Part]:
     """Decodes steps one by one; those with and without action, reward and discount apart."""
     groups: dict[tuple[bool, ...], tuple[list[int], list[StepData]]] = {}
-    for number, step in zip(numbers.tolist(), _decoded(run, numbers.tolist(), decoder)):
+    for record_index, step in zip(numbers.tolist(), _decoded(run, numbers.tolist(), decoder)):
         timestep, action, _ = step
         form = (action is None, timestep.reward is None, timestep.discount is None)
         group_numbers, group = groups.setdefault(form, ([], []))
-        group_numbers.append(number)
+        group_numbers.append(record_index)
         group.append(step)
     for group_numbers, group in groups.values():
         columns = _stacked(group, lambda field, values: stack_values(values))
@@ -411,11 +411,11 @@ def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iter
 
 
 def _decoded(run: _Run, numbers: Iterable[int], decoder: StepDecoder) -> Iterator[StepData]:
-    for number in numbers:
+    for record_index in numbers:
         try:
-            yield decoder.decode(run.record(number))
+            yield decoder.decode(run.record(record_index))
         except DamagedDataError as e:
-            name = run.records.describe(run.num_before + number)
+            name = run.records.describe(run.num_before + record_index)
             raise DamagedDataError(f"{name} is damaged: {e}") from e
 
 

@@ -224,5 +224,5 @@ def _zeros(spec: Any) -> np.ndarray:
 
 def is_zero(discount: Any) -> bool:
     """Whether a discount, possibly nested (one per agent), is zero throughout."""
-    found = list(leaves(discount))
-    return bool(found) and all(np.all(np.asarray(leaf) == 0.0) for leaf in found)
+    discounts = list(leaves(discount))
+    return bool(discounts) and all(np.all(np.asarray(leaf) == 0.0) for leaf in discounts)

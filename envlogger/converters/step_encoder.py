@@ -277,10 +277,10 @@ class _Compiler:
         return name
 
     def _payload(self, size: int | None, expression: str) -> int:
-        number = len(self._sizes)
+        payload_index = len(self._sizes)
         self._sizes.append(size)
-        self._emit(f"p{number} = {expression}")
-        return number
+        self._emit(f"p{payload_index} = {expression}")
+        return payload_index
 
     def _value(self, value: Any, v: str) -> list[bytes | int | _Message]:
         """Emits the checks and payloads of `value`; returns the contents of its `Data`."""
@@ -325,7 +325,7 @@ class _Compiler:
         names = [self._new_value() for _ in keys]
         self._emit(f"{', '.join(names)}, = {v}.values()")
         of_text: list[bytes | int | _Message] = []
-        others = []
+        pairs = []
         for key, name in zip(keys, names):
             content = self._value(entries[key], name)
             if isinstance(key, str):
@@ -334,8 +334,8 @@ class _Compiler:
             else:
                 stored_key = _Message(_ITEM, [codec.encode(key).SerializeToString()])
                 pair = _Message(_TUPLE, [stored_key, _Message(_ITEM, content)])
-                others.append(_Message(_ITEM, [pair]))
-        return [*of_text, _Message(_KVS, others)] if others else of_text
+                pairs.append(_Message(_ITEM, [pair]))
+        return [*of_text, _Message(_KVS, pairs)] if pairs else of_text
 
     def _scalar(self, value: Any, v: str) -> list[bytes | int | _Message]:
         base = next((base for base in type(value).__mro__ if base in _SCALAR_KINDS), None)

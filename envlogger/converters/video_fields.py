@@ -59,10 +59,10 @@ def without(value: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
     {'c': 2}
     """
     name, *rest = path
-    others = {key: item for key, item in value.items() if key != name}
+    remaining = {key: item for key, item in value.items() if key != name}
     if rest and (left := without(value[name], rest)):
         return {**value, name: left}
-    return others
+    return remaining
 
 
 class VideoFields:
@@ -80,8 +80,8 @@ class VideoFields:
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self.cameras: dict[tuple[str, ...], Mapping[str, Any]] = {}
-        said = metadata.get(KEY)
-        for name, video in said.items() if isinstance(said, Mapping) else ():
+        stored = metadata.get(KEY)
+        for name, video in stored.items() if isinstance(stored, Mapping) else ():
             root, *path = str(name).split("/")
             if root == OBSERVATION and isinstance(video, Mapping) and "codec" in video:
                 self.cameras[tuple(path)] = video
@@ -112,17 +112,17 @@ class VideoFields:
         [first] = read(begin, begin + 1)
         lead = max(self._since_key(first, path, begin) for path in self.cameras)
         decoders: dict[tuple[str, ...], FrameDecoder] = {}
-        for number, step in enumerate(read(begin - lead, end), begin - lead):
+        for step_index, step in enumerate(read(begin - lead, end), begin - lead):
             observation = step.timestep.observation
             for path in self.cameras:
-                if not self._since_key(step, path, number):
+                if not self._since_key(step, path, step_index):
                     decoders[path] = FrameDecoder(str(self.cameras[path]["codec"]))
                 if path not in decoders:  # Another camera needs this step.
                     continue
                 stored = value_at(step.timestep.observation, path)
-                frame = self._frame(decoders[path], stored[PACKET], path, number)
+                frame = self._frame(decoders[path], stored[PACKET], path, step_index)
                 observation = replaced(observation, path, frame)
-            if number >= begin:
+            if step_index >= begin:
                 yield step._replace(timestep=step.timestep._replace(observation=observation))
 
     def columns(self, observation: Any, name: str) -> Any:
@@ -153,18 +153,18 @@ class VideoFields:
             observation = replaced(observation, path, frames)
         return observation
 
-    def _since_key(self, step: StepData, path: Sequence[str], number: int) -> int:
+    def _since_key(self, step: StepData, path: Sequence[str], step_index: int) -> int:
         stored = value_at(step.timestep.observation, path)
         since = stored.get(SINCE_KEY) if isinstance(stored, Mapping) else None
-        if not isinstance(since, int | np.integer) or not 0 <= since <= number:
-            raise DamagedDataError(f"step {number}: no packet of video at {'/'.join(path)}")
+        if not isinstance(since, int | np.integer) or not 0 <= since <= step_index:
+            raise DamagedDataError(f"step {step_index}: no packet of video at {'/'.join(path)}")
         return int(since)
 
     @staticmethod
     def _frame(
-        decoder: FrameDecoder, packet: bytes, path: Sequence[str], number: int
+        decoder: FrameDecoder, packet: bytes, path: Sequence[str], step_index: int
     ) -> np.ndarray:
         try:
             return next(decoder.decode([packet]))
         except DamagedDataError as error:
-            raise DamagedDataError(f"step {number}, {'/'.join(path)}: {error}") from error
+            raise DamagedDataError(f"step {step_index}, {'/'.join(path)}: {error}") from error

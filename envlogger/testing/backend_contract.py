@@ -155,8 +155,8 @@ class BackendContract(_Base):
         fields += [("observation", "position"), ("custom_data",), ("custom_data", "stage")]
         with self.make_reader() as reader:
             steps = [2, 0, -1]
-            found = list(reader.pick(1, steps, [*fields, ("observation", "x", 0), ("nothing",)]))
-            for step, values in zip(steps, found):
+            picked = list(reader.pick(1, steps, [*fields, ("observation", "x", 0), ("nothing",)]))
+            for step, values in zip(steps, picked):
                 record = reader.episodes[1][step]
                 expected = [*record.timestep[:3], record.action]
                 expected += [record.timestep.observation["position"], record.custom_data]
@@ -282,8 +282,8 @@ class BackendContract(_Base):
     def _check_episodes(self, numbers: list[list[int]], trials: list[int] | None = None) -> None:
         with self.make_reader() as reader:
             self.assertEqual([_numbers(episode) for episode in reader.episodes], numbers)
-            found = [metadata["trial"] for metadata in reader.episode_metadata() if trials]
-            self.assertEqual(found, trials or [])
+            trials_read = [metadata["trial"] for metadata in reader.episode_metadata() if trials]
+            self.assertEqual(trials_read, trials or [])
 
 
 def _episode(begin: int, num_steps: int) -> list[StepData]:

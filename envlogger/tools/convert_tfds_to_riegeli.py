@@ -204,8 +204,8 @@ def convert_tf_dataset_to_riegeli(
     logger: EnvLogger | None = None
     holder = EpisodeMetadataHolder()
     try:
-        for number, episode in enumerate(episodes_dataset):
-            steps = _columns(episode["steps"], max_episode_steps, f"episode {number}")
+        for episode_index, episode in enumerate(episodes_dataset):
+            steps = _columns(episode["steps"], max_episode_steps, f"episode {episode_index}")
             timesteps, actions, custom_data = convert_episode_to_dmenv(steps)
             if env is None or logger is None:
                 env = _replay_environment(steps)
@@ -217,8 +217,8 @@ def convert_tf_dataset_to_riegeli(
                     metadata=dict(metadata or {}),
                     data_directory=output_dir,
                 )
-            others = {name: value for name, value in episode.items() if name != "steps"}
-            holder.episode_metadata = tree.map_structure(lambda tensor: tensor.numpy(), others)
+            fields = {name: value for name, value in episode.items() if name != "steps"}
+            holder.episode_metadata = tree.map_structure(lambda tensor: tensor.numpy(), fields)
             env.set_episode(timesteps, custom_data)
             logger.reset()
             for action in actions:

@@ -111,19 +111,19 @@ def command(
     from rlds import sources
     from rlds_tools import editing
 
-    found = [] if recipe is None else editing.read_recipe(recipe)
+    operations = [] if recipe is None else editing.read_recipe(recipe)
     try:
-        found += editing.operations_of(options)
+        operations += editing.operations_of(options)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if not found:
+    if not operations:
         raise click.UsageError("nothing to do: give an operation, such as --delete or --set.")
     if to_format is None:
         invocation().carry(path, format, given)
     target = to_format or format or sources.format_of(path)
     return editing.edit(
         path,
-        found,
+        operations,
         to_format=to_format,
         format=format,
         options=source_options(path, format, given),

@@ -62,8 +62,8 @@ def _inspected(path: str, options: Mapping[str, Any]) -> Result:
     from rlds_tools import inspection
 
     try:
-        found = inspection.inspect(path, **options)
-        return inspection.with_meanings(found, options["options"] or {})
+        inspected = inspection.inspect(path, **options)
+        return inspection.with_meanings(inspected, options["options"] or {})
     except ValueError as error:
         from rlds.sources import UnknownFormatError  # Takes long to load.
 

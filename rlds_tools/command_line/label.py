@@ -48,8 +48,8 @@ def _command(name: str, function: str = "") -> Callable[[Callable[[], None]], An
         def opening(options: Mapping[str, Any], **arguments: Any) -> Result:
             from rlds_tools import labelling
 
-            found: Result = getattr(labelling, function or name)(**arguments, **options)
-            return found
+            result: Result = getattr(labelling, function or name)(**arguments, **options)
+            return result
 
         return command.command(name)(click.argument("path")(opens_source(prints_result(opening))))
 

@@ -79,10 +79,10 @@ class Invocation:
 
     def _completed(self, command: str) -> str:
         words = shlex.split(command)
-        found = next((self.carried[word] for word in words if word in self.carried), [])
+        carried = next((self.carried[word] for word in words if word in self.carried), [])
         if self.where is not None and words[1] in ("stats", "report"):
-            found = [*found, "--where", self.where]
-        return " ".join(filter(None, [command, shlex.join(found)]))
+            carried = [*carried, "--where", self.where]
+        return " ".join(filter(None, [command, shlex.join(carried)]))
 
 
 def invocation() -> Invocation:

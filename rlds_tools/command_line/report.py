@@ -25,25 +25,25 @@ _UNITS = {"B": 1, "kB": 1000, "MB": 1000**2}
 
 def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     """A number of bytes, with a unit."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB)", value)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB)", value)
+    if match is None:
         raise click.BadParameter(
             f"got {value!r}, expected a size such as 3MB or 500kB.", ctx, param
         )
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
     """Indices, separated by commas; a range ends before its second number."""
     indices: list[int] = []
     for part in value.split(",") if value else ():
-        found = re.fullmatch(r" *(\d+)(?::(\d+))? *", part)
-        if found is None:
+        match = re.fullmatch(r" *(\d+)(?::(\d+))? *", part)
+        if match is None:
             raise click.BadParameter(
                 f"got {value!r}, expected numbers such as 0,5,10:20.", ctx, param
             )
-        begin = int(found[1])
-        indices += range(begin, int(found[2]) if found[2] else begin + 1)
+        begin = int(match[1])
+        indices += range(begin, int(match[2]) if match[2] else begin + 1)
     return indices
 
 

@@ -43,12 +43,12 @@ def command(path: str, fields: str | None, out: str | None, **options: Any) -> R
         raise click.UsageError(f"--out: got {out!r}, expected a name that ends with .json or .npz.")
     from rlds_tools import describing
 
-    found = describing.stats(
+    statistics = describing.stats(
         path,
         fields=None if fields is None else fields.split(","),
         progress=wants_progress(),
         **options,
     )
     if out is not None:
-        found.save(out)
-    return found
+        statistics.save(out)
+    return statistics

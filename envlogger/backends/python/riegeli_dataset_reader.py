@@ -76,8 +76,8 @@ class RiegeliDatasetReader:
         backend = self._open_backend()
         if not 0 <= index < self.num_steps:
             return None
-        number, i = _locate(backend._step_ends, index)
-        shard = backend._shards[number]
+        shard_index, i = _locate(backend._step_ends, index)
+        shard = backend._shards[shard_index]
         return backend._record(shard, layout.STEPS_FILE, int(shard.step_offsets[i]))
 
     def step(self, index: int, message: Any = Data) -> Any:

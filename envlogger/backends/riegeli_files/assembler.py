@@ -184,11 +184,11 @@ class LogAssembler:
 
 def _seams(episodes: Sequence[EpisodePositions]) -> np.ndarray:
     """Returns the indices of the steps at which the source is not contiguous."""
-    seams, number, end = [], 0, -1
+    seams, step_index, end = [], 0, -1
     for episode in episodes:
         if episode.begin != end:
-            seams.append(number)
-        number += len(episode.positions)
+            seams.append(step_index)
+        step_index += len(episode.positions)
         end = episode.begin + len(episode.positions)
     return np.array(seams, np.int64)
 

@@ -88,12 +88,12 @@ class Shard:
             if isinstance(item, riegeli.SkippedRegion):
                 continue
             position, record = item
-            number = numbers.get(position)
-            if number is None:
+            step_index = numbers.get(position)
+            if step_index is None:
                 break
             kind = kind_of(record)
-            if number > start and kind.begins_episode(is_after_last):
-                return number
+            if step_index > start and kind.begins_episode(is_after_last):
+                return step_index
             is_after_last = kind.is_last
         return len(self.step_offsets)
 

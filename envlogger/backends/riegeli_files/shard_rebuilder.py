@@ -106,21 +106,21 @@ class RebuiltShard:
         self._number += num_missing
 
     def _add_indexed(self, position: int, record: bytes) -> None:
-        number = self._number
-        while self._offsets[number] < position:
-            number += 1
-        if self._offsets[number] > position:
+        step_index = self._number
+        while self._offsets[step_index] < position:
+            step_index += 1
+        if self._offsets[step_index] > position:
             return  # It was discarded.
-        self._has_hole = number > self._number
-        self.num_lost_steps += number - self._number
-        self._number = number
+        self._has_hole = step_index > self._number
+        self.num_lost_steps += step_index - self._number
+        self._number = step_index
         kind = kind_of(record)
         if self._reach_row():
             self._begin(int(self._rows[self._row, 1]))
         elif (
             self._has_hole
             or not self._in_episode
-            or (number >= self._unsure_from and kind.begins_episode(self._is_after_last))
+            or (step_index >= self._unsure_from and kind.begins_episode(self._is_after_last))
         ):
             self._begin(layout.NO_METADATA)
         self._take(position, kind)

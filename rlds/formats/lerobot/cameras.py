@@ -92,13 +92,13 @@ class Cameras:
           SourceError: One is damaged.
         """
         values = dict(leaves_at(episode.metadata, None))
-        found = {}
+        cut = {}
         for path, name in self.names.items():
             data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
             clip = Clip(data, first, num_rows, f"episode {episode.key}, {path}")
             self._check(clip, name)
-            found[name], _ = split_clip(clip, num_rows)  # Readers count the frames.
-        return found
+            cut[name], _ = split_clip(clip, num_rows)  # Readers count the frames.
+        return cut
 
     def _check(self, clip: Clip, name: str) -> None:
         assert clip.num_frames is not None
@@ -114,8 +114,8 @@ class Cameras:
                 f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
                 f"it. Pass fps={float(video.info.fps):g}, or to_sidecar=[{where.split(', ')[-1]!r}]"
             )
-        said = described(video.info, self._depths[name])
-        is_codes = said["info"]["video.is_depth_map"]
+        entry = described(video.info, self._depths[name])
+        is_codes = entry["info"]["video.is_depth_map"]
         if name not in self.described and video.info.dtype != np.uint8 and not is_codes:
             warnings.warn(
                 f"{where}: gray video of more than 8 bits, without a quantisation of depths: "
@@ -123,10 +123,10 @@ class Cameras:
                 "video='frames'",
                 stacklevel=2,
             )
-        known = self.described.setdefault(name, said)
-        if said["shape"] != known["shape"]:
+        known = self.described.setdefault(name, entry)
+        if entry["shape"] != known["shape"]:
             raise ValueError(
-                f"{where}: frames of {said['shape']}, but {known['shape']} in other episodes; "
+                f"{where}: frames of {entry['shape']}, but {known['shape']} in other episodes; "
                 f"LeRobot needs one size. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
             )
 
@@ -189,5 +189,5 @@ def clip_statistics(
             return of_images(images, depths[name])
 
     threads = DaemonThreads(len(clips), "rlds-statistics")  # An executor ends before recorders do.
-    found = {name: threads.submit(of, name, clip) for name, clip in clips.items()}
-    return {name: future.result() for name, future in found.items()}
+    futures = {name: threads.submit(of, name, clip) for name, clip in clips.items()}
+    return {name: future.result() for name, future in futures.items()}

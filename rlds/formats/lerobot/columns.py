@@ -80,20 +80,20 @@ def column_of(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
 def contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
     """Describes the contradiction of a column to `info.json`; empty if there is none."""
     shape: Any = feature.shape
-    dtype, found = feature.dtype, column.field.shape
+    dtype, stored = feature.dtype, column.field.shape
     if column.kind == "numbers":
-        fits = dtype == str(column.field.dtype) and (found or (1,)) == (shape or (1,))
+        fits = dtype == str(column.field.dtype) and (stored or (1,)) == (shape or (1,))
     elif column.kind == "image":
         with contextlib.suppress(ValueError):  # It is not the shape of an image.
             shape = feature.image_shape
-        fits = dtype == "image" and (not found or found == shape)
+        fits = dtype == "image" and (not stored or stored == shape)
     elif column.kind == "text":
         fits = dtype in ("string", "language")
     else:
         fits = dtype not in ("string", "image") and dtype not in np.sctypeDict
     if fits:
         return ""
-    kinds = {"json": "values of several shapes", "image": f"image files of shape {found}"}
+    kinds = {"json": "values of several shapes", "image": f"image files of shape {stored}"}
     return f"{dtype} of shape {shape}, but the data have {kinds.get(column.kind, column.field)}"
 
 
@@ -153,8 +153,8 @@ def _tiff_images(field: Field, files: list[bytes], damage: Damage) -> np.ndarray
         except (ValueError, OSError) as error:
             raise damage(f"a damaged TIFF file: {error}", row=row) from error
         if (pixels.shape, pixels.dtype) != (field.shape, field.dtype):
-            found = f"an image of {pixels.dtype} of shape {pixels.shape}"
-            raise damage(f"{found}, but {field} in the first file", row=row)
+            got = f"an image of {pixels.dtype} of shape {pixels.shape}"
+            raise damage(f"{got}, but {field} in the first file", row=row)
         images[row] = pixels
     return images
 
@@ -198,8 +198,8 @@ def _in_dtype(values: np.ndarray, dtype: np.dtype, damage: Damage) -> np.ndarray
         same = (converted.astype(values.dtype) == values) | (values != values)
     if "b" in (values.dtype.kind, dtype.kind) or not same.all():
         row = int(np.argmin(same)) // max(same[:1].size, 1)
-        found = f"{values.dtype} {values[row]!r:.100}"
-        raise damage(f"{found} does not fit {dtype}, the dtype of the first file", row=row)
+        got = f"{values.dtype} {values[row]!r:.100}"
+        raise damage(f"{got} does not fit {dtype}, the dtype of the first file", row=row)
     return converted
 
 

@@ -63,9 +63,9 @@ class DataFiles:
     def _first_columns(self, table: EpisodeMetadata) -> tuple[dict[str, DataColumn], str]:
         damage: SourceError | None = None
         tried: set[str] = set()
-        for place in range(len(table.indices)):
+        for position in range(len(table.indices)):
             try:
-                row = table.row(place)
+                row = table.row(position)
                 if row.file not in tried:
                     tried.add(row.file)
                     with source_errors(self._root / row.file, episode=row.key):
@@ -110,9 +110,9 @@ class DataFiles:
         span = range(row.length) if span is None else span
         wanted = _with_numbers(names)
         table = self._read_table(row, wanted, span)
-        found = self._values(row, wanted, span, table)
-        self._check_numbers(row, span, found)
-        return found
+        columns = self._values(row, wanted, span, table)
+        self._check_numbers(row, span, columns)
+        return columns
 
     def stored(
         self, row: EpisodeRow, names: Collection[str], values: Collection[str]
@@ -139,9 +139,9 @@ class DataFiles:
             ahead = self._read_ahead(row, _with_numbers(names), _with_numbers(values))
             known = self._known = row.file, wanted, row.begin, *ahead
         begin = row.begin - known[2]
-        found = {name: column[begin : begin + row.length] for name, column in known[4].items()}
-        self._check_numbers(row, range(row.length), found)
-        return known[3].slice(begin, row.length), found
+        columns = {name: column[begin : begin + row.length] for name, column in known[4].items()}
+        self._check_numbers(row, range(row.length), columns)
+        return known[3].slice(begin, row.length), columns
 
     def together(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
         """Returns the rows of an episode and of those after it, as they are stored.
@@ -174,31 +174,31 @@ class DataFiles:
     def _values(
         self, row: EpisodeRow, names: Sequence[str], span: range, table: Any
     ) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        values: dict[str, np.ndarray] = {}
         for name in names:
             damage = partial(self._damage, row, span, name)
-            found[name] = values_of(self.columns[name], table[name], damage)
+            values[name] = values_of(self.columns[name], table[name], damage)
             if self.columns[name].kind == "image":
                 paths = table[name].combine_chunks().field("path").to_pylist()
-                found[name + PATH] = objects([path or "" for path in paths])
-        return found
+                values[name + PATH] = objects([path or "" for path in paths])
+        return values
 
-    def _check_numbers(self, row: EpisodeRow, span: range, found: Mapping[str, np.ndarray]) -> None:
+    def _check_numbers(self, row: EpisodeRow, span: range, read: Mapping[str, np.ndarray]) -> None:
         """Checks that rows belong to an episode.
 
         Raises:
           SourceError: They are not.
         """
-        frames = found[_FRAME_INDEX]
+        frames = read[_FRAME_INDEX]
         numbers = {
             _EPISODE_INDEX: np.full(len(span), row.index),
             _FRAME_INDEX: frames[:1] + np.arange(len(span)),
         }
         for name, expected in numbers.items():
-            wrong = np.flatnonzero(found[name] != expected)
+            wrong = np.flatnonzero(read[name] != expected)
             if len(wrong):
                 at = int(wrong[0])
-                what = f"{found[name][at]}, expected {expected[at]}: rows are shifted or missing"
+                what = f"{read[name][at]}, expected {expected[at]}: rows are shifted or missing"
                 raise self._damage(row, span, name, what, at)
 
     def _damage(
@@ -228,10 +228,10 @@ class DataFiles:
         return table
 
     def _check_columns(self, rows: ParquetRows) -> None:
-        known, found = self.columns.keys(), {*rows.schema.names}
-        for name in sorted(known ^ found):
+        known, names = self.columns.keys(), {*rows.schema.names}
+        for name in sorted(known ^ names):
             what = "no such column, but other files have it"
-            what = "other files have no such column" if name in found else what
+            what = "other files have no such column" if name in names else what
             raise SourceError(what, file=rows.path, field=name)
 
 

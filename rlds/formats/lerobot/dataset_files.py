@@ -136,13 +136,13 @@ class EpisodesOfPart:
 
     Attributes:
       table: Their rows.
-      said: Their rows in the table of episodes.
+      entries: Their rows in the table of episodes.
       known_tasks: The texts of tasks by the numbers that they have there.
       extras: The contents of the further files of each, by name.
     """
 
     table: Any
-    said: Any
+    entries: Any
     known_tasks: TextTable
     extras: Sequence[Mapping[str, bytes]]
 
@@ -184,7 +184,7 @@ class DatasetFiles(abc.ABC):
         self._info: dict[str, Any] = {"chunks_size": 1000, **_SIZES, **info}
         self._episode_schema = episode_schema
         self._data_path, self._video_path = PATHS[self.version]
-        self._cameras = [n for n, said in info["features"].items() if said["dtype"] == "video"]
+        self._cameras = [n for n, entry in info["features"].items() if entry["dtype"] == "video"]
         self._fps = float(info["fps"])
         self._texts: list[str] = []  # Of the tasks. What there was keeps its number.
         self._tasks: dict[str, int] = {}
@@ -231,14 +231,14 @@ class DatasetFiles(abc.ABC):
             arrays.append(column)
         table = arrow.table(arrays, schema=schema)
         statistics = {**rows.statistics, **of_columns(made)}
-        said = {
+        entry = {
             "episode_index": self._num_episodes,
             "tasks": list(dict.fromkeys(rows.tasks)),
             "length": num_rows,
             **rows.others,
         }
-        self._write(table, said, dataclasses.replace(rows, statistics=statistics, values=values))
-        self._rows.append(said)
+        self._write(table, entry, dataclasses.replace(rows, statistics=statistics, values=values))
+        self._rows.append(entry)
         self._statistics.append(statistics)
         if self._has_tables and len(self._rows) == _EPISODES_AT_ONCE:
             self._write_episodes()
@@ -304,7 +304,7 @@ class DatasetFiles(abc.ABC):
             "data_path": self._data_path,
             "video_path": self._video_path if self._cameras else None,
             "features": {
-                name: {**said, **features.get(name, {})} for name, said in known["features"].items()
+                name: {**old, **features.get(name, {})} for name, old in known["features"].items()
             },
         }
         info |= {name: known[name] for name in known if name not in {*info, *_OF_VERSIONS}}
@@ -376,8 +376,8 @@ class DatasetFiles(abc.ABC):
         """Adds the rows, in the way of the version."""
 
     @abc.abstractmethod
-    def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
-        """Writes the table of the next episode, and its clips; notes in `said` where they are."""
+    def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
+        """Writes the table of the next episode, and its clips; notes in `entry` where they are."""
 
     @abc.abstractmethod
     def _write_episodes(self) -> None:
@@ -399,37 +399,37 @@ class _Files30(DatasetFiles):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        place, info = (self._directory, self._first_file), self._info
+        first, info = (self._directory, self._first_file), self._info
         most, per_chunk = info["data_files_size_in_mb"], info["chunks_size"]
         self._data, self._episodes = (
-            TableFiles(*place, template, most_megabytes=most, files_per_chunk=per_chunk)
+            TableFiles(*first, template, most_megabytes=most, files_per_chunk=per_chunk)
             for template in (self._data_path, layout.EPISODES)
         )
         self._videos = {
-            name: _VideoFiles(*place, name, info, keeps_clips=self._keeps_clips)
+            name: _VideoFiles(*first, name, info, keeps_clips=self._keeps_clips)
             for name in self._cameras
         }
         self._num_files = 0  # Of rows, if others have written them.
-        self._said: list[Any] = []  # Of the table of episodes, of those that were stored.
+        self._stored: list[Any] = []  # Tables of the episodes that were copied.
         of_videos = [videos.close for videos in self._videos.values()]
         for close in (self._data.close, self._episodes.close, *of_videos):
             self._stack.callback(close)
 
-    def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
+    def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
         self._total.add(rows.statistics, rows.values)
         size = size_of(table)
-        said["data/chunk_index"], said["data/file_index"] = self._data.add(table, size)
-        said["dataset_from_index"] = self._num_rows
-        said["dataset_to_index"] = self._num_rows + table.num_rows
+        entry["data/chunk_index"], entry["data/file_index"] = self._data.add(table, size)
+        entry["dataset_from_index"] = self._num_rows
+        entry["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items() if rows.clips else ():
             number, clip = table.num_rows, rows.clips[name]
             chunk, file, begin = files.add(clip, number, is_staged=rows.is_staged)
             end = begin + number / self._fps
-            said |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
+            entry |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
             if self._is_part:
-                said[layout.video_bytes(name)] = files.last_size
+                entry[layout.video_bytes(name)] = files.last_size
         if self._is_part:
-            said[layout.DATA_BYTES] = size
+            entry[layout.DATA_BYTES] = size
 
     def _write_episodes(self) -> None:
         if self._rows:
@@ -448,8 +448,8 @@ class _Files30(DatasetFiles):
         return arrow.table(columns)
 
     def _write_table(self, table: Any) -> None:
-        place = self._episodes.place(size_of(table))
-        for name, number in zip(("chunk", "file"), place):
+        numbers = self._episodes.place(size_of(table))
+        for name, number in zip(("chunk", "file"), numbers):
             table = table.append_column(
                 f"meta/episodes/{name}_index", [np.full(len(table), number)]
             )
@@ -460,43 +460,43 @@ class _Files30(DatasetFiles):
 
     @override
     def add_stored(self, stored: EpisodesOfPart, task_columns: Sequence[str]) -> None:
-        arrow, said = import_extra("pyarrow"), stored.said
+        arrow, episodes = import_extra("pyarrow"), stored.entries
         columns = dict(zip(stored.table.column_names, stored.table.columns))
         numbers = [field.name for field in self._schema if is_of_numbers(field.type)]
         values = {name: numbers_in(columns[name]) for name in numbers}
-        lengths, sizes = (numbers_in(said[name]) for name in ("length", layout.DATA_BYTES))
+        lengths, sizes = (numbers_in(episodes[name]) for name in ("length", layout.DATA_BYTES))
         made = {
-            "episode_index": np.repeat(self._num_episodes + np.arange(len(said)), lengths),
+            "episode_index": np.repeat(self._num_episodes + np.arange(len(episodes)), lengths),
             "index": self._num_rows + np.arange(len(stored.table)),
         }
         for name in ("task_index", *task_columns):
             made[name] = self._new_numbers(name, values[name], stored.known_tasks)
         for name, new in made.items():
             if not np.array_equal(new, values[name]):
-                said = with_numbers(said, name, values[name], new)
+                episodes = with_numbers(episodes, name, values[name], new)
                 columns[name] = column_array(new, self._schema.field(name).type)
         table = arrow.table([columns[name] for name in self._schema.names], schema=self._schema)
-        self._total.add_quantiles_of(said, values | made)
-        place = self._data.add_several(table, lengths.tolist(), sizes.tolist())
-        self._said.append(self._placed(said, lengths, *place))
+        self._total.add_quantiles_of(episodes, values | made)
+        file = self._data.add_several(table, lengths.tolist(), sizes.tolist())
+        self._stored.append(self._placed(episodes, lengths, *file))
         for index, extras in enumerate(stored.extras):
             self._write_extras(extras, index)
-        self._num_episodes += len(said)
+        self._num_episodes += len(episodes)
         self._num_rows += len(table)
 
-    def _placed(self, said: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
+    def _placed(self, episodes: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
         """Returns the next rows of the table of episodes, with the locations of their data."""
-        arrow, number = import_extra("pyarrow"), len(said)
-        others = [*layout.others_of(dict.fromkeys(said.column_names))]
+        arrow, number = import_extra("pyarrow"), len(episodes)
+        others = [*layout.others_of(dict.fromkeys(episodes.column_names))]
         ends = self._num_rows + np.cumsum(lengths)
         columns = {
             "episode_index": self._num_episodes + np.arange(number),
-            **{name: said[name] for name in ("tasks", "length", *others)},
+            **{name: episodes[name] for name in ("tasks", "length", *others)},
             "data/chunk_index": np.full(number, chunk),
             "data/file_index": np.full(number, file),
             "dataset_from_index": ends - lengths,
             "dataset_to_index": ends,
-            **{name: said[name] for name in said.column_names if name.startswith("stats/")},
+            **{name: episodes[name] for name in episodes.column_names if name.startswith("stats/")},
         }
         table = arrow.table(columns)
         types = {field.name: with_items(field.type) for field in table.schema}
@@ -514,7 +514,7 @@ class _Files30(DatasetFiles):
     def told(self) -> Any:
         self._stack.close()
         arrow = import_extra("pyarrow")
-        return arrow.concat_tables(self._said, promote_options="default"), self._total
+        return arrow.concat_tables(self._stored, promote_options="default"), self._total
 
     def _take(
         self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
@@ -525,16 +525,16 @@ class _Files30(DatasetFiles):
             self._total.add_rows_of(total)
         statistics = [name for name in table.column_names if name.startswith("stats/")]
         self._total.add_table(table.select(statistics))
-        said = table.drop_columns(statistics)
+        episodes = table.drop_columns(statistics)
         for name in self._videos:
             chunks, files, begins = map(np.array, zip(*frames[name]))
             ends = begins + lengths / self._fps
             for column, values in zip(layout.video_columns(name), (chunks, files, begins, ends)):
-                said = said.append_column(column, [values])
+                episodes = episodes.append_column(column, [values])
         for name in statistics:
-            said = said.append_column(name, table[name])
-        for begin in range(0, len(said), _EPISODES_AT_ONCE):
-            self._write_table(said.slice(begin, _EPISODES_AT_ONCE).combine_chunks())
+            episodes = episodes.append_column(name, table[name])
+        for begin in range(0, len(episodes), _EPISODES_AT_ONCE):
+            self._write_table(episodes.slice(begin, _EPISODES_AT_ONCE).combine_chunks())
         self._num_files = len(told)
 
     def _finish(self) -> None:
@@ -547,13 +547,13 @@ class _Files30(DatasetFiles):
 
     def _select_quantiles(self) -> None:
         """Finds the quantiles of all rows, where a sketch does not have them."""
-        found = self._total.selections()
-        select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(found))
+        selections = self._total.selections()
+        select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(selections))
         number = self._num_files or self._data.num_files
-        for _, seen in self._workers(select, range(number) if found else ()):
+        for _, seen in self._workers(select, range(number) if selections else ()):
             for name, of in seen.items():
-                found[name].merge(of)
-        self._total.select(found)
+                selections[name].merge(of)
+        self._total.select(selections)
 
     def _of_version(self) -> dict[str, Any]:
         return {name: self._info[name] for name in _SIZES}
@@ -570,12 +570,12 @@ class _Select:
     def __call__(self, number: int) -> Mapping[str, Selection]:
         chunk, file = divmod(number, self.files_per_chunk)
         path = self.directory / PATHS["v3.0"][0].format(chunk_index=chunk, file_index=file)
-        rows, found = ParquetRows(path, [*self.wanted]), copy.deepcopy(self.wanted)
+        rows, selections = ParquetRows(path, [*self.wanted]), copy.deepcopy(self.wanted)
         for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
             table = rows.read(begin, min(begin + _ROWS_AT_ONCE, rows.num_rows))
-            for name, selection in found.items():
+            for name, selection in selections.items():
                 selection.add(numbers_in(table[name]))
-        return found
+        return selections
 
 
 class _VideoFiles:
@@ -681,16 +681,16 @@ class _Files21(DatasetFiles):
 
     version: Version = "v2.1"
 
-    def _write(self, table: Any, said: dict[str, Any], rows: NewEpisode) -> None:
+    def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(table, self._path(self._data_path), compression="snappy")
         for name in self._cameras:
             self._write_video(rows.clips[name], self._path(self._video_path, name), name)
 
     def _write_episodes(self) -> None:
-        for said, found in zip(self._rows, self._statistics):
-            stats = {"episode_index": said["episode_index"], "stats": _as_json(found)}
-            _add_line(self._directory / layout.EPISODES_JSONL, said)
+        for entry, statistics in zip(self._rows, self._statistics):
+            stats = {"episode_index": entry["episode_index"], "stats": _as_json(statistics)}
+            _add_line(self._directory / layout.EPISODES_JSONL, entry)
             _add_line(self._directory / layout.EPISODES_STATS, stats)
         self._rows, self._statistics = [], []
 
@@ -785,8 +785,8 @@ def write_json(path: Path, value: Any) -> None:
 
 def _as_json(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
     return {
-        name: {kind: value.tolist() for kind, value in found.items()}
-        for name, found in statistics.items()
+        name: {kind: value.tolist() for kind, value in kinds.items()}
+        for name, kinds in statistics.items()
     }
 
 

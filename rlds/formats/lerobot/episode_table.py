@@ -156,48 +156,48 @@ class EpisodeMetadata:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_known": None}  # They are open.
 
-    def row(self, place: int) -> EpisodeRow:
+    def row(self, position: int) -> EpisodeRow:
         """Returns the index, length and file locations of an episode.
 
         Args:
-          place: The position in `indices`.
+          position: The position in `indices`.
 
         Raises:
           SourceError: It is damaged or missing; says where.
         """
-        said = self._said(place)
-        index, length, begin = said[_INDEX], said[_LENGTH], said.get(_FROM, 0)
+        cells = self._cells(position)
+        index, length, begin = cells[_INDEX], cells[_LENGTH], cells.get(_FROM, 0)
         what = ""
-        for name, value in () if self.is_sound else said.items():
+        for name, value in () if self.is_sound else cells.items():
             if not 0 <= value < _MAX:
                 what = f"{name}: {value!r:.100}, expected a number"
-        if said.get(_TO, length) != begin + length:
-            what = f"{_TO}: {said[_TO]}, but {_FROM} is {begin} and the length {length}"
+        if cells.get(_TO, length) != begin + length:
+            what = f"{_TO}: {cells[_TO]}, but {_FROM} is {begin} and the length {length}"
         if what:
-            file = self._files[said[_FILE]]
-            raise SourceError(what, file=file, row=said[_PLACE], episode=layout.episode_key(index))
+            file = self._files[cells[_FILE]]
+            raise SourceError(what, file=file, row=cells[_PLACE], episode=layout.episode_key(index))
         videos = {}
         for name in self._info.videos:
-            chunk, number, start, end = (said.get(column) for column in layout.video_columns(name))
+            chunk, number, start, end = (cells.get(column) for column in layout.video_columns(name))
             file = self._info.video_file(index, name, chunk or 0, number or 0)
-            is_whole_file = bool(said.get(_alone(name), True))
-            after = said.get(_next(name), _FAR)
+            is_whole_file = bool(cells.get(_alone(name), True))
+            after = cells.get(_next(name), _FAR)
             videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file, after)
-        file = self._info.data_file(index, *(said.get(name, 0) for name in _DATA_FILE))
+        file = self._info.data_file(index, *(cells.get(name, 0) for name in _DATA_FILE))
         is_whole_file = not self._info.is_v3
-        is_complete = bool(said.get(COMPLETE, True))
-        begin = said.get(_BEGIN, 0)
+        is_complete = bool(cells.get(COMPLETE, True))
+        begin = cells.get(_BEGIN, 0)
         return EpisodeRow(index, length, file, begin, is_whole_file, videos, is_complete)
 
-    def whole(self, place: int) -> dict[str, Any]:
+    def whole(self, position: int) -> dict[str, Any]:
         """Returns the complete metadata of an episode, under the names of version 3.0.
 
         Numbers of statistics may be in an array.
         """
-        said = self._said(place)
-        file, at = self._files[said[_FILE]], said[_PLACE]
+        cells = self._cells(position)
+        file, at = self._files[cells[_FILE]], cells[_PLACE]
         if not self._info.is_v3:
-            return {**_line_at(file, at), **self._statistics(said[_INDEX])}
+            return {**_line_at(file, at), **self._statistics(cells[_INDEX])}
         begin, known = at - at % _ROWS_AT_ONCE, self._known
         if known is None or known[:2] != (file, begin):
             rows, self._rows = self._rows, None  # Another thread makes its own.
@@ -232,14 +232,14 @@ class EpisodeMetadata:
         return np.concatenate(parts)
 
     def _has_sound_numbers(self) -> bool:
-        said = self._columns
-        are_numbers = [((column >= 0) & (column < _MAX)).all() for column in said.values()]
-        ends = said.get(_FROM, 0) + said[_LENGTH]
-        return all(are_numbers) and bool((said.get(_TO, ends) == ends).all())
+        columns = self._columns
+        are_numbers = [((column >= 0) & (column < _MAX)).all() for column in columns.values()]
+        ends = columns.get(_FROM, 0) + columns[_LENGTH]
+        return all(are_numbers) and bool((columns.get(_TO, ends) == ends).all())
 
-    def _said(self, place: int) -> dict[str, Any]:
+    def _cells(self, position: int) -> dict[str, Any]:
         """The numbers of an episode, by the names of columns."""
-        index = int(self.indices[place])
+        index = int(self.indices[position])
         if index in self.lost:
             error = self.lost[index]
             raise SourceError(error.what, file=error.file, episode=layout.episode_key(index))
@@ -257,8 +257,8 @@ class EpisodeMetadata:
         features = _line_at(file, self._stats_lines[index])["stats"]
         return {
             f"stats/{feature}/{kind}": value
-            for feature, found in features.items()
-            for kind, value in found.items()
+            for feature, kinds in features.items()
+            for kind, value in kinds.items()
         }
 
     # --- What is read when the dataset is opened.
@@ -267,16 +267,16 @@ class EpisodeMetadata:
         """Reads the numbers of versions 2.0 and 2.1."""
         file = self._root / layout.EPISODES_JSONL
         self._files = [os.fspath(file)]
-        found: dict[Any, tuple[Any, ...]] = {}
+        rows: dict[Any, tuple[Any, ...]] = {}
         for number, (offset, raw) in enumerate(read_lines(file)):
             index, length = raw.get(_INDEX), raw.get(_LENGTH)
             if not all(type(n) is int and 0 <= n < _MAX for n in (index, length)):
                 what = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
                 raise SourceError(what, file=file, row=number)
-            if index in found:
+            if index in rows:
                 raise SourceError(f"episode {index} has a second line", file=file, row=number)
-            found[index] = (index, length, 0, offset)
-        table = np.array([*found.values()], np.int64).reshape(-1, 4)
+            rows[index] = (index, length, 0, offset)
+        table = np.array([*rows.values()], np.int64).reshape(-1, 4)
         return dict(zip((_INDEX, _LENGTH, _FILE, _PLACE), table.T))
 
     def _read_tables(self) -> dict[str, np.ndarray]:
@@ -347,8 +347,8 @@ class EpisodeMetadata:
         np.add.at(totals, which, self._columns[_LENGTH])
         num_named: collections.Counter[str] = collections.Counter()
         files = zip(*(column[firsts].tolist() for column in (totals[which], known, *places)))
-        for total, index, *place in files:
-            num_named[self._info.data_file(index, *place)] += total
+        for total, index, *numbers in files:
+            num_named[self._info.data_file(index, *numbers)] += total
         begin = len(os.fspath(self._root)) + 1
         lost: dict[int, SourceError] = {}
         for file in walk(self._root / "data", ".parquet"):
@@ -405,22 +405,22 @@ def _free_index(taken: set[int]) -> int:
 def _line_at(file: stores.PathLike, offset: int) -> dict[str, Any]:
     with source_errors(file), stores.open_binary(file) as opened:
         opened.seek(offset)
-        found: dict[str, Any] = json.loads(opened.readline())
-        return found
+        line: dict[str, Any] = json.loads(opened.readline())
+        return line
 
 
 def _values_in(table: Any) -> dict[str, Any]:
     """The columns of a table by name: arrays of statistics that all have one shape, else lists."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in table.column_names:
         if name.startswith("stats/"):
             with contextlib.suppress(ValueError):  # Shapes differ, or a value is missing.
                 first = np.asarray(table[name][0].as_py())
                 column = DataColumn(name, "numbers", Field(first.dtype, first.shape))
-                found[name] = values_of(column, table[name], partial(SourceError, file=name))
-        if name not in found:
-            found[name] = table[name].to_pylist()
-    return found
+                values[name] = values_of(column, table[name], partial(SourceError, file=name))
+        if name not in values:
+            values[name] = table[name].to_pylist()
+    return values
 
 
 def _numbers(table: Any, name: str, file: str) -> np.ndarray:

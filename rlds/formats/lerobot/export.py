@@ -176,9 +176,9 @@ def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) ->
     if fps is None:
         known = {*rates_in(episodes.metadata)}
         if len(known) != 1:
-            found = f"the data has several ({sorted(known)})" if known else "the data has none"
+            problem = f"the data has several ({sorted(known)})" if known else "the data has none"
             raise ValueError(
-                f"fps: LeRobot needs the number of steps in a second, and {found}: pass it, such "
+                f"fps: LeRobot needs the number of steps in a second, and {problem}: pass it, such "
                 "as fps=10 (--to-option fps=10 on the command line)"
             )
         fps = known.pop()
@@ -192,5 +192,5 @@ def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) ->
 def _robot_in(metadata: Mapping[str, Any]) -> str | None:
     """Returns the robot type in metadata of LeRobot, or of other formats; None if there is none."""
     known = [metadata, metadata.get(METADATA_KEY, {}).get("info", {})]
-    found = (said["robot_type"] for said in known if isinstance(said.get("robot_type"), str))
-    return next(found, None)
+    types = (each["robot_type"] for each in known if isinstance(each.get("robot_type"), str))
+    return next(types, None)

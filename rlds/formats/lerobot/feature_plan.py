@@ -60,8 +60,8 @@ class PlannedFeature:
         """Returns the entry of `info.json`."""
         field = self.field
         if self.is_image:
-            said = {"dtype": "image", "shape": field.shape, "names": IMAGE_NAMES}
-            return {**said, "info": depth_info(field)} if field.dtype == np.uint16 else said
+            entry = {"dtype": "image", "shape": field.shape, "names": IMAGE_NAMES}
+            return {**entry, "info": depth_info(field)} if field.dtype == np.uint16 else entry
         dtype = "string" if field.is_text else str(field.dtype)
         table = {TABLE: field.table} if field.table else {}
         names = list(field.names) if field.names else None
@@ -112,8 +112,8 @@ def instruction_of(texts: Collection[str]) -> str:
     for path in _INSTRUCTIONS:
         if path in texts:
             return path
-    found = [path for path in texts if is_instruction(path)]
-    return found[0] if len(found) == 1 else ""
+    paths = [path for path in texts if is_instruction(path)]
+    return paths[0] if len(paths) == 1 else ""
 
 
 def _is_image(field: Field) -> bool:

@@ -69,10 +69,10 @@ def of_column(column: np.ndarray) -> Statistics:
     ordered = np.sort(elements, axis=1).T
     with np.errstate(all="ignore"):  # There may be infinite numbers, and NaN.
         moments = {"mean": elements.mean(1), "std": elements.std(1)}
-    found = {"min": ordered[0], "max": ordered[-1], **moments, "count": np.array([len(column)])}
+    kinds = {"min": ordered[0], "max": ordered[-1], **moments, "count": np.array([len(column)])}
     if np.isnan(ordered[-1]).any():
-        found["min"] = np.where(np.isnan(ordered[-1]), np.nan, ordered[0])
-    return found | {name: ordered[_rank(share, len(ordered))] for name, share in QUANTILES.items()}
+        kinds["min"] = np.where(np.isnan(ordered[-1]), np.nan, ordered[0])
+    return kinds | {name: ordered[_rank(share, len(ordered))] for name, share in QUANTILES.items()}
 
 
 def _elements(column: np.ndarray) -> np.ndarray:
@@ -87,15 +87,15 @@ def _elements(column: np.ndarray) -> np.ndarray:
 def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
     """Returns the statistics of features of numbers in an episode, those of small ones together."""
     small = {name: _elements(it) for name, it in columns.items() if it.size <= _SMALL_COLUMN}
-    found = {name: of_column(it) for name, it in columns.items() if name not in small}
+    features = {name: of_column(it) for name, it in columns.items() if name not in small}
     for number in {it.shape[1] for it in small.values()}:
         names = [name for name, it in small.items() if it.shape[1] == number]
         together = of_column(np.concatenate([small[name] for name in names]).T)
         ends = np.cumsum([len(small[name]) for name in names]).tolist()
         for name, begin, end in zip(names, [0, *ends], ends):
-            found[name] = {kind: it[begin:end] for kind, it in together.items()}
-            found[name]["count"] = np.array([len(columns[name])])
-    return {name: found[name] for name in columns}
+            features[name] = {kind: it[begin:end] for kind, it in together.items()}
+            features[name]["count"] = np.array([len(columns[name])])
+    return {name: features[name] for name in columns}
 
 
 def of_column_like(column: np.ndarray, like: Statistics | None) -> Statistics:
@@ -133,16 +133,16 @@ def of_images(images: Iterable[np.ndarray], values: np.ndarray | None = None) ->
     variance = [row @ (values - center) ** 2 / number for row, center in zip(counts, mean)]
     ranks = {"min": 0, "max": number - 1}
     ranks |= {name: _rank(share, number) for name, share in QUANTILES.items()}
-    found: dict[str, np.ndarray] = {"mean": mean, "std": np.sqrt(variance)}
+    kinds: dict[str, np.ndarray] = {"mean": mean, "std": np.sqrt(variance)}
     for name, rank in ranks.items():
-        found[name] = values[[int(np.searchsorted(row, rank, "right")) for row in sums]]
-    shaped = {name: value.reshape(-1, 1, 1) / scale for name, value in found.items()}
+        kinds[name] = values[[int(np.searchsorted(row, rank, "right")) for row in sums]]
+    shaped = {name: value.reshape(-1, 1, 1) / scale for name, value in kinds.items()}
     return {**shaped, "count": np.array([num_images])}
 
 
 def _of_depths(images: Sequence[np.ndarray]) -> Statistics:
-    found = of_column(np.concatenate([image.reshape(-1, image.shape[-1]) for image in images]))
-    shaped = {name: value.reshape(-1, 1, 1) for name, value in found.items()}
+    kinds = of_column(np.concatenate([image.reshape(-1, image.shape[-1]) for image in images]))
+    shaped = {name: value.reshape(-1, 1, 1) for name, value in kinds.items()}
     return {**shaped, "count": np.array([len(images)])}
 
 
@@ -163,17 +163,17 @@ def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
     Args:
       row: All that the table says of it: `stats/<feature>/<kind>`.
     """
-    found: dict[str, Statistics] = {}
+    features: dict[str, Statistics] = {}
     for key, value in row.items():
         name, _, kind = key.removeprefix("stats/").rpartition("/")
         if key.startswith("stats/") and value is not None:
             dtype = np.int64 if kind == "count" else np.float64
-            found.setdefault(name, {})[kind] = np.asarray(value, dtype)
-    return found
+            features.setdefault(name, {})[kind] = np.asarray(value, dtype)
+    return features
 
 
 def shaped_like(
-    found: Mapping[str, Statistics], like: Mapping[str, Statistics]
+    features: Mapping[str, Statistics], like: Mapping[str, Statistics]
 ) -> dict[str, Statistics]:
     """Returns statistics of the same kinds and shapes as in other episodes."""
     return {
@@ -184,7 +184,7 @@ def shaped_like(
         }
         if name in like
         else dict(of)
-        for name, of in found.items()
+        for name, of in features.items()
     }
 
 
@@ -201,11 +201,11 @@ def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any
     begins = np.cumsum(lengths) - lengths
     change = new.astype(np.float64) - old
     shift = change[begins]
-    has_some, found = _arrays_in(table, name, (*MOMENTS, *QUANTILES))
+    has_some, stored = _arrays_in(table, name, (*MOMENTS, *QUANTILES))
     kinds = {kind: np.zeros([len(table), 1], of.dtype) for kind, of in of_column(new[:1]).items()}
     is_shifted = np.zeros(len(table), bool)
-    if found:
-        for kind, values in found.items():
+    if stored:
+        for kind, values in stored.items():
             kinds[kind][has_some] = values
         is_shifted = np.maximum.reduceat(change, begins) == np.minimum.reduceat(change, begins)
         # Sums of halves are exact; others would be rounded in another way.
@@ -264,7 +264,7 @@ class Total:
     """
 
     def __init__(self, before: Mapping[str, Statistics] | None = None) -> None:
-        self._merged = {name: _moments(found) for name, found in (before or {}).items()}
+        self._merged = {name: _moments(kinds) for name, kinds in (before or {}).items()}
         self._sketches: dict[str, QuantileSketch] = {}
         self._knots: dict[str, list[np.ndarray]] = {}
         self._counts: dict[str, list[int]] = {}
@@ -289,17 +289,17 @@ class Total:
     def _add_waiting(self) -> None:
         episodes, self._waiting = self._waiting, []
         for name in dict.fromkeys(name for episode in episodes for name in episode):
-            found = [episode[name] for episode in episodes if name in episode]
+            several = [episode[name] for episode in episodes if name in episode]
             self._add_moments(
-                name, {kind: np.stack([of[kind] for of in found]) for kind in MOMENTS}
+                name, {kind: np.stack([of[kind] for of in several]) for kind in MOMENTS}
             )
 
-    def _add_moments(self, name: str, found: Statistics) -> None:
+    def _add_moments(self, name: str, kinds: Statistics) -> None:
         """Adds the moments of a feature in some episodes, along the first axis."""
         if name in self._merged:
             before = self._merged[name]
-            found = {kind: np.concatenate([before[kind][None], it]) for kind, it in found.items()}
-        self._merged[name] = _merged(found)
+            kinds = {kind: np.concatenate([before[kind][None], it]) for kind, it in kinds.items()}
+        self._merged[name] = _merged(kinds)
 
     def add_table(self, table: Any) -> None:
         """Adds the moments of episodes.
@@ -308,12 +308,12 @@ class Total:
           table: Columns of the table of episodes, `stats/<feature>/<kind>`.
         """
         for name in _features_in(table):
-            has_some, found = _arrays_in(table, name, MOMENTS)
-            place = np.append(0, np.cumsum(has_some))
+            has_some, moments = _arrays_in(table, name, MOMENTS)
+            ends = np.append(0, np.cumsum(has_some))
             for begin in range(0, len(table), _EPISODES_AT_ONCE):
-                chosen = slice(*place[[begin, min(begin + _EPISODES_AT_ONCE, len(table))]])
+                chosen = slice(*ends[[begin, min(begin + _EPISODES_AT_ONCE, len(table))]])
                 if chosen.start < chosen.stop:
-                    self._add_moments(name, {kind: it[chosen] for kind, it in found.items()})
+                    self._add_moments(name, {kind: it[chosen] for kind, it in moments.items()})
 
     def add_quantiles_of(self, table: Any, rows: Mapping[str, np.ndarray]) -> None:
         """Adds the values of several episodes that only quantiles need.
@@ -324,10 +324,10 @@ class Total:
         """
         lengths = numbers_in(table["length"])
         for name in _features_in(table):
-            has_some, found = _arrays_in(table, name, ("count", "min", *QUANTILES, "max"))
-            if not found or (size := found["min"][0].size) > _MOST_QUANTILES:
+            has_some, kinds = _arrays_in(table, name, ("count", "min", *QUANTILES, "max"))
+            if not kinds or (size := kinds["min"][0].size) > _MOST_QUANTILES:
                 continue
-            counts, *knots = (of.reshape(len(of), -1) for of in found.values())
+            counts, *knots = (of.reshape(len(of), -1) for of in kinds.values())
             values = rows.get(name)
             if values is not None and not has_some.all():
                 values = values.reshape(lengths.sum(), -1)[np.repeat(has_some, lengths)]
@@ -351,11 +351,11 @@ class Total:
 
     def add_quantiles(self, episode: Mapping[str, Statistics], rows: Mapping[str, Any]) -> None:
         """Adds the values that only quantiles need; see `add`."""
-        for name, found in episode.items():
-            size, count = found["mean"].size, int(found["count"].max())
-            if QUANTILES.keys() - found.keys() or size > _MOST_QUANTILES:
+        for name, kinds in episode.items():
+            size, count = kinds["mean"].size, int(kinds["count"].max())
+            if QUANTILES.keys() - kinds.keys() or size > _MOST_QUANTILES:
                 continue
-            knots = functools.partial(_knots_of, found)
+            knots = functools.partial(_knots_of, kinds)
             self._add_quantiles(name, [count], size, rows.get(name), knots)
         if self._num_bytes > _BYTES_AT_ONCE:
             self._add_rows()
@@ -389,29 +389,29 @@ class Total:
         self._add_rows()
         return {name: Selection(of) for name, of in self._sketches.items() if of.error}
 
-    def select(self, found: Mapping[str, Selection]) -> None:
+    def select(self, selections: Mapping[str, Selection]) -> None:
         """Takes the quantiles that `selections` have found in all rows."""
-        self._exact = {name: of.quantiles() for name, of in found.items()}
+        self._exact = {name: of.quantiles() for name, of in selections.items()}
 
     @property
     def features(self) -> dict[str, Statistics]:
         """The statistics, with the quantiles of features of which all episodes have some."""
         self._add_waiting()
         self._add_rows()
-        return {name: {**found, **self._quantiles(name)} for name, found in self._merged.items()}
+        return {name: {**of, **self._quantiles(name)} for name, of in self._merged.items()}
 
     def _quantiles(self, name: str) -> Statistics:
         merged, counts = self._merged[name], self._counts.get(name, [])
         if sum(counts) != merged["count"].max():
             return {}
         if name in self._knots:
-            found: Any = _mixed(np.concatenate(self._knots[name], axis=1), np.array(counts))
+            values: Any = _mixed(np.concatenate(self._knots[name], axis=1), np.array(counts))
         elif name in self._exact:
-            found = self._exact[name]
+            values = self._exact[name]
         else:
             with np.errstate(invalid="ignore"):  # Of infinite values.
-                found = self._sketches[name].quantiles([*QUANTILES.values()])
-        return {q: value.reshape(merged["mean"].shape) for q, value in zip(QUANTILES, found)}
+                values = self._sketches[name].quantiles([*QUANTILES.values()])
+        return {q: value.reshape(merged["mean"].shape) for q, value in zip(QUANTILES, values)}
 
 
 class Selection:
@@ -435,13 +435,13 @@ class Selection:
     def add(self, rows: np.ndarray) -> None:
         """Adds values, of which as many as there are columns are a row."""
         ordered = np.sort(rows.reshape(-1, self._low.shape[1]).astype(np.float64), axis=0)
-        for place in np.ndindex(*self._low.shape):
-            column, (low, high) = ordered[:, place[1]], (self._low[place], self._high[place])
+        for cell in np.ndindex(*self._low.shape):
+            column, (low, high) = ordered[:, cell[1]], (self._low[cell], self._high[cell])
             begin, middle = np.searchsorted(column, low), np.searchsorted(column, low, "right")
-            self._num_less[place] += begin
-            self._num_equal[place] += middle - begin
+            self._num_less[cell] += begin
+            self._num_equal[cell] += middle - begin
             between = column[middle : np.searchsorted(column, high)]
-            self._between[place[0]][place[1]].append(between.copy())
+            self._between[cell[0]][cell[1]].append(between.copy())
 
     def merge(self, other: Selection) -> None:
         """Adds the values that another one of the same sketch has seen."""
@@ -453,24 +453,24 @@ class Selection:
 
     def quantiles(self) -> np.ndarray:
         """Returns the quantiles, as `np.quantile` has them: `[quantiles, columns]`."""
-        found = np.empty(self._low.shape)
-        for place in np.ndindex(*found.shape):
-            share = [*QUANTILES.values()][place[0]] * self._last
-            between = np.sort(np.concatenate(self._between[place[0]][place[1]]))
-            rank = int(share) - int(self._num_less[place])
+        result = np.empty(self._low.shape)
+        for cell in np.ndindex(*result.shape):
+            share = [*QUANTILES.values()][cell[0]] * self._last
+            between = np.sort(np.concatenate(self._between[cell[0]][cell[1]]))
+            rank = int(share) - int(self._num_less[cell])
             assert rank >= 0
-            num_equal = int(self._num_equal[place])
-            values = [self._low[place], *between, self._high[place]]
+            num_equal = int(self._num_equal[cell])
+            values = [self._low[cell], *between, self._high[cell]]
             ends = [max(at - num_equal + 1, 0) for at in (rank, rank + 1)]
             low, high = (values[min(end, len(values) - 1)] for end in ends)
             with np.errstate(invalid="ignore"):  # Of infinite values.
-                found[place] = low + (share - int(share)) * (high - low) if low != high else low
-        return found
+                result[cell] = low + (share - int(share)) * (high - low) if low != high else low
+        return result
 
 
-def _knots_of(found: Statistics) -> np.ndarray:
+def _knots_of(kinds: Statistics) -> np.ndarray:
     """Returns the values between which the distribution of an episode is straight, see `_mixed`."""
-    return np.stack([found[kind].reshape(1, -1) for kind in ("min", *QUANTILES, "max")])
+    return np.stack([kinds[kind].reshape(1, -1) for kind in ("min", *QUANTILES, "max")])
 
 
 def _mixed(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
@@ -482,7 +482,7 @@ def _mixed(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
     """
     widths, parts = np.diff(knots, axis=0), np.diff([0, *QUANTILES.values(), 1])
     weights = weights / weights.sum()
-    found = []
+    quantiles = []
     for share in QUANTILES.values():
         low, high = knots[0].min(0), knots[-1].max(0)
         for _ in range(_HALVINGS):
@@ -491,20 +491,20 @@ def _mixed(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
                 within = np.where(widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1])
             is_less = weights @ np.tensordot(parts, within.clip(0, 1), 1) < share
             low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
-        found.append(high)
-    return found
+        quantiles.append(high)
+    return quantiles
 
 
-def _moments(found: Statistics) -> Statistics:
-    return {kind: value for kind, value in found.items() if kind not in QUANTILES}
+def _moments(kinds: Statistics) -> Statistics:
+    return {kind: value for kind, value in kinds.items() if kind not in QUANTILES}
 
 
-def _merged(found: Statistics) -> Statistics:
+def _merged(kinds: Statistics) -> Statistics:
     """The moments of several distributions, which the first axis is of."""
-    if len(found["count"]) == 1:
-        return {kind: value[0] for kind, value in found.items()}
+    if len(kinds["count"]) == 1:
+        return {kind: value[0] for kind, value in kinds.items()}
     least, most, means, stds, counts = (
-        np.ascontiguousarray(np.moveaxis(found[kind], 0, -1)) for kind in MOMENTS
+        np.ascontiguousarray(np.moveaxis(kinds[kind], 0, -1)) for kind in MOMENTS
     )
     number = counts.sum(-1)
     shares = counts / number[..., None]

@@ -154,15 +154,15 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Pl
             plan.tasks += [text for text in base.texts.values() if text not in known]
         (size, frames), num_rows = next(sizes), next(lengths)
         for name, planner in files.planners().items():
-            found = functools.partial(base.frames, place.split, place.index, name)
+            frames_of = functools.partial(base.frames, place.split, place.index, name)
             size, file = frames[name] if name else (size, None)
-            if planner.plan(size, num_rows, found, before.get(name) == file):
+            if planner.plan(size, num_rows, frames_of, before.get(name) == file):
                 plan.files[name].append(len(plan.lengths))
             before[name] = file
         plan.begins.append(plan.begins[-1] + plan.lengths[-1] if plan.begins else 0)
         plan.lengths.append(num_rows)
     tasks = [(name, n) for name, firsts in plan.files.items() for n in range(len(firsts))]
     told: dict[str, list[Any]] = {name: [] for name in plan.files}
-    for (name, _), found in export.workers(_FileWriter(export, path, plan), tasks):
-        told[name].extend(found if name else [found])
+    for (name, _), result in export.workers(_FileWriter(export, path, plan), tasks):
+        told[name].extend(result if name else [result])
     files.take(told.pop(""), told, plan.lengths, plan.tasks)

@@ -52,9 +52,9 @@ class KeptFeatures:
 
     def described(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns their entries in `info.json`; `features` has the old ones."""
-        found = {new: features[old] for new, old in self.before.items() if old in features}
-        found |= self._new
-        return found | {n: said for n, said in layout.DEFAULT_COLUMNS.items() if n not in found}
+        named = {new: features[old] for new, old in self.before.items() if old in features}
+        named |= self._new
+        return named | {n: it for n, it in layout.DEFAULT_COLUMNS.items() if n not in named}
 
     @property
     def _new(self) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class KeptFeatures:
         fields = [f.with_name(new[f.name]) for f in before if f.name in new]
         fields += data_schema(self._new)
         metadata = before.metadata or {}
-        said = json.loads(metadata.get(b"huggingface", b'{"info": {"features": {}}}'))
-        known = {new[n]: found for n, found in said["info"]["features"].items() if n in new}
+        stored = json.loads(metadata.get(b"huggingface", b'{"info": {"features": {}}}'))
+        known = {new[n]: entry for n, entry in stored["info"]["features"].items() if n in new}
         unknown = {f.name: features[f.name] for f in fields if f.name in features.keys() - known}
         added = json.loads(data_schema(unknown).metadata[b"huggingface"])["info"]["features"]
-        said["info"]["features"] = known | added
-        text = json.dumps(_as_sequences(said)).encode()
+        stored["info"]["features"] = known | added
+        text = json.dumps(_as_sequences(stored)).encode()
         return import_extra("pyarrow").schema(fields, {**metadata, b"huggingface": text})
 
 
@@ -114,15 +114,15 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
         for name, path in fields.items():
             is_video = features.get(name, {}).get("dtype") == "video"
             begin, end = (f"{VIDEO}/", f"/{CLIP}") if is_video else (_STEPS, "")
-            place = now.get(f"{begin}{path}{end}")
-            if place is None:
+            now_at = now.get(f"{begin}{path}{end}")
+            if now_at is None:
                 if name in layout.DEFAULT_COLUMNS:
                     return None
                 continue
-            moved = place.removeprefix(begin).removesuffix(end)
+            moved = now_at.removeprefix(begin).removesuffix(end)
             new = name if moved == path else _name(moved)
             paths[new], before[new] = moved, name
-            places |= {place.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{moved}"}
+            places |= {now_at.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{moved}"}
         task = layout.task_path(fields)
         is_v3 = version == "v3.0" or (version is None and said["schemas"]["episodes"] is not None)
     if "task_index" in fields and now.get(_STEPS + task) != _STEPS + layout.task_path(paths):
@@ -158,12 +158,12 @@ def _name(path: str) -> str:
     return REWARD if path == rlds.REWARD else path.replace("/", ".")
 
 
-def _as_sequences(said: Any) -> Any:
-    if isinstance(said, list):
-        return [_as_sequences(value) for value in said]
-    if not isinstance(said, dict):
-        return said
+def _as_sequences(stored: Any) -> Any:
+    if isinstance(stored, list):
+        return [_as_sequences(value) for value in stored]
+    if not isinstance(stored, dict):
+        return stored
     return {
         name: "Sequence" if (name, value) == ("_type", "List") else _as_sequences(value)
-        for name, value in said.items()
+        for name, value in stored.items()
     }

@@ -82,8 +82,8 @@ def labels_in(fields: Iterable[str]) -> dict[str, str]:
     >>> labels_in(["label/subtask", "label/slip", "action"])
     {'label/subtask': 'subtask'}
     """
-    found = {f"{_LABEL}/{style}": style for style in STYLES}
-    return {path: found[path] for path in fields if path in found}
+    styles = {f"{_LABEL}/{style}": style for style in STYLES}
+    return {path: styles[path] for path in fields if path in styles}
 
 
 def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, np.ndarray]:
@@ -95,22 +95,22 @@ def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, 
       columns: The columns of language, in JSON.
       times: The time of each row.
     """
-    found: dict[str, np.ndarray] = {}
+    by_style: dict[str, np.ndarray] = {}
     if PERSISTENT in columns:
-        found |= {style: np.full(len(times), "", object) for style in STYLES}
+        by_style |= {style: np.full(len(times), "", object) for style in STYLES}
         for text, rows in _runs(columns[PERSISTENT]):
-            said = json.loads(text) or []
+            stored = json.loads(text) or []
             for style in STYLES:
-                begins, texts = _in_order(said, style)
+                begins, texts = _in_order(stored, style)
                 which = np.searchsorted(begins, times[rows] + _TOLERANCE, side="right") - 1
-                found[style][rows] = np.array(["", *texts], object)[which + 1]
+                by_style[style][rows] = np.array(["", *texts], object)[which + 1]
     if EVENTS in columns:
-        found |= {style: np.full(len(times), "", object) for style in _OF_EVENTS}
+        by_style |= {style: np.full(len(times), "", object) for style in _OF_EVENTS}
         for row, text in enumerate(columns[EVENTS]):
-            said = json.loads(text) or []
-            for style in _OF_EVENTS if said else ():
-                found[style][row] = "\n".join(_event(each, style) for each in said).strip("\n")
-    return found
+            stored = json.loads(text) or []
+            for style in _OF_EVENTS if stored else ():
+                by_style[style][row] = "\n".join(_event(each, style) for each in stored).strip("\n")
+    return by_style
 
 
 def with_texts(
@@ -123,16 +123,16 @@ def with_texts(
       texts: The texts in each row, by style.
       times: The time of each row.
     """
-    found = [row for row in json.loads(stored) or [] if row["style"] not in texts]
+    kept = [row for row in json.loads(stored) or [] if row["style"] not in texts]
     for style, column in texts.items():
         role = "user" if style == "task_aug" else "assistant"
         for text, rows in _runs(column):
             for line in text.split("\n") if style == "task_aug" else [text]:
                 if rows.start or line:  # Before the first text, nothing is said.
-                    said = {"role": role, "content": line, "style": style}
+                    label = {"role": role, "content": line, "style": style}
                     time = float(times[rows.start])
-                    found.append({**said, "timestamp": time, "camera": None, "tool_calls": None})
-    return sorted(found, key=lambda row: row["timestamp"])
+                    kept.append({**label, "timestamp": time, "camera": None, "tool_calls": None})
+    return sorted(kept, key=lambda row: row["timestamp"])
 
 
 def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
       begin: The time that is 0 from now on.
       length: The time of the last row from now on.
     """
-    found: list[dict[str, Any]] = []
+    kept: list[dict[str, Any]] = []
     newest: dict[tuple[Any, ...], float] = {}
     rows = json.loads(stored) or []
     for row in rows:
@@ -154,8 +154,8 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
         time = row["timestamp"] - begin
         last = newest.get(_kind(row))
         if time > _TOLERANCE or row["timestamp"] == last:
-            found.append({**row, "timestamp": max(time, 0.0)})
-    return [row for row in found if row["timestamp"] <= length + _TOLERANCE]
+            kept.append({**row, "timestamp": max(time, 0.0)})
+    return [row for row in kept if row["timestamp"] <= length + _TOLERANCE]
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -172,19 +172,19 @@ def _runs(column: np.ndarray) -> Iterable[tuple[str, slice]]:
         begin = end
 
 
-def _in_order(said: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
+def _in_order(spoken: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
     """The times at which texts of a style begin to hold, and these texts."""
     texts: dict[float, list[str]] = {}
-    for row in said:
+    for row in spoken:
         if row["style"] == style:
             texts.setdefault(row["timestamp"], []).append(row["content"] or "")
     begins = sorted(texts)
     return begins, ["\n".join(texts[begin]) for begin in begins]
 
 
-def _event(said: Mapping[str, Any], style: str) -> str:
+def _event(row: Mapping[str, Any], style: str) -> str:
     """Returns the text of an event; empty if it has another style."""
     if style == "tool_calls":
-        calls = said.get("tool_calls")
-        return json.dumps(calls, ensure_ascii=False) if said["style"] is None and calls else ""
-    return said["content"] or "" if said["style"] == style else ""
+        calls = row.get("tool_calls")
+        return json.dumps(calls, ensure_ascii=False) if row["style"] is None and calls else ""
+    return row["content"] or "" if row["style"] == style else ""

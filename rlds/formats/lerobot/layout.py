@@ -187,8 +187,8 @@ class LeRobotFeature:
         if len(names) == 3 and len(named) == 1:
             channels = named[0]
         else:
-            found = [axis for axis in (2, 0) if shape[axis] in (1, 3, 4)]
-            channels = found[0] if found else 2
+            axes = [axis for axis in (2, 0) if shape[axis] in (1, 3, 4)]
+            channels = axes[0] if axes else 2
         height, width = (size for axis, size in enumerate(shape) if axis != channels)
         return height, width, shape[channels]
 
@@ -302,14 +302,14 @@ def depth_info(field: Field) -> dict[str, Any]:
     Args:
       field: The field of images, or of a clip.
     """
-    said: dict[str, Any] = {}
+    info: dict[str, Any] = {}
     if field.codes or not field.is_text:  # LeRobot takes all depth in video for codes.
-        said["is_depth_map"] = True
+        info["is_depth_map"] = True
     if field.unit in PER_METRE:
-        said["depth_unit"] = field.unit
+        info["depth_unit"] = field.unit
     if (codes := field.codes) is not None:
-        said |= dict(zip(_CODES, (codes.low, codes.high, codes.shift, codes.is_log)))
-    return said
+        info |= dict(zip(_CODES, (codes.low, codes.high, codes.shift, codes.is_log)))
+    return info
 
 
 def video_columns(video: str) -> tuple[str, str, str, str]:
@@ -412,18 +412,18 @@ def _depth_of(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
     """
     info = raw.get("info")
     info = info if isinstance(info, Mapping) else {}
-    said: dict[str, Any] = {name: info.get(name) for name in _CODES}
+    codes: dict[str, Any] = {name: info.get(name) for name in _CODES}
     unit = info.get("depth_unit")
     if unit not in (None, *PER_METRE):
         raise ValueError(f"depth_unit: {unit!r:.100}, expected one of {[*PER_METRE]}")
-    if raw["dtype"] != "video" or not any(value is not None for value in said.values()):
+    if raw["dtype"] != "video" or not any(value is not None for value in codes.values()):
         return unit, None
-    *numbers, is_log = said.values()
+    *numbers, is_log = codes.values()
     is_depth = info.get("is_depth_map") or info.get("video.is_depth_map")
     if not is_depth or not all(map(_is_number, numbers)) or not isinstance(is_log, bool):
-        said["is_depth_map"] = is_depth
+        codes["is_depth_map"] = is_depth
         expected = "numbers, use_log as a bool, and is_depth_map as true"
-        raise ValueError(f"{said!r:.200}, expected {expected}")
+        raise ValueError(f"{codes!r:.200}, expected {expected}")
     low, high, shift = map(float, numbers)
     return unit or "m", DepthCodes(low, high, shift, is_log)
 
@@ -437,20 +437,20 @@ def _texts(names: Any, depth: int = 0) -> list[str]:
     children = names.values() if isinstance(names, Mapping) else names
     if not isinstance(children, Iterable):
         return []
-    if isinstance(names, Mapping) and all(type(place) is int for place in names.values()):
+    if isinstance(names, Mapping) and all(type(position) is int for position in names.values()):
         return sorted(names, key=names.__getitem__)
     return [text for child in children for text in _texts(child, depth + 1)]
 
 
 def _major_version(version: Any, file: Any) -> int:
-    found = re.match(r"v?([0-9]{1,3})(\.|$)", version) if isinstance(version, str) else None
-    if found is None or int(found[1]) < 2:
+    match = re.match(r"v?([0-9]{1,3})(\.|$)", version) if isinstance(version, str) else None
+    if match is None or int(match[1]) < 2:
         raise SourceError(
             f"{version!r:.100}, expected v2.0, v2.1 or v3.0; LeRobot converts older datasets",
             file=file,
             field="codebase_version",
         )
-    return int(found[1])
+    return int(match[1])
 
 
 def _template(template: Any, file: Any, field: str) -> str:

@@ -107,15 +107,15 @@ class LeRobotRows:
     ) -> None:
         episodes = export.episodes
         self._kept, self.paths = kept, kept.paths
-        said = episodes.metadata[layout.METADATA_KEY]
+        meta = episodes.metadata[layout.METADATA_KEY]
         self._spec = dict(leaves_at(episodes.spec, None))
         with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
-            self._files: Mapping[str, Mapping[str, str]] = said["files"]
+            self._files: Mapping[str, Mapping[str, str]] = meta["files"]
             for name in self._files:
                 check_is_below(name)
-            schemas = said["schemas"]
-            raw = {**said["info"], "features": kept.described(said["info"]["features"]), **sizes}
-            self.task_columns = self._columns_of_tasks(said, raw["features"])
+            schemas = meta["schemas"]
+            raw = {**meta["info"], "features": kept.described(meta["info"]["features"]), **sizes}
+            self.task_columns = self._columns_of_tasks(meta, raw["features"])
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
@@ -131,8 +131,8 @@ class LeRobotRows:
         )
         self._subtasks = table_in(episodes.metadata, OF_SUBTASKS)
         # Otherwise the table of tasks is the same again.
-        found = reading.bases(episodes.source)
-        self._bases = bases = [base for base in found if isinstance(base, LeRobotSource)]
+        below = reading.bases(episodes.source)
+        self._bases = bases = [base for base in below if isinstance(base, LeRobotSource)]
         is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
         is_same &= all(base.texts == self._tasks for base in bases)
         self.task_columns = [] if is_same else self.task_columns
@@ -148,24 +148,24 @@ class LeRobotRows:
         )
 
     def _columns_of_tasks(
-        self, said: Mapping[str, Any], features: dict[str, dict[str, Any]]
+        self, metadata: Mapping[str, Any], features: dict[str, dict[str, Any]]
     ) -> list[str]:
         """The columns of numbers of tasks, beside `task_index`; notes it in `features`."""
-        columns = [column_of(field, None) for field in decoded_schema(said["schemas"]["data"])]
+        columns = [column_of(field, None) for field in decoded_schema(metadata["schemas"]["data"])]
         text = self._files.get(MODALITY, {}).get("text", "{}")
         # The fields of datasets that older releases converted do not say it.
-        stored = tables_of(text, columns, said["info"]["features"])
+        stored = tables_of(text, columns, metadata["info"]["features"])
         tables = {name: stored.get(old, "") for name, old in self._kept.before.items()}
         for name, path in self.paths.items():
             field = self._spec.get(f"{rlds.STEPS}/{path}")
             if isinstance(field, Field) and field.table:
                 tables[name] = field.table
-        found = [n for n, it in tables.items() if it == TASKS and n not in layout.NUMBERS]
-        for name in found:
+        names = [n for n, it in tables.items() if it == TASKS and n not in layout.NUMBERS]
+        for name in names:
             # Neither a new name nor the modality.json of another dataset says it.
             if self._kept.before.get(name) != name or stored.get(name) != TASKS:
                 features[name] = {**features[name], layout.TABLE: TASKS}
-        return found
+        return names
 
     @property
     def unchecked(self) -> set[str]:
@@ -238,10 +238,10 @@ class LeRobotRows:
         for index in range(len(episodes)):
             with contextlib.suppress(SourceError):  # Reading it all raises this error.
                 wanted = [self._task_path, *columns]
-                found = reading.read_steps(source, *episodes.place(index), wanted)
+                steps = reading.read_steps(source, *episodes.place(index), wanted)
                 if f"{rlds.STEPS}/{self._task_path}" in self._spec:
-                    used |= {as_text(value) for value in at(found, self._task_path)}
-                numbers = {n for path in columns for n in np.unique(at(found, path)).tolist()}
+                    used |= {as_text(value) for value in at(steps, self._task_path)}
+                numbers = {n for path in columns for n in np.unique(at(steps, path)).tolist()}
                 used |= {self._tasks[number] for number in numbers if number in self._tasks}
         return used
 
@@ -277,10 +277,10 @@ class LeRobotRows:
         steps = dict(leaves_at(episode.steps, None))
         if self._kept.texts:  # They come back as texts of language.
             steps.pop(self.paths[PERSISTENT], None)
-            said = {
+            labels = {
                 f"{LANGUAGE}/{s}": path for path, s in self._kept.texts.items() if path in steps
             }
-            steps |= {path: steps.pop(label) for path, label in said.items()}
+            steps |= {path: steps.pop(label) for path, label in labels.items()}
             empty = np.full(episode.num_steps, "", object)
             steps = {**{f"{LANGUAGE}/{style}": empty for style in STYLES}, **steps}
         return dataclasses.replace(episode, steps=nest(steps), metadata=nest(about))
@@ -306,9 +306,9 @@ class LeRobotRows:
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         if self._kept.texts or (not is_stored and PERSISTENT in self._kept.before):
             steps[self.paths[PERSISTENT]] = self._with_texts(steps)
-        said: dict[str, Any] = json.loads(as_text(about[ROW]))
+        row: dict[str, Any] = json.loads(as_text(about[ROW]))
         arrays = {name: self._array(column, steps) for name, column in self._columns.items()}
-        statistics = self._stored_statistics(statistics_in(said))
+        statistics = self._stored_statistics(statistics_in(row))
         if not is_stored or not statistics:
             statistics = self._statistics(steps, clips, like=statistics or self._like)
         for column in self._kept.added:
@@ -324,7 +324,7 @@ class LeRobotRows:
             tasks.tolist(),
             statistics,
             clips,
-            layout.others_of(said),
+            layout.others_of(row),
             numbers,
             known_tasks,
             extras={name: bytes(data) for name, data in extras if data},
@@ -341,8 +341,8 @@ class LeRobotRows:
         steps[self.paths[_FRAME]] = begun
         if frames[0] and PERSISTENT in self._kept.before:
             path, begin = self.paths[PERSISTENT], float(frames[0] / self._info.fps)
-            said = rows_after(steps[path][0], begin, float(begun[-1] / self._info.fps))
-            steps[path] = np.full(len(frames), json.dumps(said, ensure_ascii=False), object)
+            rows = rows_after(steps[path][0], begin, float(begun[-1] / self._info.fps))
+            steps[path] = np.full(len(frames), json.dumps(rows, ensure_ascii=False), object)
 
     def _with_texts(self, steps: Mapping[str, np.ndarray]) -> np.ndarray:
         """The column of language with the texts of other fields."""
@@ -355,8 +355,8 @@ class LeRobotRows:
         fields = {f"{LANGUAGE}/{style}": style for style in STYLES} | dict(self._kept.texts)
         texts = {style: as_texts(steps[path]) for path, style in fields.items() if path in steps}
         texts = {s: new for s, new in texts.items() if not np.array_equal(new, known.get(s, ""))}
-        said = with_texts(stored, texts, times)
-        return np.full(len(times), json.dumps(said, ensure_ascii=False), object)
+        rows = with_texts(stored, texts, times)
+        return np.full(len(times), json.dumps(rows, ensure_ascii=False), object)
 
     def _array(self, column: DataColumn, steps: Mapping[str, np.ndarray]) -> Any:
         """A column, as `NewEpisode` has it."""
@@ -419,8 +419,8 @@ def order_of(episodes: Episodes) -> list[int] | None:
     indices = []
     for index in range(len(episodes)):
         split, number = episodes.place(index)
-        found = examples.folder[split].example(number, [ROW])
-        row = json.loads(as_text(dict(leaves_at(found, None))[ROW]))
+        example = examples.folder[split].example(number, [ROW])
+        row = json.loads(as_text(dict(leaves_at(example, None))[ROW]))
         indices.append(row["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)
 

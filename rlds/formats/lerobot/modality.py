@@ -84,9 +84,9 @@ def tables_of(
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         # It names no annotations.
         named = {name for name in integers if name.startswith(f"{_ANNOTATION}.")}
-    found = dict.fromkeys(named, TASKS) | {"task_index": TASKS, SUBTASK_INDEX: OF_SUBTASKS}
-    found |= {name: str(said[TABLE]) for name, said in features.items() if TABLE in said}
-    return {name: found[name] for name in integers if found.get(name)}
+    tables = dict.fromkeys(named, TASKS) | {"task_index": TASKS, SUBTASK_INDEX: OF_SUBTASKS}
+    tables |= {name: str(entry[TABLE]) for name, entry in features.items() if TABLE in entry}
+    return {name: tables[name] for name in integers if tables.get(name)}
 
 
 def renamed(text: str, names: Mapping[str, str | None]) -> str:
@@ -97,8 +97,8 @@ def renamed(text: str, names: Mapping[str, str | None]) -> str:
       names: The new names, by the old ones; None of features that are gone.
     """
     try:
-        said = json.loads(text)
-        kinds = {kind: dict(parts) for kind, parts in said.items()}
+        modality = json.loads(text)
+        kinds = {kind: dict(parts) for kind, parts in modality.items()}
         changed = {kind: _renamed(kind, parts, names) for kind, parts in kinds.items()}
     except (ValueError, TypeError, AttributeError):  # It is something else; it stays.
         return text
@@ -108,19 +108,19 @@ def renamed(text: str, names: Mapping[str, str | None]) -> str:
 def _renamed(
     kind: str, parts: Mapping[str, Any], names: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    found = {}
-    for key, said in parts.items():
-        old = _origin(kind, key, said)
+    parts_now = {}
+    for key, part in parts.items():
+        old = _origin(kind, key, part)
         new = names.get(old, old)
         if new is not None:
-            found[key] = said if new == old else {**said, _ORIGINAL: new}
-    return found
+            parts_now[key] = part if new == old else {**part, _ORIGINAL: new}
+    return parts_now
 
 
-def _origin(kind: str, key: str, said: Mapping[str, Any]) -> Any:
+def _origin(kind: str, key: str, part: Mapping[str, Any]) -> Any:
     """The feature that a part is taken from."""
     default = {"video": f"observation.images.{key}", _ANNOTATION: f"{_ANNOTATION}.{key}"}
-    return said.get(_ORIGINAL, _DEFAULTS.get(kind, default.get(kind)))
+    return part.get(_ORIGINAL, _DEFAULTS.get(kind, default.get(kind)))
 
 
 def _parts(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:

@@ -89,7 +89,7 @@ class ParquetRows:
 
     def _read(self, begin: int, end: int, ahead: bool) -> Any:
         arrow = import_extra("pyarrow")
-        found = []
+        parts = []
         batch_begin = self._place - (self._batch.num_rows if self._batch is not None else 0)
         if self._batch is None or not batch_begin <= begin <= self._place:
             self._seek(begin)
@@ -102,13 +102,13 @@ class ParquetRows:
             if begin < batch_end:
                 first = max(begin - batch_begin, 0)
                 last = batch_end if ahead else min(end, batch_end)
-                found.append(self._batch.slice(first, last - batch_begin - first))
+                parts.append(self._batch.slice(first, last - batch_begin - first))
             batch_begin = batch_end
         schema = self.schema
         if self.columns is not None:
             schema = arrow.schema([schema.field(name) for name in self.columns])
         return (
-            arrow.Table.from_batches(found).select(schema.names) if found else schema.empty_table()
+            arrow.Table.from_batches(parts).select(schema.names) if parts else schema.empty_table()
         )
 
     def _seek(self, row: int) -> None:

@@ -163,12 +163,12 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     def _begin_episode(self, data: StepData) -> None:
         """Writes a step to a new log, and only then has the one before added to the dataset."""
         folder = self._own / f"{RUNNING}{time.time_ns()}"
-        said = {"fps": self._fps, "task": self._task, "robot_type": self._robot_type or ""}
+        arguments = {"fps": self._fps, "task": self._task, "robot_type": self._robot_type or ""}
         log = None
         try:
             log = RiegeliBackendWriter(
                 folder,
-                metadata={**(self._metadata or {}), _ARGUMENTS: said},
+                metadata={**(self._metadata or {}), _ARGUMENTS: arguments},
                 flush_interval=_FLUSH_INTERVAL,
                 max_pending_bytes=_MAX_PENDING_BYTES,
                 sync=False,
@@ -462,7 +462,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         """Checks that an episode has the features of those before."""
         known = self._before.info.get("features") or info["features"]
         for name in {**known, **info["features"]}:
-            ours, theirs = (said.get(name, {}) for said in (info["features"], known))
+            ours, theirs = (features.get(name, {}) for features in (info["features"], known))
             for fact in ("dtype", "shape"):
                 if ours.get(fact) != theirs.get(fact):
                     raise StorageError(
@@ -471,15 +471,15 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                     )
 
 
-def _total_of(source: LeRobotSource, said: Mapping[str, Any]) -> Total:
+def _total_of(source: LeRobotSource, statistics: Mapping[str, Any]) -> Total:
     """The statistics of a dataset, whose rows are read for the quantiles of all.
 
     Args:
       source: The dataset.
-      said: The stored statistics of the dataset.
+      statistics: The stored statistics of the dataset.
     """
     total = Total(
-        {name: {k: np.asarray(v) for k, v in found.items()} for name, found in said.items()}
+        {name: {k: np.asarray(v) for k, v in kinds.items()} for name, kinds in statistics.items()}
     )
     paths = source.about.metadata[layout.METADATA_KEY]["fields"]
     fields = dict(leaves_at(source.fields.steps, None))
@@ -503,12 +503,12 @@ def recordings_in(root: Path) -> list[Path]:
       root: The folder of the dataset.
     """
     is_counted, log, _ = _journal(root)
-    found = {*(root / FOLDER).glob(f"{RUNNING}*")}
+    folders = {*(root / FOLDER).glob(f"{RUNNING}*")}
     if log and is_counted:
-        found -= {root / FOLDER / log}
+        folders -= {root / FOLDER / log}
     elif log and (added := root / FOLDER / log.replace(RUNNING, _ADDED)).exists():
-        found.add(added)
-    return sorted(found)
+        folders.add(added)
+    return sorted(folders)
 
 
 def undone_files(root: Path) -> list[str]:
@@ -544,12 +544,12 @@ def add_recordings(
                 yield log, (0, 0), "it has no step"
                 continue
             with Reader(copy) as reader:
-                said = reader.metadata().get(_ARGUMENTS, {})
-            rate = fps or said.get("fps")
+                stored = reader.metadata().get(_ARGUMENTS, {})
+            rate = fps or stored.get("fps")
             if rate is None:
                 yield log, (0, 0), "its frame rate is unknown; pass fps"
                 continue
-            arguments = rate, said.get("task", ""), said.get("robot_type") or None
+            arguments = rate, stored.get("task", ""), stored.get("robot_type") or None
             if writer is None or arguments != its_arguments:  # To open a dataset takes long.
                 stack.close()
                 writer = stack.enter_context(LeRobotBackendWriter(root, *arguments))

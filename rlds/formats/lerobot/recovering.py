@@ -132,18 +132,18 @@ def recover(
             remains = _Remains(root, Path(scratch))
         if dry_run:
             remains.add_recordings(Path(scratch) / "shown", is_new=True)
-        found = remains.report(path if to is None else to)
-        if dry_run or (in_place and not found.is_changed):
-            return found
+        report = remains.report(path if to is None else to)
+        if dry_run or (in_place and not report.is_changed):
+            return report
         with replaced(root, keep_old=True) if to is None else made_at_once(to) as draft:
             draft.mkdir()
             remains.write(draft)
-            found = remains.report(path if to is None else to)
-            if not found.num_episodes:
-                what = "; ".join(["no episode can be recovered", *found.lost])
+            report = remains.report(path if to is None else to)
+            if not report.num_episodes:
+                what = "; ".join(["no episode can be recovered", *report.lost])
                 raise SourceError(what, file=root)
             LeRobotSource(draft)
-        return found
+        return report
 
 
 @dataclasses.dataclass
@@ -192,10 +192,10 @@ class _Remains:
         self.episodes: list[_Episode] = []
         self._info = self._read_info()
         raw = self._info.raw if self._info is not None else {}
-        said = [raw.get(name) for name in ("total_episodes", "total_frames")]
-        self._num_said = [number if type(number) is int else 0 for number in said]
+        totals = [raw.get(name) for name in ("total_episodes", "total_frames")]
+        self._claimed = [number if type(number) is int else 0 for number in totals]
         if self._info is not None:
-            self._said = self._rows_of_table(self._info)
+            self._entries = self._rows_of_table(self._info)
             self._schema, files = self._data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
             known = self._info.features
@@ -210,9 +210,9 @@ class _Remains:
     def report(self, path: str | os.PathLike[str]) -> Recovered:
         """Returns the result of the recovery so far."""
         faults = tuple(dict.fromkeys([*self._faults, *(self._surplus if self._faults else ())]))
-        found = [len(self.episodes), sum(episode.length for episode in self.episodes)]
-        (episodes, steps), (said, rows) = map(sum, zip(found, self._added)), self._num_said
-        return Recovered(os.fspath(path), said, episodes, rows, steps, faults, (*self._lost,))
+        kept = [len(self.episodes), sum(episode.length for episode in self.episodes)]
+        (episodes, steps), (claimed, rows) = map(sum, zip(kept, self._added)), self._claimed
+        return Recovered(os.fspath(path), claimed, episodes, rows, steps, faults, (*self._lost,))
 
     # --- What is there
 
@@ -233,25 +233,25 @@ class _Remains:
 
     def _rows_of_table(self, info: Info) -> dict[int, dict[str, Any]]:
         """Returns the readable rows of the tables of episodes, by `episode_index`."""
-        found: dict[int, dict[str, Any]] = {}
+        entries: dict[int, dict[str, Any]] = {}
         if not info.is_v3:
             for raw in self._lines(layout.EPISODES_JSONL):
-                found[_number(raw, "episode_index")] = raw
+                entries[_number(raw, "episode_index")] = raw
             for raw in self._lines(layout.EPISODES_STATS):
-                row = found.get(_number(raw, "episode_index"), {})
-                said = raw.get("stats")
-                for feature, kinds in said.items() if isinstance(said, dict) else ():
+                row = entries.get(_number(raw, "episode_index"), {})
+                stats = raw.get("stats")
+                for feature, kinds in stats.items() if isinstance(stats, dict) else ():
                     row |= {f"stats/{feature}/{kind}": value for kind, value in kinds.items()}
-            return found
+            return entries
         for file in self._files(layout.EPISODES_FOLDER):
             if (rows := self._parquet(file)) is None:
                 continue
             with self._noting(file):
                 rows.columns = [n for n in rows.schema.names if not n.startswith("stats/")]
                 for place, row in enumerate(rows.read(0, rows.num_rows).to_pylist()):
-                    found[_number(row, "episode_index")] = row
+                    entries[_number(row, "episode_index")] = row
                     self._places[row["episode_index"]] = rows.path, place
-        return found
+        return entries
 
     def _parquet(self, name: str) -> ParquetRows | None:
         """The rows of a file; None, and a fault, if it cannot be read."""
@@ -270,8 +270,8 @@ class _Remains:
                 yield dict(json.loads(line))
 
     def _files(self, folder: str, suffix: str = ".parquet") -> list[str]:
-        found = walk(epath.Path(self._root / folder), suffix)
-        names = [os.path.relpath(file, self._root) for file in found]
+        files = walk(epath.Path(self._root / folder), suffix)
+        names = [os.path.relpath(file, self._root) for file in files]
         return [name for name in names if name not in self._undone]
 
     def _data_files(self, info: Info) -> tuple[Any, dict[str, ParquetRows]]:
@@ -297,8 +297,8 @@ class _Remains:
         return ParquetRows(file)
 
     def _episodes_in(self, files: Mapping[str, ParquetRows], info: Info) -> None:
-        found: dict[int, _Episode] = {}
-        said: Mapping[str, Any]
+        episodes: dict[int, _Episode] = {}
+        entry: Mapping[str, Any]
         for name, rows in files.items():
             table = None
             with self._noting(name, is_loss=True):
@@ -311,20 +311,20 @@ class _Remains:
             for begin, end in zip(begins, [*begins[1:], len(of)]):
                 index, length = int(of[begin]), int(end - begin)
                 key = episode_key(index)
-                if (frames[begin:end] != np.arange(length)).any() or index in found:
+                if (frames[begin:end] != np.arange(length)).any() or index in episodes:
                     self._lost.append(f"{key}: {name} has rows of it out of order")
                     continue
-                said = self._said.get(index, {})
-                if said and said.get("length") != length:
+                entry = self._entries.get(index, {})
+                if entry and entry.get("length") != length:
                     self._faults.append(
-                        f"{key}: the table has {said.get('length')} rows, but {name} has {length}"
+                        f"{key}: the table has {entry.get('length')} rows, but {name} has {length}"
                     )
-                    said = _placed(said, length, info)
+                    entry = _placed(entry, length, info)
                 numbers = [np.unique(column[begin:end]).tolist() for column in tasks]
-                place = Path(rows.path), int(begin), length
-                found[index] = _Episode(index, *place, said, numbers[0] if numbers else [])
-        self.episodes = [found[index] for index in sorted(found)]
-        for index in sorted(self._said.keys() - found.keys()):
+                at = Path(rows.path), int(begin), length
+                episodes[index] = _Episode(index, *at, entry, numbers[0] if numbers else [])
+        self.episodes = [episodes[index] for index in sorted(episodes)]
+        for index in sorted(self._entries.keys() - episodes.keys()):
             self._lost.append(f"{episode_key(index)}: the table lists it, but its rows are missing")
 
     def _read_tasks(self, info: Info) -> None:
@@ -368,7 +368,8 @@ class _Remains:
         known = {e.index: e for e in self.episodes if e.row or not info.is_v3}
         waiting = [e for e in self.episodes if e.index not in known]
         rows = {
-            index: self._said[index] for index in self._said.keys() - {e.index for e in waiting}
+            index: self._entries[index]
+            for index in self._entries.keys() - {e.index for e in waiting}
         }
         for index, row in (rows | {e.index: e.row for e in known.values()}).items():
             file = info.video_file(index, camera, row.get(chunk) or 0, row.get(number) or 0)
@@ -381,11 +382,11 @@ class _Remains:
             if (video := self._video(file)) is None:
                 continue
             more = video.info.num_frames - ends[file]
-            place = int(np.searchsorted(video.times, begin - 0.5 / info.fps))
+            first = int(np.searchsorted(video.times, begin - 0.5 / info.fps))
             if more < 0 and not video.fault:
                 self._doubt(file, video.info.num_frames)
-            elif video.info.num_frames - place >= episode.length:
-                episode.frames[camera] = _frames(video, place, episode.length)
+            elif video.info.num_frames - first >= episode.length:
+                episode.frames[camera] = _frames(video, first, episode.length)
             if more > 0 and not info.is_v3:
                 self._surplus.append(f"{file}: {more} more frames than rows")
         if info.is_v3:
@@ -409,21 +410,21 @@ class _Remains:
         self, info: Info, camera: str, ends: Mapping[str, int], waiting: list[_Episode]
     ) -> None:
         """Finds the frames of episodes that no table speaks of: they follow those of the others."""
-        files, num_said = self._files(f"videos/{camera}", ".mp4"), self._num_said[0]
+        files, num_claimed = self._files(f"videos/{camera}", ".mp4"), self._claimed[0]
         for file in files:
             video = self._video(file)
             if video is None:
                 break
-            place, number = ends.get(file, 0), video.info.num_frames
+            end, number = ends.get(file, 0), video.info.num_frames
             first: list[tuple[_Episode, int]] = []
-            while waiting and waiting[0].length <= number - place:
-                first.append((waiting.pop(0), place))
-                place += first[-1][0].length
+            while waiting and waiting[0].length <= number - end:
+                first.append((waiting.pop(0), end))
+                end += first[-1][0].length
             # The remaining ones have been encoded to files of their own, or not yet.
             own = [self._left_frames(info, camera, episode) for episode in waiting]
-            late = [e for e, clip in zip(waiting, own) if clip is None and e.index < num_said]
+            late = [e for e, clip in zip(waiting, own) if clip is None and e.index < num_claimed]
             # There may be frames between episodes, too: those of final observations, for example.
-            is_other = place < number and bool(first or waiting)
+            is_other = end < number and bool(first or waiting)
             if (is_other or (late and file == files[-1])) and not video.fault:
                 self._doubt(file, number)
                 break
@@ -466,7 +467,7 @@ class _Remains:
             else:
                 whole.append(episode)
         table = layout.EPISODES_FOLDER if info.is_v3 else layout.EPISODES_JSONL
-        untold = [episode_key(e.index) for e in self.episodes if e.index not in self._said]
+        untold = [episode_key(e.index) for e in self.episodes if e.index not in self._entries]
         if untold:
             others = f" to {untold[-1]}" if len(untold) > 1 else ""
             self._faults.append(f"{table}: rows are missing for {untold[0]}{others}")
@@ -545,8 +546,8 @@ class _Remains:
                     files.add(rows)
                 extras = self._root / layout.EXTRAS.format(episode_index=episode.index)
                 if extras.is_dir():
-                    place = layout.EXTRAS.format(episode_index=len(self.episodes))
-                    shutil.copytree(extras, path / place)
+                    folder = layout.EXTRAS.format(episode_index=len(self.episodes))
+                    shutil.copytree(extras, path / folder)
                 self.episodes.append(episode)
             files.finish({})
         kept, left_out = other_files(epath.Path(self._root))
@@ -558,7 +559,7 @@ class _Remains:
             if not (self._root / name).exists():
                 continue
             (path / name).parent.mkdir(exist_ok=True)
-            if [episode.index for episode in self.episodes] != [*range(self._num_said[0])]:
+            if [episode.index for episode in self.episodes] != [*range(self._claimed[0])]:
                 self._lost.append(f"{name}: it belongs to other episodes")
             elif (self._root / name).is_dir():
                 shutil.copytree(self._root / name, path / name)
@@ -573,14 +574,14 @@ class _Remains:
 
     def _stored_statistics(self, episode: _Episode) -> dict[str, Statistics]:
         """Returns the stored statistics of an episode, if its stored number of rows is right."""
-        said = self._said.get(episode.index, {})
-        if not episode.row or said.get("length") != episode.length:
+        entry = self._entries.get(episode.index, {})
+        if not episode.row or entry.get("length") != episode.length:
             return {}
         with contextlib.suppress(SourceError):  # They are made anew.
             if episode.index in self._places:
-                path, place = self._places[episode.index]
-                said = self._read(path, place, place + 1).to_pylist()[0]
-            return statistics_in(said)
+                path, row = self._places[episode.index]
+                entry = self._read(path, row, row + 1).to_pylist()[0]
+            return statistics_in(entry)
         return {}
 
     def _rows(self, episode: _Episode, info: Info, like: Mapping[str, Statistics]) -> NewEpisode:
@@ -610,10 +611,10 @@ class _Remains:
                 self._replace_text(name, number)
         return NewEpisode(columns, tasks, statistics, frames, others, numbers, self._tasks, values)
 
-    def _replace_text(self, place: str, number: int) -> None:
+    def _replace_text(self, file: str, number: int) -> None:
         """Gives a task a text in place of one that is lost."""
         text = self._tasks[number] = f"task {number}"
-        self._lost.append(f"{place}: the text of task {number} is lost; {text!r} replaces it")
+        self._lost.append(f"{file}: the text of task {number} is lost; {text!r} replaces it")
 
     @functools.cached_property
     def _number_columns(self) -> set[str]:
@@ -673,14 +674,14 @@ def _statistics(
     like: Mapping[str, Statistics],
 ) -> dict[str, Statistics]:
     """The statistics of an episode that no table has any of."""
-    found = clip_statistics(clips, info.depths)
-    found |= {name: of_column_like(column, like.get(name)) for name, column in values.items()}
+    statistics = clip_statistics(clips, info.depths)
+    statistics |= {name: of_column_like(column, like.get(name)) for name, column in values.items()}
     for name, files in images.items():
         chosen = [files[row] for row in sampled_frames(len(files))]
-        found[name] = of_images(
+        statistics[name] = of_images(
             tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in chosen
         )
-    return shaped_like(found, like)
+    return shaped_like(statistics, like)
 
 
 def _salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
@@ -707,9 +708,9 @@ def _salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
             file=root / layout.INFO,
         )
     with source_errors(rows.path):
-        said = json.loads(rows.schema.metadata[b"huggingface"])["info"]["features"]
+        entries = json.loads(rows.schema.metadata[b"huggingface"])["info"]["features"]
         last = rows.read(rows.num_rows - 1, rows.num_rows).to_pylist()[0]
-        features = {name: _feature_of(said.get(name), last[name]) for name in rows.schema.names}
+        features = {name: _feature_of(entries.get(name), last[name]) for name in rows.schema.names}
         rate = round(last["frame_index"] / last["timestamp"], 3)
     for file in walk(epath.Path(root / "videos"), ".mp4"):
         name = Path(file).relative_to(root / "videos").parts[0 if is_v3 else 1]
@@ -721,13 +722,13 @@ def _salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
     return {"codebase_version": version, "fps": rate, **paths, "features": features}
 
 
-def _feature_of(said: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
+def _feature_of(entry: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
     """Returns the entry of a column, from LeRobot's metadata in the schema, and a value."""
-    if said is None:
+    if entry is None:
         return {"dtype": "language", "shape": [1], "names": None}
-    if said["_type"] == "Image":
+    if entry["_type"] == "Image":
         shape = [*image_field(value["bytes"]).shape]
         return {"dtype": "image", "shape": shape, "names": layout.IMAGE_NAMES}
-    shape = said.get("shape", [said.get("length", 1)])
-    dtype = said.get("feature", said)["dtype"]
+    shape = entry.get("shape", [entry.get("length", 1)])
+    dtype = entry.get("feature", entry)["dtype"]
     return {"dtype": dtype, "shape": list(shape), "names": None}

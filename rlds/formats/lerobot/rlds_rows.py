@@ -126,10 +126,10 @@ class RldsRows:
         texts = {p: field for p, field in {**of_episode, **fields}.items() if _is_text(field)}
         self._task = instruction_of(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
-        said = {f"{LANGUAGE}/{style}": style for style in STYLES} | labels_in(fields)
+        labels = {f"{LANGUAGE}/{style}": style for style in STYLES} | labels_in(fields)
         self._texts = {
             style: path
-            for path, style in said.items()
+            for path, style in labels.items()
             if version == "v3.0" and path in fields and fields[path].dtype == str
         }
         derived = [path for path, field in fields.items() if is_derived(path, field)]
@@ -246,8 +246,8 @@ class RldsRows:
 
     def _unlike(self, base: LeRobotSource) -> str:
         """A feature that has another shape in the episodes so far; empty if there is none."""
-        said, shapes = base.info.raw["features"], self.described()
-        unlike = (name for name in shapes if [*said[name]["shape"]] != [*shapes[name]["shape"]])
+        stored, shapes = base.info.raw["features"], self.described()
+        unlike = (name for name in shapes if [*stored[name]["shape"]] != [*shapes[name]["shape"]])
         return next(unlike, "")
 
     def _describe(self, base: LeRobotSource, where: str = "") -> None:
@@ -301,19 +301,17 @@ class RldsRows:
             return {}
         base, stored = place.source, stored_names(source, at)
         if isinstance(base, RestoredSource):
-            said, base = base.kept.sidecar, base.source
-            steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in said.places.items()}
-            places = {**steps, **said.episode_places}
+            sidecar, base = base.kept.sidecar, base.source
+            steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in sidecar.places.items()}
+            places = {**steps, **sidecar.episode_places}
             stored = {path: places[old] for path, old in stored.items() if old in places}
         if not isinstance(base, LeRobotSource):
             return {}
         wanted = {f"{rlds.STEPS}/{column.path}": column.name for column in self._columns}
         wanted |= {f"{path}/{CLIP}": name for path, name in self._cameras.names.items()}
-        found = statistics_in(base.stored_row(*place[1:]))
+        kept = statistics_in(base.stored_row(*place[1:]))
         features = {stored.get(path): name for path, name in wanted.items()}
-        known = {
-            features[path]: found.get(it, {}) for path, it in base.features if path in features
-        }
+        known = {features[path]: kept.get(it, {}) for path, it in base.features if path in features}
         num_rows = episode.num_steps - episode.final_observation_known
         return {
             name: of
@@ -345,16 +343,16 @@ class RldsRows:
         texts = {column.name for column in self._columns if column.field.is_text}
         images = {column.name: column for column in self._columns if column.is_image}
         numbers = [name for name in arrays if name not in {*texts, *images, *known}]
-        found = {**known, **of_columns({name: arrays[name] for name in numbers})}
+        raw = {**known, **of_columns({name: arrays[name] for name in numbers})}
         for name, column in images.items():
-            found[name] = self._image_statistics(column, arrays[name], where, known.get(name))
+            raw[name] = self._image_statistics(column, arrays[name], where, known.get(name))
             arrays[name] = _images(arrays[name])
-        statistics = {name: self._readable(name, found[name]) for name in arrays if name in found}
+        statistics = {name: self._readable(name, raw[name]) for name in arrays if name in raw}
         statistics = {name: of for name, of in statistics.items() if of}
         if self._texts:
-            said = {style: rows[path] for style, path in self._texts.items()}
+            styles = {style: rows[path] for style, path in self._texts.items()}
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
-            arrays[PERSISTENT] = objects([with_texts("null", said, times)] * num_rows)
+            arrays[PERSISTENT] = objects([with_texts("null", styles, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
         unknown = {name: clip for name, clip in clips.items() if name not in known}
         statistics |= {name: known[name] for name in clips if name in known}
@@ -375,14 +373,14 @@ class RldsRows:
                 raise self._other_size(column.name, shape, where)
         return known or of_images(images)
 
-    def _readable(self, name: str, found: Statistics) -> Statistics:
+    def _readable(self, name: str, kinds: Statistics) -> Statistics:
         """Statistics without those that readers stop at: of no image, by a name with "image"."""
         known = (3,) if self._version == "v2.1" else (1, 3)
         if "image" not in name:
-            return found
-        if found["mean"].size not in known:
+            return kinds
+        if kinds["mean"].size not in known:
             return {}
-        return {k: v if k == "count" else v.reshape(-1, 1, 1) for k, v in found.items()}
+        return {k: v if k == "count" else v.reshape(-1, 1, 1) for k, v in kinds.items()}
 
     def _tasks_of(self, episode: SourceEpisode, num_rows: int) -> list[str]:
         if not self._task:

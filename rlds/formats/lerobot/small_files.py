@@ -67,13 +67,13 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
             rows: list[Mapping[str, Any]] = table.read(0, table.num_rows).to_pylist()
     else:
         rows = [raw for _, raw in read_lines(file)]
-    found: set[int] = set()
+    indices: set[int] = set()
     for number, row in enumerate(rows):
         index, text = row.get("task_index"), task_text(row)
-        if not isinstance(index, int) or not isinstance(text, str) or index in found:
+        if not isinstance(index, int) or not isinstance(text, str) or index in indices:
             what = f"{row!r:.200}, expected a unique task_index, and the text of the task"
             raise SourceError(what, file=file, row=number)
-        found.add(index)
+        indices.add(index)
     return rows
 
 
@@ -104,8 +104,8 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
     kept: dict[str, dict[str, str]] = {}
     left_out = []
     for folder in ("", "meta/", "extras/"):
-        place = root / folder if folder else root
-        for entry in sorted(stores.list_directory(place)) if place.exists() else ():
+        path = root / folder if folder else root
+        for entry in sorted(stores.list_directory(path)) if path.exists() else ():
             name = folder + entry.name
             if entry.is_dir or entry.name.startswith(".") or _is_table(name):
                 continue
@@ -128,8 +128,8 @@ def leftovers(root: epath.Path) -> list[str]:
     if not stores.is_local(root):
         return []
     patterns = ("tmp*/", "images/*/episode*/", f"{FOLDER}/{RUNNING}*/")
-    found = (place for pattern in patterns for place in sorted(Path(root).glob(pattern)))
-    return [place.relative_to(root).as_posix() for place in found]
+    folders = (folder for pattern in patterns for folder in sorted(Path(root).glob(pattern)))
+    return [folder.relative_to(root).as_posix() for folder in folders]
 
 
 def _is_table(name: str) -> bool:

@@ -212,10 +212,10 @@ class LeRobotSource(Source):
     def _tables(self, task_columns: Sequence[str] | None) -> dict[str, str]:
         """Returns the tables of texts whose numbers columns hold, by column."""
         text, features = read_modality(self._root), self._info.raw["features"]
-        found = tables_of(text, self._columns.values(), features)
+        tables = tables_of(text, self._columns.values(), features)
         if task_columns is None:
-            return found
-        for name in {*task_columns, *found} - {_TASK_INDEX, SUBTASK_INDEX}:
+            return tables
+        for name in {*task_columns, *tables} - {_TASK_INDEX, SUBTASK_INDEX}:
             if name not in features or name not in self._columns:
                 known = ", ".join(self._columns)
                 raise ValueError(f"task_columns: got {name!r}, expected some of {known}")
@@ -255,23 +255,23 @@ class LeRobotSource(Source):
         )
 
     def _sidecar(self) -> StoredSidecar | None:
-        digest, said = self._root / layout.DIGEST, None
-        if digest.exists():
-            with source_errors(digest):
-                said = json.loads(read_bytes(digest))[SAID]
-        stored = StoredSidecar.in_folder(self._root, layout.OLDER_SIDECAR, said)
+        file, digest = self._root / layout.DIGEST, None
+        if file.exists():
+            with source_errors(file):
+                digest = json.loads(read_bytes(file))[SAID]
+        stored = StoredSidecar.in_folder(self._root, layout.OLDER_SIDECAR, digest)
         if stored is None or stored.sidecar.is_about:
             return stored
-        said = stored.sidecar
+        sidecar = stored.sidecar
         with source_errors(stored.place):
-            about = dict(said.metadata["metadata"])
-        placed = self.placed(said)
+            about = dict(sidecar.metadata["metadata"])
+        placed = self.placed(sidecar)
         stored.check_number(len(self._table.indices))
         if placed is None:
-            names = ", ".join([*said.places.values(), *said.episode_places.values()])
+            names = ", ".join([*sidecar.places.values(), *sidecar.episode_places.values()])
             what = f"it belongs to other data: others took some of these fields away: {names}"
             raise LostSidecarError(what, file=stored.place)
-        metadata = {**said.metadata, "metadata": with_rate(about, self._info.fps)}
+        metadata = {**sidecar.metadata, "metadata": with_rate(about, self._info.fps)}
         stored.sidecar = dataclasses.replace(placed, metadata=metadata)
         stored.splits = self._splits
         return stored
@@ -327,7 +327,7 @@ class LeRobotSource(Source):
         files, left_out = other_files(self._root)
         schemas = {"data": self._data.schema, "episodes": self._table.schema}
         subtasks = [{SUBTASK_INDEX: n, "subtask": text} for n, text in self.subtasks.items()]
-        said = {
+        metadata = {
             "info": self._info.raw,
             "tasks": self._tasks,
             **({OF_SUBTASKS: subtasks} if subtasks else {}),
@@ -341,7 +341,7 @@ class LeRobotSource(Source):
         return About(
             description="Episodes of a LeRobot dataset.",
             homepage="https://github.com/huggingface/lerobot",
-            metadata={layout.METADATA_KEY: said},
+            metadata={layout.METADATA_KEY: metadata},
             options=self._options,
             aliases={"length": rlds.STEPS, **aliases},
         )
@@ -357,8 +357,8 @@ class LeRobotSource(Source):
 
     def key(self, split: str, index: int) -> str:
         """Returns `episode_000012`, by `episode_index`."""
-        place = self._splits[split][index]
-        return layout.episode_key(int(self._table.indices[place]))
+        position = self._splits[split][index]
+        return layout.episode_key(int(self._table.indices[position]))
 
     def _totals(self, split: str) -> Mapping[str, int]:
         """Returns how many rows the data files have."""
@@ -377,14 +377,14 @@ class LeRobotSource(Source):
             what = f"{version}, but the files have version {'3.0' if self._info.is_v3 else '2.x'}"
             yield SourceError(what, file=file, field="codebase_version")
         lengths = self._table.lengths
-        for name, found in {
+        for name, counted in {
             "total_episodes": len(lengths),
             "total_frames": int(lengths.sum()),
             "total_tasks": len(self._tasks),
         }.items():
-            if name in raw and raw[name] != found and not self._table.lost:
+            if name in raw and raw[name] != counted and not self._table.lost:
                 yield SourceError(
-                    f"{raw[name]!r:.100}, but there are {found}", file=file, field=name
+                    f"{raw[name]!r:.100}, but there are {counted}", file=file, field=name
                 )
         for name, feature in self._info.features.items():
             if name not in self._columns and not feature.is_video:
@@ -423,8 +423,8 @@ class LeRobotSource(Source):
                 table = rows.read(0, rows.num_rows)
                 for name in self.task_columns:
                     numbers = values_of(self._columns[name], table[name], error)
-                    if name not in unknown and (found := unknown_numbers(numbers, self.texts)):
-                        what = f"the dataset has no task {found[0]}"
+                    if name not in unknown and (missing := unknown_numbers(numbers, self.texts)):
+                        what = f"the dataset has no task {missing[0]}"
                         unknown[name] = SourceError(what, file=file, field=name)
         yield from unknown.values()
 
@@ -432,20 +432,20 @@ class LeRobotSource(Source):
         """The splits that info.json names; none, if they are not all episodes without gaps."""
         raw = self._info.raw.get("splits")
         number, num_lost = len(self._table.indices), len(self._table.lost)
-        found: dict[str, range] = {}
+        splits: dict[str, range] = {}
         for name, text in raw.items() if isinstance(raw, Mapping) else ():
             bounds = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", str(text))
             if not name or bounds is None:
                 return {}
-            found[str(name)] = range(int(bounds[1]), int(bounds[2]))
-        names = sorted(found, key=lambda name: (found[name].start, found[name].stop))
-        begins = [0, *(found[name].stop for name in names)]
-        if not names or [found[name].start for name in names] != begins[:-1]:
+            splits[str(name)] = range(int(bounds[1]), int(bounds[2]))
+        names = sorted(splits, key=lambda name: (splits[name].start, splits[name].stop))
+        begins = [0, *(splits[name].stop for name in names)]
+        if not names or [splits[name].start for name in names] != begins[:-1]:
             return {}
         if sorted(begins) != begins or not number - num_lost <= begins[-1] <= number:
             return {}
         # The last one has the episodes that the table does not name.
-        return {**found, names[-1]: range(found[names[-1]].start, number)}
+        return {**splits, names[-1]: range(splits[names[-1]].start, number)}
 
     # --- One episode.
 
@@ -470,8 +470,8 @@ class LeRobotSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        place = self._splits[split][index]
-        row = self._table.row(place)
+        position = self._splits[split][index]
+        row = self._table.row(position)
         with source_errors(self._root / row.file, episode=row.key):
             return SourceEpisode(
                 key=row.key,
@@ -482,7 +482,7 @@ class LeRobotSource(Source):
                 truncated=not self._is_terminal(row),
                 final_observation_known=False,
                 complete=row.is_complete,
-                metadata=nest(self._about(place, row, self.fields.episode_paths(fields))),
+                metadata=nest(self._about(position, row, self.fields.episode_paths(fields))),
                 counts={"rows": row.length},
             )
 
@@ -553,23 +553,23 @@ class LeRobotSource(Source):
         Raises:
           SourceError: It is damaged.
         """
-        place, numbers = self._splits[split][index], self._number_columns
+        position, numbers = self._splits[split][index], self._number_columns
         values = self._columns if is_checked else numbers
-        found = self._read_stored(place, values, self._info.videos)
-        said = self.stored_row(split, index)
-        statistics = statistics_in(said)
-        if not statistics or not found.table.schema.equals(schema):
+        stored = self._read_stored(position, values, self._info.videos)
+        row = self.stored_row(split, index)
+        statistics = statistics_in(row)
+        if not statistics or not stored.table.schema.equals(schema):
             return None
         return NewEpisode(
-            dict(zip(found.table.column_names, found.table.columns)),
-            found.tasks,
+            dict(zip(stored.table.column_names, stored.table.columns)),
+            stored.tasks,
             statistics,
-            found.frames,
-            layout.others_of(said),
-            {name: found.columns[name] for name in self.task_columns},
+            stored.frames,
+            layout.others_of(row),
+            {name: stored.columns[name] for name in self.task_columns},
             self.texts,
-            {name: found.columns[name] for name in numbers},
-            {name: data for name, data in found.extras.items() if data},
+            {name: stored.columns[name] for name in numbers},
+            {name: data for name, data in stored.extras.items() if data},
         )
 
     def stored_episodes(self, split: str, indices: range) -> Iterator[EpisodesOfPart]:
@@ -583,17 +583,15 @@ class LeRobotSource(Source):
           SourceError: They are damaged.
         """
         places = self._splits[split][indices.start : indices.stop]
-        for some, said in self._table.together(places):
-            lengths, sizes = (numbers_in(said[name]) for name in ("length", layout.DATA_BYTES))
+        for some, table in self._table.together(places):
+            lengths, sizes = (numbers_in(table[name]) for name in ("length", layout.DATA_BYTES))
             batch = np.cumsum(sizes) // _BYTES_AT_ONCE
             ends = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(some)]
             for begin, end in zip([0, *ends], ends):
-                rows = [
-                    self._table.row(place) for place in (some[begin:end] if self._extras else ())
-                ]
+                rows = [self._table.row(at) for at in (some[begin:end] if self._extras else ())]
                 yield EpisodesOfPart(
                     self._data.together(self._table.row(some[begin]), lengths[begin:end]),
-                    said.slice(begin, end - begin),
+                    table.slice(begin, end - begin),
                     self.texts,
                     [{n: d for n, d in self._extra_files(row).items() if d} for row in rows],
                 )
@@ -602,11 +600,11 @@ class LeRobotSource(Source):
     def _number_columns(self) -> list[str]:
         return [name for name, column in self._columns.items() if column.kind == "numbers"]
 
-    def _read_stored(self, place: int, values: Collection[str], videos: Collection[str]) -> _Stored:
-        found = self._stored  # Who copies an episode asks for its digest, too.
-        known = [] if found is None or found.place != place else [*found.columns, *found.frames]
-        if found is None or not {*values, *videos} <= {*known}:
-            row = self._table.row(place)
+    def _read_stored(self, at: int, values: Collection[str], videos: Collection[str]) -> _Stored:
+        stored = self._stored  # Who copies an episode asks for its digest, too.
+        known = [] if stored is None or stored.place != at else [*stored.columns, *stored.frames]
+        if stored is None or not {*values, *videos} <= {*known}:
+            row = self._table.row(at)
             with source_errors(self._root / row.file, episode=row.key):
                 table, columns = self._data.stored(row, self._columns, values)
                 times = functools.partial(self._timestamps, row)
@@ -616,8 +614,8 @@ class LeRobotSource(Source):
                     span = range(row.length)
                     tasks = self._instructions(row, columns[_TASK_INDEX], span).tolist()
                 extras = self._extra_files(row)
-            found = self._stored = _Stored(place, table, columns, tasks, frames, extras)
-        return found
+            stored = self._stored = _Stored(at, table, columns, tasks, frames, extras)
+        return stored
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
         """Returns the complete metadata of an episode, as `lerobot/row`, statistics as arrays.
@@ -635,31 +633,31 @@ class LeRobotSource(Source):
         Raises:
           SourceError: It is damaged.
         """
-        place = self._splits[split][index]
-        found = self._read_stored(place, self._columns, self._info.videos)
-        row, content = self._table.row(place), dict[str, Any](found.columns)
+        position = self._splits[split][index]
+        stored = self._read_stored(position, self._columns, self._info.videos)
+        row, content = self._table.row(position), dict[str, Any](stored.columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in layout.NUMBERS:
                 content.pop(name, None)
             for name in self.task_columns:
-                numbers = found.columns[name].ravel().tolist()
+                numbers = stored.columns[name].ravel().tolist()
                 texts = [str(self.texts.get(n, n)) for n in numbers]
                 content[name] = objects(texts)
-            runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(found.tasks)]
-            content |= {layout.TASK: objects(runs), **found.extras}
+            runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(stored.tasks)]
+            content |= {layout.TASK: objects(runs), **stored.extras}
             crc = 0
             for part in content_of(content):
                 crc = google_crc32c.extend(crc, bytes(part))
-            for frames in found.frames.values():
+            for frames in stored.frames.values():
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
 
-    def _about(self, place: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
+    def _about(self, at: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
         """The wanted fields of an episode by path."""
         about: dict[str, Any] = {}
         if ROW in wanted:
             about[ROW] = json.dumps(
-                self._table.whole(place), ensure_ascii=False, default=lambda value: value.tolist()
+                self._table.whole(at), ensure_ascii=False, default=lambda value: value.tolist()
             )
         for name in self._info.videos:
             camera = f"{VIDEO}/{self._paths[name]}"
@@ -704,10 +702,10 @@ class LeRobotSource(Source):
     def _texts_of(self, row: EpisodeRow, span: range) -> dict[str, np.ndarray]:
         """The texts of the styles of language in each row."""
         names = [name for name in (PERSISTENT, EVENTS) if self._is_list(name)]
-        found = self._data.read(row, [*names, _TIMESTAMP] if names else [SUBTASK_INDEX], span)
+        columns = self._data.read(row, [*names, _TIMESTAMP] if names else [SUBTASK_INDEX], span)
         if names:
-            return texts_of({name: found[name] for name in names}, found[_TIMESTAMP])
-        numbers = found[SUBTASK_INDEX]
+            return texts_of({name: columns[name] for name in names}, columns[_TIMESTAMP])
+        numbers = columns[SUBTASK_INDEX]
         if self.subtasks and (unknown := unknown_numbers(numbers, self.subtasks)):
             number = int(np.argmax(numbers == unknown[0]))
             raise self._without_text(row, span, number, SUBTASK_INDEX, f"subtask {unknown[0]}")
@@ -720,8 +718,8 @@ class LeRobotSource(Source):
             return False
         names = [name for name in (self._flag, _TRUNCATED) if name in self._columns]
         last = self._data.read(row, names, range(row.length)[-1:])
-        found = [bool(np.any(last[name])) for name in names]
-        return found[0] and not any(found[1:])
+        flags = [bool(np.any(last[name])) for name in names]
+        return flags[0] and not any(flags[1:])
 
     def _instructions(self, row: EpisodeRow, tasks: np.ndarray, span: range) -> np.ndarray:
         texts = [self.texts.get(int(task)) for task in tasks]
@@ -733,6 +731,6 @@ class LeRobotSource(Source):
     def _without_text(
         self, row: EpisodeRow, span: range, number: int, field: str, what: str
     ) -> SourceError:
-        what, place = f"the dataset has no {what}", row.begin + span.start + number
+        what, position = f"the dataset has no {what}", row.begin + span.start + number
         file = self._root / row.file
-        return SourceError(what, file=file, episode=row.key, row=place, field=field)
+        return SourceError(what, file=file, episode=row.key, row=position, field=field)

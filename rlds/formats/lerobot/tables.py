@@ -47,13 +47,13 @@ def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
       features: The features of `info.json`.
     """
     arrow = import_extra("pyarrow")
-    fields, said = [], {}
+    fields, entries = [], {}
     for name, feature in features.items():
         if feature["dtype"] != "video":
             fields.append(arrow.field(name, _arrow_type(feature)))
             if feature["dtype"] != "language":  # LeRobot itself knows what it is.
-                said[name] = _feature_of_datasets(feature)
-    metadata = {"huggingface": json.dumps({"info": {"features": said}})}
+                entries[name] = _feature_of_datasets(feature)
+    metadata = {"huggingface": json.dumps({"info": {"features": entries}})}
     return arrow.schema(fields, metadata)
 
 
@@ -62,17 +62,17 @@ def column_array(column: np.ndarray, arrow_type: Any) -> Any:
     arrow = import_extra("pyarrow")
     if column.dtype == object:
         return arrow.array(column.tolist(), arrow_type)
-    found = arrow.array(np.ascontiguousarray(column).reshape(-1))
+    array = arrow.array(np.ascontiguousarray(column).reshape(-1))
     types = [arrow_type]
     while arrow.types.is_nested(types[-1]):
         types.append(types[-1].value_type)
     for axis, kind in reversed([*enumerate(types[:-1], 1)]):
         if arrow.types.is_fixed_size_list(kind):
-            found = arrow.FixedSizeListArray.from_arrays(found, type=kind)
+            array = arrow.FixedSizeListArray.from_arrays(array, type=kind)
         else:
-            starts = np.arange(0, len(found) + 1, column.shape[axis], dtype=np.int32)
-            found = arrow.ListArray.from_arrays(starts, found, type=kind)
-    return found
+            starts = np.arange(0, len(array) + 1, column.shape[axis], dtype=np.int32)
+            array = arrow.ListArray.from_arrays(starts, array, type=kind)
+    return array
 
 
 def numbers_in(column: Any) -> np.ndarray:
@@ -235,9 +235,9 @@ class TableFiles:
         for length, num_bytes in zip(lengths, sizes):
             end, size = end + length, size + num_bytes
             if self._is_group(end - begin, size):
-                place = self._add(table.slice(begin, end - begin), size)
+                file = self._add(table.slice(begin, end - begin), size)
                 begin, size = end, 0
-        return self._add(table.slice(begin), size) if begin < end else place
+        return self._add(table.slice(begin), size) if begin < end else file
 
     def _is_group(self, num_rows: int, num_bytes: int) -> bool:
         """Whether so much more completes a group of rows."""
@@ -288,12 +288,12 @@ def _arrow_type(feature: Mapping[str, Any]) -> Any:
         return language.arrow_type()
     *outer, size = feature["shape"]
     is_text = feature["dtype"] == "string"
-    found = arrow.string() if is_text else arrow.from_numpy_dtype(feature["dtype"])
+    kind = arrow.string() if is_text else arrow.from_numpy_dtype(feature["dtype"])
     if not outer:
-        return found if size == 1 else arrow.list_(found, size)
+        return kind if size == 1 else arrow.list_(kind, size)
     for _ in feature["shape"]:
-        found = arrow.list_(found)
-    return found
+        kind = arrow.list_(kind)
+    return kind
 
 
 def _feature_of_datasets(feature: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,8 +102,8 @@ def finish_parquet(
     _, chunks = like[1][1]
     described = [_described(group, pages, chunks) for group in groups]
     footer[3], footer[4] = (_I64, number), (_LIST, (_STRUCT, described))
-    said = _packed(footer)
-    path.write_bytes(data[:end] + said + struct.pack("<I", len(said)) + _MAGIC)
+    packed = _packed(footer)
+    path.write_bytes(data[:end] + packed + struct.pack("<I", len(packed)) + _MAGIC)
     return number, len(data) - end
 
 
@@ -129,18 +129,18 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Grou
     """The groups of rows, as far as they are whole."""
     begin = 0
     while begin < len(pages):
-        total, found = 0, None
-        for place in range(begin + pages[begin].is_dictionary, len(pages)):
-            if pages[place].is_dictionary:
+        total, group = 0, None
+        for index in range(begin + pages[begin].is_dictionary, len(pages)):
+            if pages[index].is_dictionary:
                 break
-            total += pages[place].num_values
+            total += pages[index].num_values
             num_rows, rest = divmod(total, leaves[0].width or 1)
             if not rest:  # Or the first column goes on.
-                found = _group(pages, begin, leaves, num_rows) or found
-        if found is None:
+                group = _group(pages, begin, leaves, num_rows) or group
+        if group is None:
             return
-        yield found
-        begin = found.columns[-1].stop
+        yield group
+        begin = group.columns[-1].stop
 
 
 def _group(
@@ -184,10 +184,10 @@ def _template(schema: Any) -> _Struct:
 def _described(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct]) -> _Struct:
     """Returns the entry of a footer for a group of rows."""
     columns, total = [], 0
-    for place, chunk in zip(group.columns, chunks):
-        first, size = pages[place.start], pages[place.stop - 1].end - pages[place.start].begin
-        data = [pages[n] for n in place if not pages[n].is_dictionary]
-        said = {
+    for span, chunk in zip(group.columns, chunks):
+        first, size = pages[span.start], pages[span.stop - 1].end - pages[span.start].begin
+        data = [pages[n] for n in span if not pages[n].is_dictionary]
+        metadata = {
             1: chunk[3][1][1],
             2: (_LIST, _ENCODINGS),
             3: chunk[3][1][3],
@@ -198,8 +198,8 @@ def _described(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct])
             9: (_I64, data[0].begin),
         }
         if first.is_dictionary:
-            said[11] = (_I64, first.begin)
-        columns.append({2: (_I64, 0), 3: (_STRUCT, said)})
+            metadata[11] = (_I64, first.begin)
+        columns.append({2: (_I64, 0), 3: (_STRUCT, metadata)})
         total += size
     return {
         1: (_LIST, (_STRUCT, columns)),
@@ -218,14 +218,14 @@ def _read_struct(file: BinaryIO) -> _Struct:
       IndexError: The bytes end before.
       ValueError: There is none.
     """
-    found: _Struct = {}
+    fields: _Struct = {}
     number = 0
     while kind := file.read(1)[0]:
         step, kind = divmod(kind, 16)
         number = number + step if step else _read_integer(file)
         is_flag = kind in (_TRUE, _FALSE)
-        found[number] = (kind, kind == _TRUE if is_flag else _read_value(file, kind))
-    return found
+        fields[number] = (kind, kind == _TRUE if is_flag else _read_value(file, kind))
+    return fields
 
 
 def _read_value(file: BinaryIO, kind: int) -> Any:
@@ -249,12 +249,12 @@ def _read_value(file: BinaryIO, kind: int) -> Any:
 
 
 def _read_varint(file: BinaryIO) -> int:
-    found = 0
+    value = 0
     for shift in range(0, 70, 7):
         byte = file.read(1)[0]
-        found |= (byte & 127) << shift
+        value |= (byte & 127) << shift
         if byte < 128:
-            return found
+            return value
     raise ValueError("a number without an end")
 
 
