@@ -51,22 +51,22 @@ def discounts_of(
     >>> discounts_of({"reward/a": (2,), "reward/b": ()}, {"discount": ()})
     {'reward/a': 'discount', 'reward/b': 'discount'}
     """
-    found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for reward, shape in rewards.items():
-        place = reward.replace(rlds_types.REWARD, rlds_types.DISCOUNT, 1)
+        sought = reward.replace(rlds_types.REWARD, rlds_types.DISCOUNT, 1)
         for discount, sizes in discounts.items():
             pairs = zip(sizes, shape)
             fits = all(size in (1, None, other) or other is None for size, other in pairs)
-            if is_in(place, discount) and fits and len(sizes) <= len(shape):
-                found[reward] = discount
-        if reward not in found:
+            if is_in(sought, discount) and fits and len(sizes) <= len(shape):
+                chosen[reward] = discount
+        if reward not in chosen:
             there = ", ".join(f"{path!r} of shape {(*s,)}" for path, s in discounts.items())
             raise ValueError(
                 f"no discount fits the field {reward!r} of shape {(*shape,)}, only {there}. "
                 "Give both the same structure, or do not sum rewards with discounts: pass n=1, or "
                 "stored_discounts=False."
             )
-    return found
+    return chosen
 
 
 def from_sars(

@@ -181,8 +181,8 @@ def _over_fields(
     names = names_of(fields, statistics)
     for name in names:
         if name not in columns:
-            found = sorted(columns)
-            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {found}.")
+            known = sorted(columns)
+            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {known}.")
         column = columns[name]
         check_field(FieldType.of(column), column.shape, statistics[name], name, caller)
     return map_named_leaves(

@@ -304,8 +304,8 @@ class Validator:
         index = self.num_episodes
         self.num_episodes += 1
         if not isinstance(episode, Mapping) or rlds_types.STEPS not in episode:
-            found = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
-            yield Violation(f"no field 'steps', only {found}", index)
+            names = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
+            yield Violation(f"no field 'steps', only {names}", index)
             return
         episode_id = episode.get(metadata.EPISODE_ID)
         name = None if episode_id is None else _as_text(episode_id)
@@ -408,12 +408,12 @@ class Validator:
         for name in sorted(self._fields.keys() - batch.keys() - set(rlds_types.STEP_FLAGS[:2])):
             yield _Finding("missing, but the first step of the dataset has it", start, name)
         for name, column in batch.items():
-            expected, found = self._fields.get(name), _Field.of(column)
+            expected, field = self._fields.get(name), _Field.of(column)
             if expected is None:
                 what = "unexpected: the first step of the dataset does not have it"
                 yield _Finding(what, start, name)
-            elif not expected.holds(found):
-                yield _Finding(f"{found}, expected {expected}", start, name)
+            elif not expected.holds(field):
+                yield _Finding(f"{field}, expected {expected}", start, name)
 
     def _check_finite(self, start: int, batch: Columns, num_valid: int) -> Iterator[_Finding]:
         is_valid = np.arange(len(next(iter(batch.values())))) < num_valid
@@ -570,8 +570,8 @@ def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]
     flags = {name: batch[name] for name in rlds_types.STEP_FLAGS if name in batch}
     for name, column in flags.items():
         if column.dtype != np.bool_ or column.ndim != 1:
-            found = _Field.of(column)
-            yield _Finding(f"{found}, expected a boolean for each step", start, name)
+            flag = _Field.of(column)
+            yield _Finding(f"{flag}, expected a boolean for each step", start, name)
             return
     length = len(next(iter(batch.values())))
     is_first = np.arange(start, start + length) == 0
@@ -581,10 +581,10 @@ def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]
         (rlds_types.IS_LAST, is_last, "last"),
     )
     for name, expected, which in rules:
-        found = flags.get(name, expected)
-        for step in np.flatnonzero(found != expected):
+        flag = flags.get(name, expected)
+        for step in np.flatnonzero(flag != expected):
             is_not = "is" if expected[step] else "is not"
-            what = f"{found[step]}, but this {is_not} the {which} step"
+            what = f"{flag[step]}, but this {is_not} the {which} step"
             yield _Finding(what, int(start + step), name)
     is_terminal = flags.get(rlds_types.IS_TERMINAL, np.zeros(length, np.bool_))
     for step in np.flatnonzero(is_terminal & ~is_last):

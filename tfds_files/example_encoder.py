@@ -359,16 +359,16 @@ def _leaves(
     if type(feature) is Features:
         if not isinstance(rows, Mapping) or rows.keys() != feature.features.keys():
             return None
-        found: list[_Leaf] = []
+        leaves: list[_Leaf] = []
         for name, child in feature.features.items():
             inner = _leaves(child, rows[name], (*path, name), sizes)
             if inner is None:
                 return None
-            found += inner
+            leaves += inner
         # Those of one sequence are of one length.
-        around = [leaf.lengths[: len(sizes)] for leaf in found]
+        around = [leaf.lengths[: len(sizes)] for leaf in leaves]
         are_equal = all(all(map(np.array_equal, lengths, around[0])) for lengths in around[1:])
-        return found if are_equal else None
+        return leaves if are_equal else None
     if isinstance(feature, nodes.Sequence):
         return _leaves(feature.feature, rows, (*path, None), (*sizes, feature.length))
     lengths = []

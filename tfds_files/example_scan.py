@@ -165,11 +165,11 @@ class Scanner:
             rows = np.flatnonzero(is_there)
             begin, end = list_begins[rows, column], list_ends[rows, column]
             if layout.kind == "strings":
-                found = list(map(self._string_ends, begin.tolist(), end.tolist()))
+                item_ends = list(map(self._string_ends, begin.tolist(), end.tolist()))
                 string_ends[layout.name] = [[] for _ in range(len(begins))]
-                for row, row_ends in zip(rows.tolist(), found):
+                for row, row_ends in zip(rows.tolist(), item_ends):
                     string_ends[layout.name][row] = row_ends
-                start, count = begin, np.array(list(map(len, found)), np.int64)
+                start, count = begin, np.array(list(map(len, item_ends)), np.int64)
             elif layout.kind == "bytes":
                 start, count = begin + len(layout.head), self._num_items(layout, begin, end)
             else:
@@ -324,8 +324,8 @@ class Scanner:
 
     def _at(self, positions: np.ndarray) -> np.ndarray:
         """The bytes at positions; that at the end of the file for those beyond it."""
-        found: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
-        return found
+        content: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
+        return content
 
     def _varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Numbers, and the positions after them; a huge one if it is longer than five bytes."""

@@ -111,7 +111,7 @@ def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
     values: dict[int, Any] = {BYTES: _strings, FLOATS: _floats, INTS: _ints}
     try:
         lists = find_lists(example, None)
-        return {name: values[found.kind](found) for name, found in lists.items()}
+        return {name: values[stored.kind](stored) for name, stored in lists.items()}
     except (wire.WireError, UnicodeDecodeError) as e:
         raise DamagedFileError(f"no tf.train.Example: {e}") from e
 
@@ -152,7 +152,7 @@ def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]
     Raises:
       WireError: The bytes are no example.
     """
-    found: dict[str, StoredList] = {}
+    lists: dict[str, StoredList] = {}
     wanted = None if names is None else {name.encode() for name in names}
     for number, _, begin, end in wire.fields_of(example, 0, len(example)):
         if number != 1:
@@ -165,12 +165,12 @@ def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]
                 elif part == 2:
                     feature = part_begin, part_end
             if wanted is None:
-                found.setdefault(name.decode(), StoredList(BYTES, example, 0, 0))
+                lists.setdefault(name.decode(), StoredList(BYTES, example, 0, 0))
             if (wanted is None or name in wanted) and feature is not None:
                 for kind, _, list_begin, list_end in wire.fields_of(example, *feature):
                     if kind in _KIND_NAMES:
-                        found[name.decode()] = StoredList(kind, example, list_begin, list_end)
-    return found
+                        lists[name.decode()] = StoredList(kind, example, list_begin, list_end)
+    return lists
 
 
 def _ints(stored: StoredList) -> np.ndarray:

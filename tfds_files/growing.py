@@ -142,8 +142,8 @@ class GrowingDataset:
     @property
     def exists(self) -> bool:
         """Whether it has been made."""
-        found: bool = (self.directory / INFO_FILE).exists()
-        return found
+        is_there: bool = (self.directory / INFO_FILE).exists()
+        return is_there
 
     def splits(self) -> dict[str, list[int]]:
         """Returns how many examples the shards of each split have."""
@@ -247,7 +247,7 @@ class GrowingDataset:
             return None if here == there else []
         if known[0].to_json() == known[1].to_json():
             return None
-        one, other = ({leaf.name: leaf for leaf in leaves_of(found)} for found in known)
+        one, other = ({leaf.name: leaf for leaf in leaves_of(each)} for each in known)
         return sorted(name for name in {**one, **other} if one.get(name) != other.get(name))
 
     def _stored(self) -> dict[str, Any]:
@@ -300,10 +300,10 @@ class GrowingDataset:
         """Makes a draft that is complete a shard, and saves its index."""
         with locked(self.directory):
             info = self._read()
-            found = _find(info, split)
-            if found is None:
+            stored = _find(info, split)
+            if stored is None:
                 raise KeyError(f"{self.directory} no longer has a split {split!r}")
-            shard = self._adopt(info, found, whole, size, draft)
+            shard = self._adopt(info, stored, whole, size, draft)
         if shard is not None and self._file_format == "tfrecord":
             save_index(shard, lambda: read_features(self.directory))
 
@@ -443,12 +443,12 @@ class ShardDraft:
     def __init__(self, dataset: GrowingDataset, split: str) -> None:
         self._dataset = dataset
         self._split = split
-        place = dataset.directory
+        folder = dataset.directory
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if not is_local(place):  # Each flush would write the whole file anew.
+        if not is_local(folder):  # Each flush would write the whole file anew.
             self._temporary = tempfile.TemporaryDirectory(prefix="rlds-shard-")
-            place = epath.Path(self._temporary.name)
-        self.path = place / f"{dataset._draft_prefix(split)}{uuid.uuid4().hex}"
+            folder = epath.Path(self._temporary.name)
+        self.path = folder / f"{dataset._draft_prefix(split)}{uuid.uuid4().hex}"
         self._lock: int | None = None
         self._is_torn = False
         self._num_bytes = 0
@@ -656,7 +656,7 @@ def append_to(
     known = dict(metadata) if metadata else None
     description = Description(
         *(name, version, file_format, as_json, known),
-        lambda place: describe(place, info, as_json, known),
+        lambda folder: describe(folder, info, as_json, known),
     )
     dataset = GrowingDataset(directory, description)
     appender = Appender(dataset, max_examples_per_shard, encoder=encoder)

@@ -109,9 +109,9 @@ def load(
     """
     shard = os.stat(path)
     copies = []
-    for place in [*_beside(path), *_cached(path)]:
+    for file in [*_beside(path), *_cached(path)]:
         with contextlib.suppress(OSError, _Unusable):
-            index = _parsed(_mapped(place), path, sequence, layouts)
+            index = _parsed(_mapped(file), path, sequence, layouts)
             _check(index, shard.st_size)
             if is_copy or index.modified_ns == shard.st_mtime_ns:
                 return index
@@ -137,10 +137,10 @@ def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
 def remove(path: os.PathLike[str] | str) -> None:
     """Removes the index of a shard that was removed, if there is one."""
     if is_local(path):
-        for place in [*_beside(os.fspath(path)), *_cached(os.fspath(path))]:
+        for file in [*_beside(os.fspath(path)), *_cached(os.fspath(path))]:
             with contextlib.suppress(OSError):
-                place.unlink()
-                place.parent.rmdir()  # Which works if it was the last one.
+                file.unlink()
+                file.parent.rmdir()  # Which works if it was the last one.
 
 
 class _Unusable(Exception):
@@ -150,15 +150,15 @@ class _Unusable(Exception):
 def _beside(path: str) -> list[Path]:
     """Returns the path of the index in the dataset; none if a link leads out of the dataset."""
     folder, name = os.path.split(os.path.abspath(path))
-    place = Path(folder, FOLDER)
-    return [] if place.is_symlink() else [place / f"{name}.index"]
+    indexes = Path(folder, FOLDER)
+    return [] if indexes.is_symlink() else [indexes / f"{name}.index"]
 
 
 def _cached(path: str) -> list[Path]:
     """Returns the path of the index in the cache; none if there is no cache."""
     folder, name = os.path.split(os.path.abspath(path))
-    place = cache_folder("feeds", os.path.realpath(folder))
-    return [] if place is None else [place / f"{name}.index"]
+    cached = cache_folder("feeds", os.path.realpath(folder))
+    return [] if cached is None else [cached / f"{name}.index"]
 
 
 def _arrays(index: ShardIndex) -> dict[str, np.ndarray]:

@@ -165,16 +165,16 @@ def _filtered(lines: np.ndarray, size: int) -> np.ndarray:
 
 
 def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    found, position = [], len(_SIGNATURE)
+    chunks, position = [], len(_SIGNATURE)
     while position + 12 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, position)
         content = data[position + 8 : position + 8 + length]
         end = position + 8 + length
         if len(data) < end + 4 or zlib.crc32(kind + content) != int.from_bytes(data[end : end + 4]):
             raise DamagedFileError("a chunk of the PNG file is damaged")
-        found.append((kind, content))
+        chunks.append((kind, content))
         position = end + 4
-    return found
+    return chunks
 
 
 def _unfiltered(filter_type: int, line: np.ndarray, above: np.ndarray, size: int) -> np.ndarray:
@@ -190,11 +190,11 @@ def _unfiltered(filter_type: int, line: np.ndarray, above: np.ndarray, size: int
         raise DamagedFileError(f"the filter {filter_type} of a PNG file")
     predict = _average if filter_type == 3 else _paeth
     values, up = line.tolist(), [0] * size + above.tolist()
-    found = [0] * size
+    pixels = [0] * size
     for index, value in enumerate(values):
-        left, over, corner = found[index], up[index + size], up[index]
-        found.append((value + predict(left, over, corner)) & 255)
-    return np.array(found[size:], np.uint8)
+        left, over, corner = pixels[index], up[index + size], up[index]
+        pixels.append((value + predict(left, over, corner)) & 255)
+    return np.array(pixels[size:], np.uint8)
 
 
 def _average(left: int, over: int, _: int) -> int:

@@ -108,24 +108,24 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
       DamagedFileError: A file is not what TFDS writes.
     """
     folder: Any = directory if hasattr(directory, "read_bytes") else pathlib.Path(directory)
-    found = find(folder, _folders_in)
-    info = read_json(found / INFO_FILE)
+    root = find(folder, _folders_in)
+    info = read_json(root / INFO_FILE)
     try:
         return FolderSummary(
-            directory=str(found),
+            directory=str(root),
             name=str(info.get("name", "")),
             config_name=str(info.get("configName", "")),
             version=str(info.get("version", "")),
             description=str(info.get("description", "")),
             file_format=str(info.get("fileFormat") or "tfrecord"),
             splits=tuple(map(_split, info.get("splits", []))),
-            fields=tuple(_fields(_read_if_there(found / FEATURES_FILE), (), (), 0)),
-            metadata=_read_if_there(found / METADATA_FILE),
+            fields=tuple(_fields(_read_if_there(root / FEATURES_FILE), (), (), 0)),
+            metadata=_read_if_there(root / METADATA_FILE),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DamagedFileError):
             raise
-        raise DamagedFileError(f"{found}: the metadata is malformed: {error!r}") from error
+        raise DamagedFileError(f"{root}: the metadata is malformed: {error!r}") from error
 
 
 def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Folder:
@@ -138,22 +138,22 @@ def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Fo
     Raises:
       FileNotFoundError: There is none, or there are several.
     """
-    found: Any = directory
-    while not (found / INFO_FILE).exists():
-        if not found.exists():
-            raise FileNotFoundError(f"{found} does not exist")
+    root: Any = directory
+    while not (root / INFO_FILE).exists():
+        if not root.exists():
+            raise FileNotFoundError(f"{root} does not exist")
         # Beside datasets TFDS has what it downloads, and what it works on.
         below = [
             name
-            for name in folders_in(found)
+            for name in folders_in(root)
             if name != "downloads" and not name.startswith((".", "incomplete."))
         ]
         if len(below) != 1:
             several = f"several folders: {', '.join(sorted(below)[:10])}. Pass one of them"
             what = several if below else "no folder with a dataset"
-            raise FileNotFoundError(f"{found} has no {INFO_FILE}, and below it {what}")
-        found /= below[0]
-    return found
+            raise FileNotFoundError(f"{root} has no {INFO_FILE}, and below it {what}")
+        root /= below[0]
+    return root
 
 
 def _folders_in(directory: pathlib.Path) -> list[str]:

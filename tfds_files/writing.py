@@ -46,7 +46,7 @@ def num_shards(
         return next(
             n for n in range(2 * _USUAL, least + 2 * _USUAL, _USUAL) if least <= n <= num_examples
         )
-    powers = (_USUAL >> place for place in range(10))
+    powers = (_USUAL >> power for power in range(10))
     return next((n for n in powers if least <= n <= most and n <= num_examples), 1)
 
 
@@ -108,10 +108,10 @@ def describe(
       features: The JSON of its features.
       metadata: The metadata of the dataset, in the types of JSON.
     """
-    place = as_path(directory)
-    (place / FEATURES_FILE).write_text(json.dumps(features, indent=4, sort_keys=True))
+    folder = as_path(directory)
+    (folder / FEATURES_FILE).write_text(json.dumps(features, indent=4, sort_keys=True))
     if metadata is not None:
-        (place / METADATA_FILE).write_text(json.dumps(metadata))
+        (folder / METADATA_FILE).write_text(json.dumps(metadata))
     if license := info.get("redistributionInfo", {}).get("license"):
-        (place / "LICENSE").write_text(license)
-    (place / INFO_FILE).write_text(json.dumps(info, indent=2, sort_keys=True))
+        (folder / "LICENSE").write_text(license)
+    (folder / INFO_FILE).write_text(json.dumps(info, indent=2, sort_keys=True))

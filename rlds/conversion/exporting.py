@@ -89,8 +89,8 @@ def export_class(format: str) -> type[Export]:
         raise ValueError(
             f"format: got {format!r}, which cannot be written; expected one of {names}"
         )
-    found: type[Export] = known[format].load_export()
-    return found
+    written_by: type[Export] = known[format].load_export()
+    return written_by
 
 
 def _written() -> dict[str, Format]:
@@ -236,13 +236,13 @@ def draft_export(
     format = writer.format
     writer.check(at or path)
     placements = tuple(writer.placements())
-    losses = [str(found) for found in placements if found.how in ("changed", "lost")]
+    losses = [str(each) for each in placements if each.how in ("changed", "lost")]
     if losses and not allow_loss:
         raise ValueError(
             f"{format} cannot hold these fields unchanged: {'; '.join(losses)}. Pass "
             "allow_loss=True (--allow-loss on the command line) to write them anyway"
         )
-    inexact = {place.field for place in placements if place.how in _INEXACT} | {*writer.unchecked}
+    inexact = {each.field for each in placements if each.how in _INEXACT} | {*writer.unchecked}
     is_checked = verify and writer.is_exact
     # Damaged episodes have no digest, and are not copied.
     digests = Digests(writer, inexact) if is_checked or skip_damaged else None
@@ -299,7 +299,7 @@ def draft_export(
             counts = _counted(again, notes)
         else:
             counts = len(notes.written), None
-        renumbers = any(place.how == "renumbered" for place in placements)
+        renumbers = any(each.how == "renumbered" for each in placements)
         pairs = enumerate(notes.written)
         others = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
         carry(writer.episodes, others, again, draft, at or path)
@@ -350,22 +350,22 @@ def _compared(
     Raises:
       ValueError: It differs; says where.
     """
-    found, number = comparison.found, len(comparison.written)
+    read, number = comparison.found, len(comparison.written)
     size = min(number // _CALLS + 1, _COMPARED)
     ranges = [range(n, min(n + size, number)) for n in range(0, number, size)]
     done = workers.do(comparison, ranges, after=_QUICK, on_advance=on_advance)
     num_steps = sum(steps for _, steps in done)
-    if found.has(number):
-        raise ValueError(f"{found.format}: the files hold more than the {number} written episodes")
+    if read.has(number):
+        raise ValueError(f"{read.format}: the files hold more than the {number} written episodes")
     has_copies = any(is_copied for *_, is_copied in comparison.written)
-    return number, _num_steps(found) if has_copies else num_steps
+    return number, _num_steps(read) if has_copies else num_steps
 
 
-def _counted(found: Episodes, notes: Notes) -> tuple[int, int | None]:
+def _counted(read: Episodes, notes: Notes) -> tuple[int, int | None]:
     """Returns how many episodes and steps were written."""
     if notes.copied:
-        return len(found), _num_steps(found)
-    steps = [outline.num_steps for outline in found.outlines()]
+        return len(read), _num_steps(read)
+    steps = [outline.num_steps for outline in read.outlines()]
     return len(steps), sum(steps)
 
 
@@ -427,9 +427,9 @@ def prepare(
     elif isinstance(source, AnySource):
         split = split or "all"
     else:
-        found = open_episodes(source, split, format=source_format, **(source_options or {}))
+        opened = open_episodes(source, split, format=source_format, **(source_options or {}))
         name = os.fspath(source)
-        split, source_format, source = found.split, found.format, found.source
+        split, source_format, source = opened.split, opened.format, opened.source
     source, source_format = reading.with_image_files(source), source_format or ""
     if said is None:
         said = lineage.converted(
@@ -448,11 +448,11 @@ def _num_steps(episodes: Episodes) -> int | None:
     return None if lengths is None else int(lengths.num_steps.sum())
 
 
-def _check_is_described(found: Episodes, described: Mapping[str, Any]) -> None:
+def _check_is_described(read: Episodes, described: Mapping[str, Any]) -> None:
     for name, value in described.items():
-        said = getattr(found.source.about, name) if name in FACTS else found.metadata.get(name)
-        if said != value:
+        stored = getattr(read.source.about, name) if name in FACTS else read.metadata.get(name)
+        if stored != value:
             raise ValueError(
-                f"describe: {found.format} cannot hold {name!r}. Leave it out, or allow the loss "
+                f"describe: {read.format} cannot hold {name!r}. Leave it out, or allow the loss "
                 "(allow_loss=True, --allow-loss on the command line)"
             )

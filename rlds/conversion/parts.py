@@ -118,14 +118,14 @@ class WrittenPart:
 def read_part(path: Path) -> WrittenPart | None:
     """Returns the notes of a part; None if it is not completely written."""
     try:
-        said = json.loads(path.read_bytes())
+        notes = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     episodes = [
         PartEpisode(index, digest, Origin(file, begin, end))
-        for index, digest, file, begin, end in said["episodes"]
+        for index, digest, file, begin, end in notes["episodes"]
     ]
-    errors = {index: SourceError(**dict(zip(_ERROR, each))) for index, *each in said["left_out"]}
+    errors = {index: SourceError(**dict(zip(_ERROR, each))) for index, *each in notes["left_out"]}
     return WrittenPart(episodes, errors)
 
 

@@ -92,15 +92,15 @@ class Staging:
     ) -> None:
         self.format = export.format
         self._export, self._digests, self._skip_damaged = export, digests, skip_damaged
-        place, self._is_local = draft_of(path, draft), stores.is_local(path)
-        self._name = place.name
-        self.folder = _folder_of(place)
+        whole, self._is_local = draft_of(path, draft), stores.is_local(path)
+        self._name = whole.name
+        self.folder = _folder_of(whole)
         self._order = export.files_order()
         self.parts: Sequence[Sequence[int] | StreamPart] = []
         self.is_small = True
         self._job, self._has_begun = "", False
         self._lock: int | None = None
-        self._is_in_new_folder = not place.parent.exists()
+        self._is_in_new_folder = not whole.parent.exists()
         self._files: Sequence[FileState] = ()
         if in_parts and export.in_parts:
             if export.episodes.has_random_access:
@@ -355,9 +355,9 @@ def remove_finished(path: str | os.PathLike[str]) -> None:
         shutil.rmtree(folder)
 
 
-def _folder_of(place: Path) -> Path:
+def _folder_of(whole: Path) -> Path:
     """The folder of the parts of a dataset, beside its draft."""
-    return place.with_name(f".{place.name}.parts")
+    return whole.with_name(f".{whole.name}.parts")
 
 
 def _clear(folder: Path) -> None:
@@ -382,9 +382,9 @@ def _check_own(folder: Path) -> None:
         for name in (*folders, *files)
     )
     for path in (os.fspath(folder), *entries):
-        found = os.lstat(path)
-        is_usual = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-        if not is_usual or (is_public and found.st_uid != os.geteuid()):
+        status = os.lstat(path)
+        is_usual = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if not is_usual or (is_public and status.st_uid != os.geteuid()):
             raise StorageError(
                 f"{path!r} is a link, a special file or somebody else's, which no conversion "
                 "writes; check its origin, and remove it"
@@ -428,7 +428,7 @@ class _PartWriter:
         if (known := read_part(noted)) is not None:
             advance(len(known.episodes) + len(known.left_out))
             return
-        place = self.folder / f"{number:05d}"
+        folder = self.folder / f"{number:05d}"
         draft = self.folder / f"{number:05d}.{uuid.uuid4().hex}"
         draft.mkdir()
         notes = Notes(self.export, self.digests, skip_damaged=self.skip_damaged)
@@ -441,8 +441,8 @@ class _PartWriter:
             if self.export.episodes.has(0):
                 self._write(draft / self.name, notes)
             sync_all(draft)
-            shutil.rmtree(place, ignore_errors=True)
-            os.rename(draft, place)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.rename(draft, folder)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -524,12 +524,12 @@ class StagedParts:
 
     def place(self, index: int) -> Place:
         """Returns where the parts have an episode."""
-        number, split, place = self._places[index]
+        number, split, at = self._places[index]
         episodes = self._open(number)
         assert isinstance(episodes.source, Source)
         if split:
-            return Place(episodes.source, split, place)
-        return Place(episodes.source, *episodes.place(place))
+            return Place(episodes.source, split, at)
+        return Place(episodes.source, *episodes.place(at))
 
     def sources(self) -> Iterator[AnySource]:
         """Yields the parts that have episodes, as sources."""

@@ -92,8 +92,8 @@ class Notes(Watch):
         elif isinstance(episode, Place):
             self.copied.add(index)
             origin = episode.source.can.origin
-            found = None if origin is None else origin(episode.split, episode.index)
-            self.written[index], self.origins[index] = self._digest(episode), found
+            rows = None if origin is None else origin(episode.split, episode.index)
+            self.written[index], self.origins[index] = self._digest(episode), rows
         elif episode is not None:
             digest = self._digest(episode) if digest is None else digest
             self.written[index], self.origins[index] = digest, episode.origin
@@ -120,20 +120,20 @@ class Notes(Watch):
 
     def traces(self) -> dict[str, lineage.Trace]:
         """Returns the lineage of the episodes of each split that was written."""
-        episodes, said = self._export.episodes, self._export.lineage
-        found: dict[str, lineage.Trace] = {}
-        if said is None:
-            return found
+        episodes, record = self._export.episodes, self._export.lineage
+        by_split: dict[str, lineage.Trace] = {}
+        if record is None:
+            return by_split
         bases = reading.bases(episodes.source)
         for index, origin in self.origins.items():
             source, (split, number) = episodes.source, episodes.place(index)
             name = split if self._export.keeps_splits else ""
-            if name not in found:
-                found[name] = lineage.Trace(said, bases)
+            if name not in by_split:
+                by_split[name] = lineage.Trace(record, bases)
             if isinstance(source, Source):
                 (source, split, number), _ = traced(source, split, number)
-            found[name].add(source, split, number, origin)
-        return found
+            by_split[name].add(source, split, number, origin)
+        return by_split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,11 +154,11 @@ class ReadBack:
     written: Sequence[tuple[int, int, bool]]
 
     @classmethod
-    def of(cls, notes: Notes, found: Episodes, digests: Digests) -> ReadBack:
+    def of(cls, notes: Notes, read: Episodes, digests: Digests) -> ReadBack:
         """Returns the comparison of a dataset with the notes of its export."""
         stored = notes.written if digests.export.compares_stored else notes.copied
         written = [(index, crc, index in stored) for index, crc in notes.written.items()]
-        return cls(digests, found, written)
+        return cls(digests, read, written)
 
     def __call__(self, numbers: range) -> int:
         """Returns how many steps these episodes have that were compared by their values.

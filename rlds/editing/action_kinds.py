@@ -105,8 +105,8 @@ class ActionsAs(Change):
             return values
         action = values[_ACTION]
         states = np.zeros_like(action)
-        for element, path, place in self._moved:
-            states[:, element] = values[path][:, place]
+        for element, path, column in self._moved:
+            states[:, element] = values[path][:, column]
         if values[rlds.FINAL_OBSERVATION_KNOWN]:
             states[-1:] = 0
         rest = values.get(_REST) if self._restores else None
@@ -122,7 +122,7 @@ def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str,
             continue
         if _TURN.fullmatch(name.lower()):
             raise ValueError(f"action-as: {name!r} is of a rotation, which is no sum of changes")
-        found = [
+        matches = [
             (path, field, field.names.index(name))  # type: ignore[union-attr]
             for path, field in fields.items()
             if path.startswith(f"{STEPS}{rlds.OBSERVATION}")
@@ -130,14 +130,14 @@ def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str,
             and len(field.shape) == 1
             and name in (field.names or ())
         ]
-        if len(found) != 1 or found[0][1].unit != action.unit:
-            units = [f"{path} in {field.unit or 'no known unit'}" for path, field, _ in found]
+        if len(matches) != 1 or matches[0][1].unit != action.unit:
+            units = [f"{path} in {field.unit or 'no known unit'}" for path, field, _ in matches]
             raise ValueError(
                 f"action-as: expected one {name!r} in {action.unit} in the observation, got "
                 f"{' and '.join(units) or 'none'}. Declare names and units of the state, as in "
                 f"rlds edit PATH --set-meaning observation/state=unit={action.unit},names=A/B/…"
             )
-        yield element, found[0][0], found[0][2]
+        yield element, matches[0][0], matches[0][2]
 
 
 def _sums(

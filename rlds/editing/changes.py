@@ -102,10 +102,10 @@ class Renamed(Change):
         fields = fields_of(base)
         self._old = _whole(fields, path_in(fields, old, aliases))
         self._new = named(new, aliases)
-        for place in (STEPS, f"{VIDEO}/"):
-            if self._old.startswith(place):
+        for root in (STEPS, f"{VIDEO}/"):
+            if self._old.startswith(root):
                 camera = camera_path(self._new).removeprefix(STEPS)
-                self._new = place + camera.removeprefix(place)
+                self._new = root + camera.removeprefix(root)
         renamed: dict[str, Any] = {}
         for path, field in fields.items():
             name = _moved(path, self._old, self._new)
@@ -367,7 +367,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
     """
     fields = list(fields)
     for path in (name, STEPS + name, named(name, aliases)):
-        if any(is_in(field, place) for field in fields for place in _places_of(path)):
+        if any(is_in(field, below) for field in fields for below in _places_of(path)):
             return path
     known = dict.fromkeys(map(camera_path, fields))
     known |= {

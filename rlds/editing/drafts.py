@@ -174,12 +174,12 @@ class Draft:
 
     def num_steps(self) -> np.ndarray:
         """Returns how many steps each episode has, before the edit."""
-        found = []
+        lengths = []
         for part in self.parts.values():
             known = part.episodes.lengths()
             each = part.episodes.outlines() if known is None else ()
-            found.append([one.num_steps for one in each] if known is None else known.num_steps)
-        return np.concatenate(found)
+            lengths.append([one.num_steps for one in each] if known is None else known.num_steps)
+        return np.concatenate(lengths)
 
     def column(self, name: str) -> list[Any]:
         """Returns a column of the table of episodes, with the values that were set since.
@@ -217,14 +217,14 @@ class Draft:
             return
         names = np.repeat([*self.parts], [len(part.episodes) for part in self.parts.values()])
         seen: dict[bytes, int] = {}
-        found: dict[tuple[str, str], list[int]] = {}
+        pairs: dict[tuple[str, str], list[int]] = {}
         for row, digest in enumerate(self.column("digest")):
             if not self.kept[row] or digest is None:
                 continue
             first = seen.setdefault(digest, row)
             if names[first] != names[row]:
-                found.setdefault((self.split[first], self.split[row]), []).append(row)
-        for (one, other), rows in found.items():
+                pairs.setdefault((self.split[first], self.split[row]), []).append(row)
+        for (one, other), rows in pairs.items():
             where = one if one == other else f"{one} and {other}"
             what = f"duplicate episodes in {where}: {len(rows)}"
             if self.duplicates == "drop":
@@ -281,11 +281,11 @@ class Draft:
         self.notes += [f"warning: {what}" for what in unlike(renamed)]
         fills = {named(name, self.aliases): value for name, value in fills.items()}
         unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
-        said = [episodes.metadata for episodes in datasets.values()]
+        metadata_of = [episodes.metadata for episodes in datasets.values()]
         common = fields_of(unified[0]).items()
         tables = {p: it.table for p, it in common if isinstance(it, Field) and it.table}
         columns = [{p: tables[p] for p in tables if p in fields_of(it)} for it in before.values()]
-        self.metadata, numbers = join_tables(self.metadata, said, columns)
+        self.metadata, numbers = join_tables(self.metadata, metadata_of, columns)
         prefixes = _prefixes(datasets)
         self.notes += [
             f"keys of the episodes of {name} get the prefix {p!r}"
@@ -330,11 +330,11 @@ class Draft:
                 "no episode is left, so nothing was changed. `rlds list PATH --where CONDITION` "
                 "shows the episodes for which a condition holds"
             )
-        found = dict.fromkeys(self.split[self.kept].tolist())
-        self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in found]
+        kept = dict.fromkeys(self.split[self.kept].tolist())
+        self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in kept]
         for change in self._renumbered:
             change.is_copied = copies_numbers
-        names = [name for name in self.names if name in found] or list(found)
+        names = [name for name in self.names if name in kept] or list(kept)
         return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})
 
     def _joined(self, about: About | None = None) -> JoinedSource:
@@ -396,8 +396,8 @@ def _check_rates(datasets: Mapping[str, Episodes]) -> None:
     rates = {name: rate_in(episodes.metadata) for name, episodes in datasets.items()}
     known = {name: rate for name, rate in rates.items() if rate is not None}
     if len(set(known.values())) > 1:
-        said = ", ".join(f"{rate:g} in {name}" for name, rate in known.items())
-        raise ValueError(f"merge: the frame rates differ: {said}")
+        listed = ", ".join(f"{rate:g} in {name}" for name, rate in known.items())
+        raise ValueError(f"merge: the frame rates differ: {listed}")
 
 
 def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:
@@ -425,8 +425,8 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
             last = os.path.basename(above) or last
         others = (f"{last} ({number})/" for number in itertools.count(2))
         for prefix in itertools.chain(["", f"{last}/"], others):
-            if taken.isdisjoint(found := {prefix + key for key in keys}):
+            if taken.isdisjoint(new := {prefix + key for key in keys}):
                 break
         prefixes[name] = prefix
-        taken |= found
+        taken |= new
     return prefixes

@@ -108,8 +108,8 @@ class Edit:
             self._recipe, datasets, kept=kept, of=self.of, license=license, known=known
         )
         names = [each.name for each in operations if isinstance(each, Describe)]
-        said = {**draft.metadata, **draft.facts}
-        self.described = {name: said[name] for name in names}
+        facts = {**draft.metadata, **draft.facts}
+        self.described = {name: facts[name] for name in names}
         self.view = draft.view(copies_numbers=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         licenses = {name: part.episodes.source.about.license for name, part in draft.parts.items()}
@@ -122,8 +122,8 @@ class Edit:
         self.stale: list[str] = []
         if format == self.episodes.format and (self.copied < self.of or len(draft.parts) > 1):
             folder = Path(_place_of(self.source, next(iter(draft.parts))))
-            found = (folder.glob(name) for name in export_class(format).statistics)
-            self.stale = sorted(str(file) for files in found for file in files)
+            patterns = (folder.glob(name) for name in export_class(format).statistics)
+            self.stale = sorted(str(file) for files in patterns for file in files)
         self.notes = [*draft.notes, *self._notes_on(licenses)]
         self.notes += [f"{file} is left out: it describes the old episodes" for file in self.stale]
         self.notes += [
@@ -139,8 +139,8 @@ class Edit:
         yield from (f"license: {what}" for what in self.lineage.get("conflicts", ()))
         known = set(licenses.values())
         if len(licenses) > 1 and known != {""}:
-            said = ", ".join(f"{name}: {terms or 'unknown'}" for name, terms in licenses.items())
-            yield f"licenses{' differ' if len(known) > 1 else ''}: {said}"
+            listed = ", ".join(f"{name}: {terms or 'unknown'}" for name, terms in licenses.items())
+            yield f"licenses{' differ' if len(known) > 1 else ''}: {listed}"
 
     def _export(self, split: str) -> Export:
         episodes = Episodes(self.view, split)
@@ -173,7 +173,7 @@ class Edit:
         if len(self.num_episodes) > 1:
             lines += [f"  {name}: {number}" for name, number in self.num_episodes.items()]
         lines.append(f"{self.copied} are copied unchanged, {kept - self.copied} change")
-        lines += [str(place) for place in self.placements if place.how != "exact" or place.why]
+        lines += [str(each) for each in self.placements if each.how != "exact" or each.why]
         return "\n".join([*lines, *self.notes])
 
 
@@ -197,10 +197,10 @@ def prepare_edit(
     for operation in operations:
         operation.apply(draft)
         draft.expected |= operation.rows or {}
-    target, said = draft.target or (episodes.format, {})
+    target, own = draft.target or (episodes.format, {})
     if to_format is not None and to_format != target:
-        target, said, draft.target = to_format, {}, None
-    return Edit(draft, operations, target, {**said, **(target_options or {})})
+        target, own, draft.target = to_format, {}, None
+    return Edit(draft, operations, target, {**own, **(target_options or {})})
 
 
 def edit(
@@ -276,9 +276,9 @@ def edit(
                 "--allow-loss)"
             )
         if to is None:
-            place = _target_of(made, path)
-            with advice(skip_damaged, place):
-                found = [_in_place(made, place, keep_old, write)]
+            target_path = _target_of(made, path)
+            with advice(skip_damaged, target_path):
+                written = [_in_place(made, target_path, keep_old, write)]
         else:
             targets = made.targets(to)
             for target in targets:
@@ -289,12 +289,12 @@ def edit(
                 Workers(jobs or default_jobs()) as workers,
                 contextlib.ExitStack() as drafts,
             ):
-                found = [
+                written = [
                     drafts.enter_context(write(target, splits, workers=workers))
                     for target, splits in targets.items()
                 ]
-    kept = sum(each.num_episodes for each in found)
-    return Edited(tuple(found), kept, made.of, str(made))
+    kept = sum(each.num_episodes for each in written)
+    return Edited(tuple(written), kept, made.of, str(made))
 
 
 def _in_place(
@@ -320,12 +320,12 @@ def _in_place(
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")
         # A link to a dataset of another name has no name that tells the format.
         at = target if target.name == draft.name else os.path.realpath(target)
-        with write(draft, list(made.view.splits), at=at) as found:
+        with write(draft, list(made.view.splits), at=at) as written:
             pass
         if target.is_dir():
             known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}
             _copy_others(target, draft, known)
-    return dataclasses.replace(found, path=os.fspath(target))
+    return dataclasses.replace(written, path=os.fspath(target))
 
 
 @contextlib.contextmanager
@@ -374,10 +374,10 @@ def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathL
 def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[dict[str, Any]]:
     """Returns operations with the digests of the episodes that their conditions chose this time."""
     made = []
-    for said in recipe:
-        parts = said.get("parts", {}).values()
-        where = [text for text in (said.get("where"), *parts) if text in asked]
-        rest = {name: value for name, value in said.items() if name != "rows"}
+    for operation in recipe:
+        parts = operation.get("parts", {}).values()
+        where = [text for text in (operation.get("where"), *parts) if text in asked]
+        rest = {name: value for name, value in operation.items() if name != "rows"}
         made.append({**rest, **({"rows": {text: asked[text] for text in where}} if where else {})})
     return made
 

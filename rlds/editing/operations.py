@@ -343,18 +343,18 @@ class Split(Operation):
     def _by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
         rest = [number for number, name in enumerate(self.parts) if self.parts[name] is None]
-        found = np.full(len(draft.kept), -1)
+        parts = np.full(len(draft.kept), -1)
         for number, condition in enumerate(self.parts.values()):
             if condition is not None:
-                found[(found < 0) & draft.chosen(self.do, str(condition), None)] = number
-        left = (found < 0) & draft.kept
+                parts[(parts < 0) & draft.chosen(self.do, str(condition), None)] = number
+        left = (parts < 0) & draft.kept
         if left.any() and len(rest) != 1:
             raise ValueError(
                 f"split: {left.sum()} episodes are in no part: name one more part, without a "
                 "condition, for the rest (None, --split NAME)"
             )
-        found[left] = rest[0] if rest else -1
-        return [names[number] for number in found.tolist()]
+        parts[left] = rest[0] if rest else -1
+        return [names[number] for number in parts.tolist()]
 
     def _by_fraction(self, draft: Draft) -> list[str | None]:
         given = [part for part in self.parts.values() if part is not None]
@@ -376,15 +376,15 @@ class Split(Operation):
         order = np.random.default_rng(self.seed).permutation(len(members))
         ends = np.rint(np.cumsum(fractions) * len(rows))
         names, done = list(self.parts), 0
-        found: list[str | None] = [None] * len(draft.kept)
+        part_of: list[str | None] = [None] * len(draft.kept)
         for number in order.tolist():
             # A group goes where most of it would go, if episodes were dealt one by one.
             middle = done + len(members[number]) / 2
             part = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
             for row in members[number]:
-                found[row] = names[part]
+                part_of[row] = names[part]
             done += len(members[number])
-        return found
+        return part_of
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -495,13 +495,13 @@ def from_recipe(recipe: Any) -> list[Operation]:
 _PLAIN: Mapping[str, type] = {"str": str, "int": int}
 
 
-def _operation(number: int, said: Any) -> Operation:
-    if not isinstance(said, Mapping) or said.get("do") not in _OPERATIONS:
-        name = str(said.get("do")) if isinstance(said, Mapping) else repr(said)
+def _operation(number: int, entry: Any) -> Operation:
+    if not isinstance(entry, Mapping) or entry.get("do") not in _OPERATIONS:
+        name = str(entry.get("do")) if isinstance(entry, Mapping) else repr(entry)
         known = what_there_is(name, _OPERATIONS)
         raise ValueError(f"recipe: operation {number}: no operation {name}; {known}")
-    arguments = {name: value for name, value in said.items() if name != "do"}
-    kind = _OPERATIONS[said["do"]]
+    arguments = {name: value for name, value in entry.items() if name != "do"}
+    kind = _OPERATIONS[entry["do"]]
     names = [field.name for field in dataclasses.fields(kind)]
     try:
         if unknown := [name for name in arguments if name not in names]:
@@ -513,30 +513,30 @@ def _operation(number: int, said: Any) -> Operation:
                 raise TypeError(f"{field.name}: got {value!r}, expected {expected.__name__}")
         return kind(**arguments)
     except TypeError as error:
-        raise ValueError(f"recipe: operation {number}, {said['do']}: {error}") from None
+        raise ValueError(f"recipe: operation {number}, {entry['do']}: {error}") from None
 
 
 def _arguments(operation: Operation) -> dict[str, Any]:
-    found = {}
+    arguments = {}
     for field in dataclasses.fields(operation):
         value = lineage.as_json(getattr(operation, field.name))
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if value != default:
-            found[field.name] = value
-    return found
+            arguments[field.name] = value
+    return arguments
 
 
 def _imported(name: str) -> Callable[[SourceEpisode], Any]:
     module, _, function = name.partition(":")
     try:
-        found: Callable[[SourceEpisode], Any] = getattr(importlib.import_module(module), function)
+        add: Callable[[SourceEpisode], Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"add: cannot import {name!r}, expected module:function: {error}"
         ) from None
-    return found
+    return add
 
 
 def _as_names(values: Sequence[Any]) -> list[str | None]:

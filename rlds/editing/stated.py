@@ -22,7 +22,7 @@ Policy: TypeAlias = Literal["error", "first", "episodes"]
 
 # Keys of nested dicts; a dataset, the keys of a value in its metadata, and the value.
 _Keys: TypeAlias = tuple[str, ...]
-_Found: TypeAlias = tuple[str, _Keys, Any]
+_Stated: TypeAlias = tuple[str, _Keys, Any]
 
 # Metadata that conversions and edits make anew.
 _MADE_ANEW = ("conversion/*", "lineage/*")
@@ -55,15 +55,15 @@ def merged(
     own: dict[str, dict[str, Any]] = {name: {} for name in datasets}
     notes: list[str] = []
     alike = rules.alike(datasets)
-    for place, found in alike.items():
-        what, kept = rules.difference(place, found, alike), found
-        of_first = [each for each in found if each[0] == first]
+    for path, values in alike.items():
+        what, kept = rules.difference(path, values, alike), values
+        of_first = [each for each in values if each[0] == first]
         if what and policy == "episodes":
             kept = []
-            for name, keys, value in found:
+            for name, keys, value in values:
                 put(own[name], keys, value)
             notes.append(f"{what}; kept for each episode, in the field {DATASET_METADATA}")
-        elif what and rules.is_provenance(place):
+        elif what and rules.is_provenance(path):
             kept = []
             notes.append(f"{what}; left out")
         elif what and policy == "first":
@@ -75,10 +75,10 @@ def merged(
                 "episodes (metadata='episodes', --metadata episodes), or use that of the first "
                 "dataset for all (metadata='first', --metadata first)"
             )
-        elif rules.is_counted(place):
-            kept = of_first if _is_split(place, alike) else found
-        elif missing := [name for name in datasets if name not in {each for each, *_ in found}]:
-            notes.append(f"{place}: missing in {', '.join(missing)}; used for all")
+        elif rules.is_counted(path):
+            kept = of_first if _is_split(path, alike) else values
+        elif missing := [name for name in datasets if name not in {each for each, *_ in values}]:
+            notes.append(f"{path}: missing in {', '.join(missing)}; used for all")
         for _, keys, value in reversed(kept):
             put(whole, keys, value)
     return whole, [*own.values()] if any(own.values()) else [], notes
@@ -98,30 +98,30 @@ class _Rules:
         self.is_provenance = _matcher([name for it in known for name in it.provenance])
         self._by_file = {tuple(name.split("/")) for it in known for name in it.by_file}
 
-    def alike(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Found]]:
+    def alike(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Stated]]:
         """Returns the values that have to be equal, by their place.
 
         What is stated of single files has one place for all files.
         """
-        found: Paths[list[_Found]] = Paths()
-        for name, said in datasets.items():
-            for keys, value in _leaves(said):
+        values: Paths[list[_Stated]] = Paths()
+        for name, metadata in datasets.items():
+            for keys, value in _leaves(metadata):
                 is_of_file = len(keys) > 2 and keys[:2] in self._by_file
-                place = "/".join((*keys[:2], "*", *keys[3:]) if is_of_file else keys)
-                found[place] = [*found.get(place, ()), (name, keys, value)]
-        return found
+                path = "/".join((*keys[:2], "*", *keys[3:]) if is_of_file else keys)
+                values[path] = [*values.get(path, ()), (name, keys, value)]
+        return values
 
-    def difference(self, place: str, found: Sequence[_Found], alike: Paths[Any]) -> str:
+    def difference(self, path: str, stated: Sequence[_Stated], alike: Paths[Any]) -> str:
         """Describes the differences of values; empty if only counts differ."""
-        (first, _, value), *others = found
-        if self.is_counted(place):
+        (first, _, value), *others = stated
+        if self.is_counted(path):
             return ""
-        if _is_split(place, alike):
-            return f"{place}: a value in one dataset, a group in another"
+        if _is_split(path, alike):
+            return f"{path}: a value in one dataset, a group in another"
         for name, _, other in others:
             sides = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
             for keys in {**sides[0], **sides[1]} if value != other else ():
-                where, values = "/".join((place, *keys)), [side.get(keys) for side in sides]
+                where, values = "/".join((path, *keys)), [side.get(keys) for side in sides]
                 one, two = map(json.dumps, values)  # Equal if both are NaN.
                 if values[0] != values[1] and one != two and not self.is_counted(where):
                     one, two = (shorten(text, _LONGEST) for text in (one, two))
@@ -129,11 +129,11 @@ class _Rules:
         return ""
 
 
-def _is_split(place: str, alike: Paths[Any]) -> bool:
+def _is_split(key: str, alike: Paths[Any]) -> bool:
     """Whether a place has a value in one dataset, and a group of values in another."""
-    parts = place.split("/")
+    parts = key.split("/")
     above = ("/".join(parts[:n]) for n in range(1, len(parts)))
-    return place in alike.parents or any(path in alike for path in above)
+    return key in alike.parents or any(path in alike for path in above)
 
 
 def _matcher(patterns: Sequence[str]) -> Callable[[str], object]:

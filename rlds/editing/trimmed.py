@@ -74,10 +74,10 @@ class Trimmed(View):
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
         begin, end = int(self._begin[index]), int(self._end[index])
-        place = self.place(split, index)
+        at = self.place(split, index)
         if begin <= 0 and end < 0:
-            return read_values(place, fields, rows)
-        episode, values = read_values(place, None if fields is None else {*fields, *_FLAGS})
+            return read_values(at, fields, rows)
+        episode, values = read_values(at, None if fields is None else {*fields, *_FLAGS})
         number = num_steps_of(values)
         end = number if end < 0 else min(end, number)
         if begin >= end:

@@ -110,8 +110,8 @@ def unify(
                 f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
-        found = {name: fields[path] for name, fields in known.items() if path in fields}
-        after[path] = _common(path, found, policy)
+        of_datasets = {name: fields[path] for name, fields in known.items() if path in fields}
+        after[path] = _common(path, of_datasets, policy)
     if unknown := fills.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
     return [Unified(source, after, fills) for source in datasets.values()]

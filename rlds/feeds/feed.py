@@ -294,12 +294,12 @@ class Feed:
 
     def _places_of_parts(self, positions: np.ndarray) -> Iterator[tuple[int, int, Any, np.ndarray]]:
         """Yields each part and epoch of it, which rows have its samples, and their places there."""
-        found: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
+        pieces: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
         if isinstance(self.samples, Mixture):
             parts, positions = self.samples.places(positions, self.seed)
             of_parts = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
-            found = [(part, rows, positions[rows]) for part, rows in of_parts]
-        for part, rows, places in found:
+            pieces = [(part, rows, positions[rows]) for part, rows in of_parts]
+        for part, rows, places in pieces:
             size = self._orders[part].size
             first, last = int(places.min()) // size, int(places.max()) // size
             if first == last:
@@ -333,8 +333,8 @@ class Feed:
             self.epochs is None or end <= self.epochs * self._size
         ):  # All batches are whole, so that each begins with a row of the first rank.
             return self._dealt(begin, end), [self.batch_size // self.world] * count
-        found = [self._dealt(*self._range_of(batch)) for batch in range(first, first + count)]
-        return np.concatenate(found), [*map(len, found)]
+        dealt = [self._dealt(*self._range_of(batch)) for batch in range(first, first + count)]
+        return np.concatenate(dealt), [*map(len, dealt)]
 
     def _range_of(self, batch: int) -> tuple[int, int]:
         """The position of the first row of a batch of all ranks, and that after the last one."""
@@ -358,13 +358,13 @@ class Feed:
         made: Columns = {}
         for part, epoch, rows, numbers in chosen:
             samples = self._parts[part]
-            found = samples.batch_columns(numbers, epoch)
+            columns = samples.batch_columns(numbers, epoch)
             if self.numbers:
                 of_part = np.full(len(numbers), part, np.int64)
-                found |= zip(_NUMBERS, (numbers, *samples.locate(numbers), of_part))
+                columns |= zip(_NUMBERS, (numbers, *samples.locate(numbers), of_part))
             if len(chosen) == 1:
-                return found
-            for path, column in found.items():
+                return columns
+            for path, column in columns.items():
                 if path not in made:
                     made[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
                 made[path][rows] = column

@@ -329,20 +329,20 @@ class MappedStorage(Storage):
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
         shards = self.shards[episodes]
-        found = []
-        for place in map(self.places.get, paths):
-            if isinstance(place, _Column):
-                begins, ends = (place.begins[episodes] + n * place.stride for n in (firsts, lasts))
-                ends = ends + place.width
-                if place.is_there is not None:
-                    ends = np.where(place.is_there[episodes], ends, begins)
-                found.append((shards, begins, ends))
-            elif place is not None:
-                begins, _ = self.find_strings(place.name, shards, episodes, firsts)
-                _, ends = self.find_strings(place.name, shards, episodes, lasts)
-                found.append((shards, begins, ends))
-        if found:
-            self.files.read_ahead(*map(np.concatenate, zip(*found)))
+        ranges = []
+        for field in map(self.places.get, paths):
+            if isinstance(field, _Column):
+                begins, ends = (field.begins[episodes] + n * field.stride for n in (firsts, lasts))
+                ends = ends + field.width
+                if field.is_there is not None:
+                    ends = np.where(field.is_there[episodes], ends, begins)
+                ranges.append((shards, begins, ends))
+            elif field is not None:
+                begins, _ = self.find_strings(field.name, shards, episodes, firsts)
+                _, ends = self.find_strings(field.name, shards, episodes, lasts)
+                ranges.append((shards, begins, ends))
+        if ranges:
+            self.files.read_ahead(*map(np.concatenate, zip(*ranges)))
         slow = [path for path in paths if not self.is_random(path)]
         if slow:
             self.others.read_ahead(episodes, firsts, lasts, slow)
@@ -354,10 +354,10 @@ class MappedStorage(Storage):
         begins, ends = np.empty((2, len(steps)), np.int64)
         for shard in np.unique(shards).tolist():
             chosen = np.flatnonzero(shards == shard)
-            found = self.indexes[shard].find_strings(
+            bounds = self.indexes[shard].find_strings(
                 name, episodes[chosen] - self.firsts[shard], steps[chosen]
             )
-            begins[chosen], ends[chosen] = found
+            begins[chosen], ends[chosen] = bounds
         return begins, ends
 
     @override
@@ -373,19 +373,19 @@ class MappedStorage(Storage):
         if not isinstance(field, Field) or field.encoding:
             return None
         each = np.arange(len(self.shards))
-        place = self._place(name, field, np.ones_like(each))
+        stored = self._place(name, field, np.ones_like(each))
         rows = _MappedRows(self, each, np.zeros_like(each), [])
-        if place is None or (isinstance(place, _Column) and place.is_there is not None):
+        if stored is None or (isinstance(stored, _Column) and stored.is_there is not None):
             return None
         try:
-            return rows.texts(place) if isinstance(place, _Strings) else rows.copied(place)
+            return rows.texts(stored) if isinstance(stored, _Strings) else rows.copied(stored)
         finally:
             self.check(each)
 
     def is_random(self, path: str) -> bool:
         """Whether a field is copied out of the files, for all episodes."""
-        place = self.places[path]
-        return isinstance(place, _Strings) or (place is not None and place.is_there is None)
+        stored = self.places[path]
+        return isinstance(stored, _Strings) or (stored is not None and stored.is_there is None)
 
     def fingerprint(self) -> str:
         """Hashes the checksums that the files have for their records."""
@@ -492,57 +492,57 @@ class _MappedRows(FileRows):
         self._all_others: list[Rows] = []
 
     def take(self, path: str) -> np.ndarray:
-        place = self._storage.places[path]
-        if place is None:
+        stored = self._storage.places[path]
+        if stored is None:
             if not self._all_others:
                 self._all_others.append(self._others(slice(None)))
             return self._all_others[0].at(self._steps).take(path)
-        if isinstance(place, _Strings):
+        if isinstance(stored, _Strings):
             if self._storage.fields[path].encoding:
-                return self._decoded(path, functools.partial(self._strings, place))
-            return self.texts(place)
-        if place.is_there is None:
-            return self.copied(place)
-        is_there = place.is_there[self._episodes]
+                return self._decoded(path, functools.partial(self._strings, stored))
+            return self.texts(stored)
+        if stored.is_there is None:
+            return self.copied(stored)
+        is_there = stored.is_there[self._episodes]
         if is_there.all():
-            return self.copied(place)
+            return self.copied(stored)
         others = self._others(~is_there).take(path)
         rows = arrays.empty((len(is_there), *others.shape[1:]), others.dtype)
         rows[~is_there] = others
-        rows[is_there] = self.copied(place, is_there)
+        rows[is_there] = self.copied(stored, is_there)
         return rows
 
     def _others(self, which: Any) -> Rows:
         episodes, steps = self._episodes[which], self._steps[which]
         return self._storage.others.rows(episodes, steps, self._other_paths)
 
-    def copied(self, place: _Column, which: Any = slice(None)) -> np.ndarray:
+    def copied(self, column: _Column, which: Any = slice(None)) -> np.ndarray:
         steps = self._steps[which]
-        out = arrays.empty((len(steps), *place.shape), place.stored)
+        out = arrays.empty((len(steps), *column.shape), column.stored)
         if len(out):
             self._storage.files.gather_steps(
                 self._shards[which],
-                place.begins,
+                column.begins,
                 self._episodes[which],
                 steps,
-                place.stride,
-                place.width,
-                arrays.as_bytes(out).reshape(-1, place.width),
+                column.stride,
+                column.width,
+                arrays.as_bytes(out).reshape(-1, column.width),
             )
-        if place.stored == place.dtype:
+        if column.stored == column.dtype:
             return out
-        return out != 0 if place.dtype == np.bool_ else out.astype(place.dtype)
+        return out != 0 if column.dtype == np.bool_ else out.astype(column.dtype)
 
-    def texts(self, place: _Strings) -> np.ndarray:
+    def texts(self, strings_at: _Strings) -> np.ndarray:
         texts = np.empty(len(self._steps), object)
-        strings = self._strings(place, np.arange(len(self._steps)))
+        strings = self._strings(strings_at, np.arange(len(self._steps)))
         texts[:] = [string.tobytes() for string in strings]
         return texts
 
-    def _strings(self, place: _Strings, rows: np.ndarray) -> list[np.ndarray]:
+    def _strings(self, column: _Strings, rows: np.ndarray) -> list[np.ndarray]:
         """Returns text, or files of images."""
         shards = self._shards[rows]
         begins, ends = self._storage.find_strings(
-            place.name, shards, self._episodes[rows], self._steps[rows]
+            column.name, shards, self._episodes[rows], self._steps[rows]
         )
         return self._storage.files.copies_of(shards, begins, ends)

@@ -125,10 +125,10 @@ def materialise(
         shard_episodes=max_episodes_per_shard,
         png_level=png_level,
     )
-    with made_at_once(directory) as place:
-        drafts = place.parent  # Parts go when that does.
-        write_export(writer, place, at=directory, progress=progress, jobs=jobs, drafts=drafts)
-        for made in tfds_files.open_folder(place).values():
+    with made_at_once(directory) as draft:
+        drafts = draft.parent  # Parts go when that does.
+        write_export(writer, draft, at=directory, progress=progress, jobs=jobs, drafts=drafts)
+        for made in tfds_files.open_folder(draft).values():
             tfds_files.open_indexes(made)
     return os.fspath(directory)
 

@@ -167,11 +167,11 @@ def _shares(part: Samples | Mixture) -> list[tuple[Samples, float]]:
     return list(zip(part.parts, (part.counts / _BLOCK).tolist()))
 
 
-def not_samples(found: object) -> str:
+def not_samples(argument: object) -> str:
     """Returns the error message for an argument that is no samples."""
-    what = "the table" if isinstance(found, Table) else "the table that rlds.feeds.open returns"
+    what = "the table" if isinstance(argument, Table) else "the table that rlds.feeds.open returns"
     return (
-        f"got a {type(found).__name__}, expected samples: call .transitions(), .windows(...), "
+        f"got a {type(argument).__name__}, expected samples: call .transitions(), .windows(...), "
         f".segments(...) or .steps() of {what}"
     )
 
@@ -185,8 +185,8 @@ def _warn_of_meanings(parts: Sequence[Samples]) -> None:
         texts: dict[int, str] = {}
         for part, meaning in zip(parts, known):
             if name := meaning.get("table", ""):
-                found = table_in(part.table.episodes.metadata, name)
-                if any(texts.setdefault(number, text) != text for number, text in found.items()):
+                table = table_in(part.table.episodes.metadata, name)
+                if any(texts.setdefault(number, text) != text for number, text in table.items()):
                     differing.append(f"texts of {name}")
         if differing:
             what = ", ".join(dict.fromkeys(differing))

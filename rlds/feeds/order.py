@@ -176,9 +176,9 @@ class Segmented(Order):
             size = min(int(ends[after - 1]), int(self._afters[lane])) - begin
             key = key_of("window", self._seed, epoch, window, *([lane] if self.lanes > 1 else []))
             shuffled[chosen] = begin + permute(places[chosen] - begin, size, key)
-        found = locate(shuffled, ends)
-        segments = order[found]
-        offsets = shuffled - (ends[found] - self._sizes[segments])
+        at = locate(shuffled, ends)
+        segments = order[at]
+        offsets = shuffled - (ends[at] - self._sizes[segments])
         return self._begins[segments] + offsets
 
     @override
@@ -189,13 +189,13 @@ class Segmented(Order):
         of_lane = max(self.window // self.lanes, 1)
         last_segments = locate(self._afters - 1, ends)
         both = np.array([places.min(), places.max()]) // self.lanes
-        found = []
+        segments_of = []
         for lane in np.unique(places % self.lanes).tolist():
             there = np.minimum(both + self._firsts[lane], self._afters[lane] - 1)
             begin = first_segments[lane]
             first, last = (locate(there, ends) - begin) // of_lane * of_lane + begin
-            found.append(order[first : min(last + of_lane, last_segments[lane] + 1)])
-        segments = np.concatenate(found)
+            segments_of.append(order[first : min(last + of_lane, last_segments[lane] + 1)])
+        segments = np.concatenate(segments_of)
         return self._begins[segments], self._begins[segments] + self._sizes[segments] - 1
 
     def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -158,14 +158,14 @@ def _memory() -> int:
     """Returns the memory of the machine, or of this container, in bytes."""
     if not hasattr(os, "sysconf"):  # On Windows, which does not tell.
         return sys.maxsize
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             with open(limit) as file:
-                found = min(found, int(file.read()))
+                least = min(least, int(file.read()))
         except (OSError, ValueError):  # There is no such file, or no limit.
             continue
-    return found
+    return least
 
 
 def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) -> str:

@@ -91,8 +91,8 @@ class PolicySamples(Samples):
                 yield camera, taken[path]
             elif taken[path].dtype == object:  # They differ in size.
                 images = np.zeros((*places.shape, *size, 3), np.uint8)
-                for place in np.ndindex(places.shape):
-                    images[place] = resize(taken[path][place], size)
+                for index in np.ndindex(places.shape):
+                    images[index] = resize(taken[path][index], size)
                 yield camera, images
             else:
                 yield camera, resize(taken[path], size)
@@ -100,14 +100,14 @@ class PolicySamples(Samples):
     def _instructions(self, chosen: SampleRows) -> Iterator[np.ndarray]:
         """Yields the instructions in UTF-8, if the dataset has a field of them."""
         if self.roles.language is not None:
-            found = self._drawn_fields(chosen, [self.roles.language])
-            yield from map(as_utf8, found.values())
+            fields = self._drawn_fields(chosen, [self.roles.language])
+            yield from map(as_utf8, fields.values())
 
     def _drawn_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
         """Rows of fields, see `_taken`; of several that are one, of that which is drawn."""
         _, episodes, steps, epoch = chosen
-        found = self._taken(episodes, steps, [path for path in fields if isinstance(path, str)])
-        columns: dict[Any, np.ndarray] = dict(found)
+        taken = self._taken(episodes, steps, [path for path in fields if isinstance(path, str)])
+        columns: dict[Any, np.ndarray] = dict(taken)
         for paths in fields:
             if isinstance(paths, str):
                 continue

@@ -68,7 +68,7 @@ def lambda_returns(
     begins = np.cumsum(outlines.num_steps) - outlines.num_steps
     numbers = outlines.num_transitions
     firsts = np.cumsum(numbers) - numbers
-    found = {path: column.copy() for path, column in known.items()}
+    all_returns = {path: column.copy() for path, column in known.items()}
     blocks = np.cumsum(numbers) // _BLOCK
     for block in np.unique(blocks).tolist():
         chosen = np.flatnonzero((blocks == block) & (numbers > 0))
@@ -83,9 +83,9 @@ def lambda_returns(
             # A terminal observation that is not known has no step, and counts for nothing.
             last = begins[chosen] + outlines.num_steps[chosen] - 1
             after = np.minimum(steps + 1, last)
-            for path, returns in found.items():
+            for path, returns in all_returns.items():
                 ahead = returns[after] if back > 1 else known[path][after]
                 mixed = (1 - lambda_) * known[path][after] + lambda_ * ahead
                 discount = with_rank_of(mixed, made[discount_of[path]][rows])
                 returns[steps] = made[path][rows] + discount * mixed
-    return nest(found)[rlds.REWARD]
+    return nest(all_returns)[rlds.REWARD]

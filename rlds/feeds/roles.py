@@ -87,8 +87,8 @@ class Roles:
     @property
     def fields(self) -> list[str]:
         """The paths of all fields, each once."""
-        found = [*self.images.values(), *self.state, *self.action, self.language]
-        several = [(paths,) if isinstance(paths, str) else paths or () for paths in found]
+        roles = [*self.images.values(), *self.state, *self.action, self.language]
+        several = [(paths,) if isinstance(paths, str) else paths or () for paths in roles]
         return list(dict.fromkeys(path for paths in several for path in paths))
 
     def statistics_of(

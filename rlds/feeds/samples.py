@@ -800,9 +800,9 @@ class _Goals:
             raise ValueError("own: fraction < 1 needs the field with the goal of each episode")
 
     def __str__(self) -> str:
-        said = f"seed={self.seed}, strategy={self.strategy!r}, max_distance={self.max_distance}"
-        said += f", gamma={self.gamma}, fields={self.fields}"
-        return said if self.fraction == 1.0 else f"{said}, {self.fraction} or {self.own}"
+        text = f"seed={self.seed}, strategy={self.strategy!r}, max_distance={self.max_distance}"
+        text += f", gamma={self.gamma}, fields={self.fields}"
+        return text if self.fraction == 1.0 else f"{text}, {self.fraction} or {self.own}"
 
 
 class GoalSamples(_DerivedSamples):
@@ -848,7 +848,7 @@ class GoalSamples(_DerivedSamples):
             farthest = np.minimum(farthest, goals.max_distance)
         distance = self._distances(farthest, numbers, epoch)
         result = self._samples.columns(chosen)
-        found = self._taken(episodes, steps + distance, [path for path, _ in self._paths])
+        goal_fields = self._taken(episodes, steps + distance, [path for path, _ in self._paths])
         is_other = np.ones(len(numbers), np.bool_)
         if goals.fraction < 1.0:
             drawn = uniform_of(numbers, key_of("relabelled", goals.seed, epoch))
@@ -857,8 +857,8 @@ class GoalSamples(_DerivedSamples):
             own = self._taken(episodes, steps, [path for _, path in self._paths])
         for path, other in self._paths:
             if goals.fraction < 1.0:
-                found[path][~is_other] = own[other][~is_other]
-            result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = found[path]
+                goal_fields[path][~is_other] = own[other][~is_other]
+            result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = goal_fields[path]
         result["goal_distance"] = distance
         if self._reward_fn is not None:
             self._reward(result, is_other)
@@ -912,11 +912,11 @@ class NormalizedSamples(_DerivedSamples):
         self._options = kind, fields, clip, floor
         self._statistics = statistics
         names = normalization.names_of(fields, statistics)
-        found = {normalized_as(path) for path in samples.spec}
-        if missing := sorted(names - found) if fields is not None else []:
+        names_there = {normalized_as(path) for path in samples.spec}
+        if missing := sorted(names - names_there) if fields is not None else []:
             there = fields_there_are(missing[0], samples.spec)
             raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {there}")
-        self._names = names & found
+        self._names = names & names_there
         self._normalized(samples.columns(_NO_SAMPLES))  # Raises for what does not fit.
 
     @override
@@ -936,8 +936,8 @@ class NormalizedSamples(_DerivedSamples):
         for path, column in columns.items():
             name = normalized_as(path)
             if name in self._names:
-                field, found = self._statistics[name], FieldType.of(column)
-                normalization.check_field(found, column.shape, field, name, "normalize")
+                field, kind_of = self._statistics[name], FieldType.of(column)
+                normalization.check_field(kind_of, column.shape, field, name, "normalize")
                 columns[path] = of_field(column, field, name)
         return columns
 

@@ -299,12 +299,12 @@ class EpisodeCache:
         """Returns columns of some episodes, at least those at the paths."""
         if not self.is_remote:
             return [self._columns(number, paths) for number in numbers]
-        found = []
+        read = []
         for number, future in [(number, self.begin(number, paths)) for number in numbers]:
             columns = future.result() if future is not None else {}
             is_whole = columns.keys() >= {*paths}  # Somebody may have begun to read less.
-            found.append(columns if is_whole else self._columns(number, paths))
-        return found
+            read.append(columns if is_whole else self._columns(number, paths))
+        return read
 
     def begin(self, number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
         """Begins to read an episode; returns None if it is there."""
@@ -440,13 +440,13 @@ def _outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
     """Reads how long all episodes are."""
     if (known := episodes.lengths()) is not None and known.are_complete:
         return known
-    found = []
+    outlines = []
     total = len(episodes) if episodes.has_random_access else 0
     for outline in episodes.outlines():
-        found.append(outline)
+        outlines.append(outline)
         if progress is not None:
-            progress(len(found), total)
-    num_steps, num_transitions, is_known = np.array(found, np.int64).reshape(-1, 3).T
+            progress(len(outlines), total)
+    num_steps, num_transitions, is_known = np.array(outlines, np.int64).reshape(-1, 3).T
     return Lengths(num_steps, num_transitions, is_known.astype(bool))
 
 

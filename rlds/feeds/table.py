@@ -125,11 +125,11 @@ def open(
     """
     paths = several(path)
     options |= {"where": where, "format": format, "progress": progress}
-    found = [_episodes(each, split, **options) for each in paths or [path]]
-    each_bytes = cache_bytes // len(found), disk_bytes // len(found)
+    opened = [_episodes(each, split, **options) for each in paths or [path]]
+    each_bytes = cache_bytes // len(opened), disk_bytes // len(opened)
     given = ReadOptions(jpeg, threads, *each_bytes, decode_images)
     wanted = None if fields is None else paths_of(fields)
-    episodes = found[0] if paths is None else _joined(found, wanted)
+    episodes = opened[0] if paths is None else _joined(opened, wanted)
     if not (sys.stderr.isatty() if progress is None else progress):
         return _open(episodes, wanted, given, verify)
     with show_progress(True) as bars:
@@ -184,10 +184,10 @@ def several(path: Any) -> list[Any] | None:
         name = os.fspath(path)
         if not glob.has_magic(name) or stores.as_path(name).exists():
             return None
-        found = sorted(glob.glob(name)) if stores.is_local(name) else _in_store(name)
-        if not found:
+        matches = sorted(glob.glob(name)) if stores.is_local(name) else _in_store(name)
+        if not matches:
             raise FileNotFoundError(f"no file or folder matches {name!r}")
-        return found
+        return matches
     if isinstance(path, Episodes):
         return None
     if not path:
@@ -219,14 +219,14 @@ def _open(
 
 def _wanted(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field]:
     """The fields of a step that are wanted, by their paths."""
-    found = _step_fields(episodes)
+    known = _step_fields(episodes)
     if fields is None:
-        return {path: field for path, field in found.items() if isinstance(field, Field)}
-    chosen = [path for path, _ in leaves_at(nest(found), fields, step_aliases(episodes.source))]
+        return {path: field for path, field in known.items() if isinstance(field, Field)}
+    chosen = [path for path, _ in leaves_at(nest(known), fields, step_aliases(episodes.source))]
     for path in chosen:
-        if not isinstance(found[path], Field):
-            raise KeyError(f"field {path!r} is {found[path]}, which has no place in a batch")
-    return {path: found[path] for path in chosen}
+        if not isinstance(known[path], Field):
+            raise KeyError(f"field {path!r} is {known[path]}, which has no place in a batch")
+    return {path: known[path] for path in chosen}
 
 
 def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
@@ -239,14 +239,14 @@ def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
 
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
     """The fields of a step, by their paths; those of TFDS in the order in which it has them."""
-    found = dict(leaves_at(episodes.spec[rlds.STEPS], None))
+    fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
     if (stored := episodes.source.can.examples) is not None:
         steps = stored.folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
-        order = {leaf.name: place for place, leaf in enumerate(leaves_of(steps.feature))}
-        paths = sorted(found, key=lambda path: order.get(path, len(order)))
-        found = {path: found[path] for path in paths}
-    return found
+        order = {leaf.name: number for number, leaf in enumerate(leaves_of(steps.feature))}
+        paths = sorted(fields, key=lambda path: order.get(path, len(order)))
+        fields = {path: fields[path] for path in paths}
+    return fields
 
 
 def _storage(
@@ -477,9 +477,9 @@ class Table:
                     f"{name}: some episodes have no steps; leave them out with filter_episodes"
                 )
             return self.take(numbers, np.zeros_like(numbers), [name])[name]
-        found = self.metadata_column(name)
-        if found is not None:
-            return found
+        column = self.metadata_column(name)
+        if column is not None:
+            return column
         columns: dict[str, np.ndarray | None] = {}
         episodes = [_Episode(self, number, columns) for number in self.numbers.tolist()]
         return np.array([episode.metadata[name] for episode in episodes])
@@ -491,8 +491,8 @@ class Table:
 
     def metadata_column(self, name: str) -> np.ndarray | None:
         """Returns a field of the metadata of all episodes; None if they have to be read."""
-        found = self.storage.metadata_column(name)
-        return found if found is None or self._chosen is None else found[self._chosen]
+        column = self.storage.metadata_column(name)
+        return column if column is None or self._chosen is None else column[self._chosen]
 
     def filter_episodes(
         self, keep: Callable[[SourceEpisode], Any] | Sequence[int] | np.ndarray

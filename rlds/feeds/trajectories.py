@@ -117,9 +117,9 @@ class _TrajectoryStorage(CachedStorage):
         lengths = np.zeros_like(before.num_steps)
         for places, columns in self.table.select(self._given).blocks(self._given):
             end = 0
-            for place in places.tolist():
-                begin, end = end, end + int(self.table.outlines.num_steps[place])
-                number = int(numbers[place])
+            for at in places.tolist():
+                begin, end = end, end + int(self.table.outlines.num_steps[at])
+                number = int(numbers[at])
                 made = self._made(number, {p: c[begin:end] for p, c in columns.items()})
                 lengths[number] = len(next(iter(made.values()), ()))
         if not self.fields:
@@ -165,8 +165,8 @@ class _TrajectoryStorage(CachedStorage):
             }
             lengths = {len(column): path for path, column in leaves.items()}
             if len(lengths) > 1:
-                said = [f"{path} has {length} steps" for length, path in lengths.items()]
-                raise ValueError(f"columns differ in length: {', '.join(said)}")
+                sizes = [f"{path} has {length} steps" for length, path in lengths.items()]
+                raise ValueError(f"columns differ in length: {', '.join(sizes)}")
             return {path: self._checked(path, column) for path, column in leaves.items()}
         except SourceError:
             raise

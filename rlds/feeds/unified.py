@@ -96,12 +96,12 @@ def _field(given: Any) -> Field:
 
 
 def _known(wanted: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    roles_of: dict[str, Any] = {}
     for path, field in wanted.items():
         name = path.rpartition("/")[2]
         of_robot = {**roles.images, STATE: roles.state or None, ACTION: roles.action}
-        found[path] = roles.language if field.is_text else of_robot.get(name)
-    return found
+        roles_of[path] = roles.language if field.is_text else of_robot.get(name)
+    return roles_of
 
 
 class UniformFields(View):
@@ -241,8 +241,8 @@ class UniformFields(View):
 
         def vectors_of(values: Mapping[str, Any]) -> np.ndarray:
             columns = {part: values[_STEPS + part] for part in needed}
-            found = joined(parts, columns, (size,))
-            return found.reshape(size, math.prod(found.shape[1:]))
+            joined_parts = joined(parts, columns, (size,))
+            return joined_parts.reshape(size, math.prod(joined_parts.shape[1:]))
 
         vectors = vectors_of(values)
         mask = self._relative.get(path)

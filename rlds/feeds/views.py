@@ -142,8 +142,8 @@ class ViewStorage(Storage):
         lengths = Lengths(*map(self._gathered, zip(*(each.outlines for each in below))))
         pieces = [
             self.view.lengths(split, self._index[at], lengths.take(at))
-            for place, split in enumerate(self._splits)
-            for at in [np.flatnonzero(self._split == place)]
+            for number, split in enumerate(self._splits)
+            for at in [np.flatnonzero(self._split == number)]
         ]
         return Lengths.joined(pieces)
 
@@ -214,8 +214,8 @@ class ViewStorage(Storage):
     def metadata_column(self, name: str) -> np.ndarray | None:
         there = (self.view.names or {}).get(name)
         touched = (
-            self.view.touches(split, self._index[self._split == place])
-            for place, split in enumerate(self._splits)
+            self.view.touches(split, self._index[self._split == number])
+            for number, split in enumerate(self._splits)
         )
         if there is None or any(each.any() for each in touched):
             return None
@@ -407,11 +407,11 @@ def joined_metadata(
       ValueError: A dataset has numbers of texts, and not the texts.
     """
     columns = _columns_of_numbers(episodes) | {p: it.table for p, it in fields.items() if it.table}
-    said = [each.metadata for each in episodes]
+    metadata = [each.metadata for each in episodes]
     if not columns:
-        return said[0], [{} for _ in episodes]
+        return metadata[0], [{} for _ in episodes]
     named = {_STEPS + path: table for path, table in columns.items()}
-    return join_tables(said[0], said, [named for _ in said])
+    return join_tables(metadata[0], metadata, [named for _ in metadata])
 
 
 def _columns_of_numbers(episodes: Sequence[Episodes]) -> dict[str, str]:

@@ -153,12 +153,12 @@ class Blocks:
         begin, end = _address(memory), taken()
         places, others = [], []
         for part in parts:
-            place = _address(part) - begin
-            if not 0 <= place <= len(memory) - len(part):
-                place = end
+            offset = _address(part) - begin
+            if not 0 <= offset <= len(memory) - len(part):
+                offset = end
                 end += arrays.aligned(len(part))
-                others.append((place, part))
-            places.append((_HEAD + place, len(part)))
+                others.append((offset, part))
+            places.append((_HEAD + offset, len(part)))
         self._size = end
         if end > len(memory):  # So have all parts copied there.
             ends = np.cumsum([0, *(arrays.aligned(len(part)) for part in parts)]).tolist()
@@ -166,9 +166,9 @@ class Blocks:
             piece = self._piece(self._size)
             memory = piece.memory()
             others = list(zip(ends, parts))
-            places = [(_HEAD + place, len(part)) for place, part in others]
-        for place, part in others:
-            memory[place : place + len(part)] = part
+            places = [(_HEAD + offset, len(part)) for offset, part in others]
+        for offset, part in others:
+            memory[offset : offset + len(part)] = part
         piece.give_away()
         return _Sent(piece.tensor, made.getvalue(), places)
 

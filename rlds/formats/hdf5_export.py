@@ -103,23 +103,23 @@ class Hdf5EpisodesExport(Export):
             for path, field in leaves_at(spec[rlds.STEPS], None)
             if path not in rlds.STEP_FLAGS
         }
-        found = episodes.metadata.get(self.format)
-        self.metadata: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+        metadata = episodes.metadata.get(self.format)
+        self.metadata: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
         self.places = self.find_places()
         self.pngs = pngs_of(self.steps, self.places)
         # The paths of the fields in the source that reads it.
-        read = {path: self.table.field_path(place) for path, place in self.places.items()}
+        read = {path: self.table.field_path(array) for path, array in self.places.items()}
         finals = self.table.with_final
-        with_final = [path for path, place in self.places.items() if root_of(place) in finals]
+        with_final = [path for path, array in self.places.items() if root_of(array) in finals]
         self.sidecar = Sidecar.of(episodes, read, with_final, arrays=self.pngs)
 
     def find_places(self) -> dict[str, str]:
         """Returns the fields of steps that the format holds, with the paths of their arrays."""
         places = {path: self.table.array_path(path) for path in self.steps if self.holds(path)}
         return {
-            path: place
-            for path, place in places.items()
-            if self.table.field_path(place) == path and place not in self.table.derived
+            path: array
+            for path, array in places.items()
+            if self.table.field_path(array) == path and array not in self.table.derived
         }
 
     def holds(self, path: str) -> bool:
@@ -146,7 +146,7 @@ class Hdf5EpisodesExport(Export):
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns of the steps to write, by the paths of arrays."""
         rows = self.sidecar.rows(episode)
-        return {place: rows[path] for path, place in self.places.items()}
+        return {array: rows[path] for path, array in self.places.items()}
 
     def write_values(self, group: Any, episode: SourceEpisode) -> None:
         """Adds attributes to a group, and arrays of the episode, as the format has them.

@@ -402,13 +402,13 @@ class Hdf5EpisodesSource(Source):
             steps = np.arange(num_steps)  # If there are fewer frames, the last steps have none.
             return np.where(steps < len(times), steps, -1)
 
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for camera in self._cameras:
             if any(field.startswith(f"{VIDEO}/{camera}/") for field in wanted):
                 if camera not in files:
                     raise group.error("no such video, but the first episode has it", camera)
-                found |= read_video(files[camera], camera, frames_of)
-        return found
+                values |= read_video(files[camera], camera, frames_of)
+        return values
 
     def _is_terminal(self, group: EpisodeGroup) -> bool:
         path = self.table.terminal
@@ -417,13 +417,13 @@ class Hdf5EpisodesSource(Source):
     def _num_rows(self, group: EpisodeGroup) -> tuple[int, int]:
         """Checks that arrays have their rows; returns how many transitions and steps there are."""
         number = self._num_transitions(group)
-        found = {path: group.num_rows(path) for path in self._columns}
+        num_rows = {path: group.num_rows(path) for path in self._columns}
         finals = [path for path, column in self._columns.items() if column.has_final]
-        num_steps = number + any(found[path] == number + 1 for path in finals)
+        num_steps = number + any(num_rows[path] == number + 1 for path in finals)
         for path, column in self._columns.items():
             expected = num_steps if column.has_final else number
-            if found[path] != expected:
-                what = f"{found[path]} rows, expected {expected}: there are {number} actions"
+            if num_rows[path] != expected:
+                what = f"{num_rows[path]} rows, expected {expected}: there are {number} actions"
                 raise group.error(what, path)
         return number, num_steps
 
@@ -441,10 +441,10 @@ class Hdf5EpisodesSource(Source):
                 raise group.error("one row for each step, but not in the first episode", path)
 
     def _read_attributes(self, group: EpisodeGroup) -> dict[str, Any]:
-        found = group.attributes()
+        values = group.attributes()
         for name, field in self._attributes.items():
-            if name not in found:
+            if name not in values:
                 raise group.error("no such attribute, but the first episode has it", name)
-            if (other := field_of_values(found[name])) != field:
+            if (other := field_of_values(values[name])) != field:
                 raise group.error(f"{other}, expected {field}, as in the first episode", name)
-        return {name: found[name] for name in self._attributes}
+        return {name: values[name] for name in self._attributes}

@@ -60,10 +60,10 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
         is_whole = row.end is None
         shape = len(annotators), 1 if is_whole else lengths[row.episode]
         block = blocks.setdefault((row.episode, is_whole), np.full(shape, np.nan))
-        said = block[annotators.index(row.annotator)]
-        if not (is_whole or is_number) and np.isnan(said).all():
-            said[:] = -1
-        said[row.begin : row.end] = row.value if is_number else codes[row.value]
+        ratings = block[annotators.index(row.annotator)]
+        if not (is_whole or is_number) and np.isnan(ratings).all():
+            ratings[:] = -1
+        ratings[row.begin : row.end] = row.value if is_number else codes[row.value]
     values = np.concatenate([np.empty((len(annotators), 0)), *blocks.values()], axis=1)
     everybody = range(len(annotators))
     pairs = itertools.combinations(everybody, 2) if len(annotators) > 2 else ()

@@ -41,15 +41,15 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
       ValueError: They have fields `label` already, or there are no labels.
     """
     source = with_random_access(episodes.source)
-    found = Labels(Episodes(source, "+".join(source.splits)))
-    known = found.layers()
+    labels = Labels(Episodes(source, "+".join(source.splits)))
+    known = labels.layers()
     wanted = set(known if layers is None else layers)
     for name in wanted - known.keys():
         raise KeyError(f"no layer {name!r}; {what_there_is(name, known)}")
-    rows = [row for row in found if row.layer in wanted]
+    rows = [row for row in labels if row.layer in wanted]
     if not rows:
         raise ValueError(f"{files_of(source)}: its episodes have no labels; add some first")
-    return episodes.through(LabelledSource, found, rows)
+    return episodes.through(LabelledSource, labels, rows)
 
 
 class LabelledSource(View):
@@ -77,8 +77,8 @@ class LabelledSource(View):
         self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
         self.made = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
         place = labels.episodes.place
-        found = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
-        self._digests = dict(found)
+        places = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
+        self._digests = dict(places)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(
                 f"{files_of(source)}: the dataset already has a field {COLUMN!r}: rename it"
@@ -126,16 +126,16 @@ class LabelledSource(View):
         """The values of layers by path, in steps or in the one row of an episode."""
         columns: dict[str, np.ndarray] = {}
         for layer, kind in self._types[of_steps].items():
-            said: dict[str, np.ndarray] = {}
+            votes: dict[str, np.ndarray] = {}
             for row in rows:
                 if row.layer == layer:
-                    column = said.setdefault(row.annotator, np.full(len(steps), None, object))
+                    column = votes.setdefault(row.annotator, np.full(len(steps), None, object))
                     end = np.inf if row.end is None else row.end
                     column[(steps >= (row.begin or 0)) & (steps < end)] = row.value
-            values = [{*row} - {None} for row in zip(*said.values())] or [set()] * len(steps)
+            values = [{*row} - {None} for row in zip(*votes.values())] or [set()] * len(steps)
             known = np.array([len(each) == 1 for each in values], np.bool_)
-            found = [next(iter(v)) if k else _NOTHING[kind] for v, k in zip(values, known)]
-            columns[f"{COLUMN}/{layer}"] = np.array(found, object if kind is str else kind)
+            filled = [next(iter(v)) if k else _NOTHING[kind] for v, k in zip(values, known)]
+            columns[f"{COLUMN}/{layer}"] = np.array(filled, object if kind is str else kind)
             if kind is bool:
                 columns[f"{COLUMN}/{layer}_known"] = known
         return columns

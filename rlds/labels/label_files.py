@@ -43,8 +43,8 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
     """
     kind, content = _kind_of(path), io.BytesIO()
     lengths = dict(zip(labels.digests, labels.lengths))
-    found = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
-    rows = [{name: row[name] for name in _NAMES} for row in found]
+    labelled = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
+    rows = [{name: row[name] for name in _NAMES} for row in labelled]
     if kind == ".jsonl":
         content.write("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows).encode())
     elif kind == ".json":
@@ -133,11 +133,11 @@ def as_labels(
     new: list[Label] = []
     missing: list[str] = []
     for count, row in enumerate(rows, 1):
-        said = {n: v for n, v in row.items() if v is not None and (v != "" or n == "value")}
-        digest, key = str(said.get("episode", "")), str(said.get("key", ""))
+        given = {n: v for n, v in row.items() if v is not None and (v != "" or n == "value")}
+        digest, key = str(given.get("episode", "")), str(given.get("key", ""))
         try:
-            steps = _step(said.get("steps"))
-            label = _label(said, layers, digest or _NO_DIGEST, is_text=is_text)
+            steps = _step(given.get("steps"))
+            label = _label(given, layers, digest or _NO_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{where}row {count}: {error}") from None
         old = known.get(label.id)
@@ -180,25 +180,25 @@ def _said(label: Label) -> tuple[Any, ...]:
 
 
 def _label(
-    said: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
+    given: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
 ) -> Label:
     for name in _NEEDED:
-        if name not in said:
+        if name not in given:
             raise ValueError(f"{name} is missing")
-    layer, value = str(said["layer"]), said["value"]
+    layer, value = str(given["layer"]), given["value"]
     guess = _plain(value) if is_text and isinstance(value, str) else value
-    kind = layers.setdefault(layer, str(said.get("type") or type_of(guess)))
+    kind = layers.setdefault(layer, str(given.get("type") or type_of(guess)))
     if kind in ("flag", "number") and isinstance(value, str):
         value = _plain(value)
-    others = {name: str(said[name]) for name in ("at", "tool", "id", "key") if name in said}
+    others = {name: str(given[name]) for name in ("at", "tool", "id", "key") if name in given}
     return Label(
         layer=layer,
         type=kind,
         episode=episode,
-        begin=_step(said.get("begin")),
-        end=_step(said.get("end")),
+        begin=_step(given.get("begin")),
+        end=_step(given.get("end")),
         value=float(value) if type(value) is int else value,
-        annotator=str(said["annotator"]),
+        annotator=str(given["annotator"]),
         **others,
     )
 

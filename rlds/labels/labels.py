@@ -102,14 +102,14 @@ class Labels:
 
     def described(self) -> list[Layer]:
         """Returns the layers as declared; undeclared ones as their labels imply."""
-        found, said = self.declared(), label_rows.current(self._folders)
+        layers_now, labels = self.declared(), label_rows.current(self._folders)
         for name, kind in self.layers().items():
-            rows = [row for row in said if row.layer == name]
+            rows = [row for row in labels if row.layer == name]
             values = {str(row.value): None for row in rows} if kind == "choice" else {}
             whole = bool(rows) and all(row.end is None for row in rows)
             seen = Layer(name=name, type=kind, choices=(*values,)[:_MOST_CHOICES], whole=whole)
-            found.setdefault(name, seen)
-        return list(found.values())
+            layers_now.setdefault(name, seen)
+        return list(layers_now.values())
 
     def declared(self) -> dict[str, Layer]:
         """Returns the declared layers, by their names; see `declare`."""
@@ -138,9 +138,9 @@ class Labels:
         Raises:
           IndexError: There is no such episode.
         """
-        found = label_rows.current(self._folders)
-        digest = self.digest(episode) if found else ""
-        return [row for row in found if row.episode == digest]
+        labels = label_rows.current(self._folders)
+        digest = self.digest(episode) if labels else ""
+        return [row for row in labels if row.episode == digest]
 
     def history(self, episode: int) -> list[Label]:
         """Returns all rows of an episode, with those that were replaced or taken back.
@@ -234,10 +234,10 @@ class Labels:
           OSError: Labels can be kept nowhere.
           rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
         """
-        place = (by, layer, self.digest(episode), begin, end)
-        found = [row for row in self.of(episode) if row.target == place]
-        if not found:
+        target = (by, layer, self.digest(episode), begin, end)
+        labels = [row for row in self.of(episode) if row.target == target]
+        if not labels:
             raise KeyError(f"episode {episode} has no label {layer} {begin}:{end} by {by}")
         new: dict[str, Any] = {"id": uuid.uuid4().hex, "at": label_rows.now(), "tool": tool}
-        row = dataclasses.replace(found[0], value=None, retracts=found[0].id, **new)
+        row = dataclasses.replace(labels[0], value=None, retracts=labels[0].id, **new)
         self._add_rows([row], {row.episode: self._row(episode)["steps"]})

@@ -68,8 +68,8 @@ def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
     """
     check_is_file(archive)
     identity = f"{os.fspath(archive)}\0{stores.version_of(archive)}"
-    place = directory / hashlib.sha256(identity.encode()).hexdigest()[:16]
-    result, draft = place / archive.name, place / f"incomplete.{uuid.uuid4().hex}"
+    folder = directory / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    result, draft = folder / archive.name, folder / f"incomplete.{uuid.uuid4().hex}"
     if result.is_dir():
         return result
     try:

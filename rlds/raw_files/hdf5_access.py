@@ -235,30 +235,30 @@ class Hdf5File:
         if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
             raise self.error(f"a link to another file, {_ELSEWHERE}", path)
         try:
-            found = h5py.h5o.open(group, name)
+            member = h5py.h5o.open(group, name)
         except KeyError as error:
             raise self.error("a link to what is not there", path) from error
-        if not isinstance(found, (h5py.h5d.DatasetID, h5py.h5g.GroupID)):
+        if not isinstance(member, (h5py.h5d.DatasetID, h5py.h5g.GroupID)):
             raise self.error("a named type, expected a group or an array", path)
         if self.follow_links:
-            self._note_other_files(found)
-        return found
+            self._note_other_files(member)
+        return member
 
     def _linked_array(self, group: Any, name: bytes, path: str) -> Any:
         """Returns the array of this file that a soft link leads to; by no other links."""
         h5py = import_extra("h5py")
-        place = group.links.get_val(name)
-        found = h5py.h5i.get_file_id(group) if place.startswith(b"/") else group
-        found = h5py.h5g.open(found, b"/" if place.startswith(b"/") else b".")
-        for part in filter(None, place.split(b"/")):
-            if not isinstance(found, h5py.h5g.GroupID) or not found.links.exists(part):
+        target = group.links.get_val(name)
+        member = h5py.h5i.get_file_id(group) if target.startswith(b"/") else group
+        member = h5py.h5g.open(member, b"/" if target.startswith(b"/") else b".")
+        for part in filter(None, target.split(b"/")):
+            if not isinstance(member, h5py.h5g.GroupID) or not member.links.exists(part):
                 raise self.error("a link to what is not there", path)
-            if found.links.get_info(part).type != h5py.h5l.TYPE_HARD:
+            if member.links.get_info(part).type != h5py.h5l.TYPE_HARD:
                 raise self.error(f"a link to a link, {_ELSEWHERE}", path)
-            found = self.open(found, part, path, link_type=h5py.h5l.TYPE_HARD)
-        if not is_array(found):
+            member = self.open(member, part, path, link_type=h5py.h5l.TYPE_HARD)
+        if not is_array(member):
             raise self.error("a link to a group, which may lead back to itself", path)
-        return found
+        return member
 
     def check_values(self, array: Any, path: str) -> tuple[tuple[int, ...] | None, int | None]:
         """Checks that the values of a `DatasetID` are in it, and can be in the file.
@@ -361,12 +361,12 @@ class Hdf5File:
                 raise self.error(f"not a complete HDF5 file: {error}") from error
             raise
 
-    def _note_other_files(self, found: Any) -> None:
+    def _note_other_files(self, member: Any) -> None:
         """Notes where an object, and its values, are."""
         h5py = import_extra("h5py")
-        names = [os.fsdecode(h5py.h5f.get_name(found))]
-        if is_array(found):
-            item = h5py.Dataset(found, readonly=True)
+        names = [os.fsdecode(h5py.h5f.get_name(member))]
+        if is_array(member):
+            item = h5py.Dataset(member, readonly=True)
             names += [name for name, *_ in item.external or ()]
             names += (
                 [source.file_name for source in item.virtual_sources()] if item.is_virtual else []
@@ -374,7 +374,7 @@ class Hdf5File:
         directory = os.path.dirname(self.path)
         for name in names:  # HDF5 looks for them in both places.
             places = (name, os.path.join(directory, name))
-            self.other_files.update(place for place in places if os.path.isfile(place))
+            self.other_files.update(file for file in places if os.path.isfile(file))
         self.other_files.discard(self.path)
 
 

@@ -87,13 +87,13 @@ class ArrayReader:
           SourceError: One holds neither numbers nor text.
         """
         h5py = import_extra("h5py")
-        found = {}
+        types = {}
         for name in (h5py.Dataset if is_array(item) else h5py.Group)(item).attrs:
             stored = h5py.h5a.open(item, name.encode())
             if stored.get_space().get_simple_extent_type() != h5py.h5s.NULL:
                 dtype, kind, _ = self._type(stored, f"{path}@{name}")
-                found[name] = StoredArray(dtype, kind, stored.shape)
-        return found
+                types[name] = StoredArray(dtype, kind, stored.shape)
+        return types
 
     def _type(self, item: Any, path: str) -> tuple[np.dtype, Kind, bool]:
         """Returns dtype and kind, and whether the file has the numbers as this machine has them."""
@@ -141,12 +141,12 @@ class ArrayReader:
             values = np.empty(stored.shape, stored.dtype)
             array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
             return values
-        found = np.asarray(h5py.Dataset(array, readonly=True)[() if is_whole else rows])
+        read = np.asarray(h5py.Dataset(array, readonly=True)[() if is_whole else rows])
         if stored.kind == "numbers":
-            return found.astype(stored.dtype, copy=False)
-        items = [item if isinstance(item, bytes) else item.tobytes() for item in found.reshape(-1)]
+            return read.astype(stored.dtype, copy=False)
+        items = [item if isinstance(item, bytes) else item.tobytes() for item in read.reshape(-1)]
         texts = [item.decode() for item in items] if stored.kind == "text" else items
-        return objects(texts).reshape(found.shape)
+        return objects(texts).reshape(read.shape)
 
     def _read_at(self, path: str, stored: StoredArray, rows: slice) -> np.ndarray:
         assert stored.offset is not None

@@ -53,11 +53,11 @@ class EpisodeGroup:
         self.file = hdf5.path
         self._reader = ArrayReader(hdf5)
         self._items = [("", group.id), *hdf5.open_items(group.id)]
-        found = {
+        arrays = {
             path: self._reader.stored(item, path) for path, item in self._items if is_array(item)
         }
         self.arrays: dict[str, StoredArray | ComputedArray] = {
-            path: stored for path, stored in found.items() if stored is not None
+            path: stored for path, stored in arrays.items() if stored is not None
         }
 
     def error(self, what: str, path: str, row: int | None = None) -> SourceError:
@@ -79,11 +79,11 @@ class EpisodeGroup:
         """Returns the attributes of the group itself that have values; UTF-8 as `str`."""
         attributes, empty = self._group.attrs, import_extra("h5py").Empty
         names = [name for name in attributes if isinstance(name, str)]
-        found = {name: text_or_bytes(attributes[name]) for name in names}
-        for name, value in found.items():
+        values = {name: text_or_bytes(attributes[name]) for name in names}
+        for name, value in values.items():
             if isinstance(value, np.ndarray) and value.dtype.kind in "US":
-                found[name] = value.astype(object)
-        return {name: value for name, value in found.items() if not isinstance(value, empty)}
+                values[name] = value.astype(object)
+        return {name: value for name, value in values.items() if not isinstance(value, empty)}
 
     def other_attributes(self, known: Collection[str]) -> dict[str, dict[str, Any]]:
         """Returns the attributes of all in the group, by path, and its own but for those known.
@@ -91,14 +91,14 @@ class EpisodeGroup:
         They are in the types of JSON, see `rlds.raw_files.hdf5_values`.
         """
         h5py = import_extra("h5py")
-        found = {}
+        by_path = {}
         for path, item in self._items:
             if h5py.h5a.get_num_attrs(item):
                 opened = (h5py.Dataset if is_array(item) else h5py.Group)(item)
-                found[path] = read_attributes(self._hdf5, opened, path)
-        own = found.pop("", {})
+                by_path[path] = read_attributes(self._hdf5, opened, path)
+        own = by_path.pop("", {})
         own = {name: value for name, value in own.items() if name not in known}
-        return {**({"": own} if own else {}), **found}
+        return {**({"": own} if own else {}), **by_path}
 
     def field(self, path: str) -> Field:
         """Returns the type of the rows of an array.
@@ -132,10 +132,10 @@ class EpisodeGroup:
         if as_rows and field.encoding:
             if self._may_be_files(path):
                 return  # They are looked at when they are read.
-            found = self._field(path, self.arrays[path].shape[1:])
+            stored = self._field(path, self.arrays[path].shape[1:])
         else:
-            found = self.field(path) if as_rows else self.value_field(path)
-        self._check_field(found, field, path)
+            stored = self.field(path) if as_rows else self.value_field(path)
+        self._check_field(stored, field, path)
 
     def rows(self, path: str, field: Field, rows: slice = slice(None)) -> np.ndarray:
         """Reads rows of an array.
@@ -171,11 +171,11 @@ class EpisodeGroup:
         except ValueError as error:
             raise self.error(str(error), path, row) from error
 
-    def _check_field(self, found: Field, field: Field, path: str, row: int | None = None) -> None:
-        same = (found.dtype, found.shape, bool(found.encoding))
+    def _check_field(self, stored: Field, field: Field, path: str, row: int | None = None) -> None:
+        same = (stored.dtype, stored.shape, bool(stored.encoding))
         if same != (field.dtype, field.shape, bool(field.encoding)):
-            what = f"{found}, expected {field}, as in the first episode"
-            raise self.error(f"an image of {what}" if found.encoding else what, path, row)
+            what = f"{stored}, expected {field}, as in the first episode"
+            raise self.error(f"an image of {what}" if stored.encoding else what, path, row)
 
     def _may_be_files(self, path: str) -> bool:
         """Whether rows of an array may be files, by its dtype and its shape."""

@@ -40,16 +40,16 @@ def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
     Raises:
       SourceError: One is neither numbers nor text.
     """
-    found = {}
+    values = {}
     for name in item.attrs:
-        place = f"{path}@{name}"
+        where = f"{path}@{name}"
         if isinstance(name, bytes):
             raise hdf5.error(f"the name {name!r} is not valid UTF-8", path)
         try:
-            found[name] = encode_value(item.attrs[name])
+            values[name] = encode_value(item.attrs[name])
         except (ValueError, TypeError) as error:
-            raise hdf5.error(f"cannot be read: {error}", place) from error
-    return found
+            raise hdf5.error(f"cannot be read: {error}", where) from error
+    return values
 
 
 def read_constant(hdf5: Hdf5File, array: Any, path: str) -> Any:

@@ -100,10 +100,10 @@ class _ForgivingFile(io.FileIO):
     def readinto(self, buffer: Any) -> int:
         begin, view = self.tell(), memoryview(buffer)
         size = super().readinto(view)
-        for place, data in self._unwritten:
-            first, end = max(place, begin), min(place + len(data), begin + len(view))
+        for offset, data in self._unwritten:
+            first, end = max(offset, begin), min(offset + len(data), begin + len(view))
             if first < end:
-                view[first - begin : end - begin] = data[first - place : end - place]
+                view[first - begin : end - begin] = data[first - offset : end - offset]
                 size = max(size, end - begin)
         return size
 

@@ -64,38 +64,38 @@ class Files:
                     self._look_at(os.path.abspath(path))
 
     def _look_at(self, path: str) -> None:
-        found = os.stat(path)
-        is_folder = stat.S_ISDIR(found.st_mode)
-        if is_folder or (self.may_grow and stat.S_ISREG(found.st_mode)):
+        status = os.stat(path)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if is_folder or (self.may_grow and stat.S_ISREG(status.st_mode)):
             with contextlib.suppress(OSError):  # As of a folder on Windows.
                 self._hold(path)
         self._states[path] = self._identity(os.stat(path))
         if is_folder:
-            self._times[path] = _settled(found)
+            self._times[path] = _settled(status)
             self._entries[path] = self._entries_of(path)
 
     def _hold(self, path: str) -> None:
         """Keeps something open, so that no other gets its number."""
         weakref.finalize(self, os.close, os.open(path, os.O_RDONLY))
 
-    def _identity(self, found: os.stat_result) -> tuple[int, ...]:
+    def _identity(self, status: os.stat_result) -> tuple[int, ...]:
         """Returns the identity of a folder or file, with size and time if it may not grow."""
-        if stat.S_ISDIR(found.st_mode) or self.may_grow:
-            return found.st_dev, found.st_ino
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        if stat.S_ISDIR(status.st_mode) or self.may_grow:
+            return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _entries_of(self, folder: str) -> dict[str, tuple[int, ...]]:
-        found = {}
+        identities = {}
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
                 with contextlib.suppress(OSError):  # It leads nowhere.
                     is_identified = not entry.is_symlink() and (self.may_grow or entry.is_dir())
-                    found[entry.name] = (
+                    identities[entry.name] = (
                         (entry.inode(),) if is_identified else self._identity(entry.stat())
                     )
-        return found
+        return identities
 
     def check(self, inputs: _Inputs, *, failed: bool) -> None:
         """Checks that the files have not changed since they were opened.
@@ -110,12 +110,12 @@ class Files:
         """
         for path, before in self._states.items():
             try:
-                found = os.stat(path)
-                if self._identity(found) != before:
+                status = os.stat(path)
+                if self._identity(status) != before:
                     raise changed(path)
-                if path in self._times and found.st_mtime_ns != self._times[path]:
+                if path in self._times and status.st_mtime_ns != self._times[path]:
                     self._compare_entries(path, inputs)
-                    self._times[path] = _settled(found)
+                    self._times[path] = _settled(status)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if failed:
                     raise _removed(path) from error
@@ -227,15 +227,15 @@ def files_at(path: str | os.PathLike[str], is_meant: Callable[[str], object]) ->
     Raises:
       FileNotFoundError: There is no such file.
     """
-    place = stores.as_path(path)
-    if place.is_dir():
-        entries = [it for it in stores.list_directory(place) if not it.is_dir]
+    root = stores.as_path(path)
+    if root.is_dir():
+        entries = [it for it in stores.list_directory(root) if not it.is_dir]
         names = [it.name for it in entries if is_meant(it.name) and not it.name.startswith(".")]
-        return [place / name for name in sorted(names, key=natural_order)]
-    if not place.exists():
+        return [root / name for name in sorted(names, key=natural_order)]
+    if not root.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
-    check_is_file(place)
-    return [place] if is_meant(str(place.name)) else []
+    check_is_file(root)
+    return [root] if is_meant(str(root.name)) else []
 
 
 def natural_order(name: str) -> tuple[list[int | str], str]:

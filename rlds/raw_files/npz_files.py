@@ -60,9 +60,9 @@ class NpyArray(NamedTuple):
     def values(self, content: np.ndarray) -> np.ndarray:
         """Returns bytes as an array in the byte order of this machine; text as objects."""
         order: Any = "F" if self.by_columns else "C"
-        found = content.view(self.dtype).reshape(self.shape, order=order)
+        array = content.view(self.dtype).reshape(self.shape, order=order)
         kind = object if self.dtype.kind in "US" else self.dtype.newbyteorder("=")
-        return found.astype(kind, copy=False)
+        return array.astype(kind, copy=False)
 
 
 class NpzFile:
@@ -138,9 +138,9 @@ class NpzFile:
                 self._streams[name] = self._archive.open(f"{name}.npy")
                 self._streams[name].read(array.begin)
             stream = self._streams[name]
-            place = array.begin + array.row_bytes * begin
-            if stream.tell() != place:  # After a seek, Python 3.12 compares no checksum.
-                stream.seek(place)
+            offset = array.begin + array.row_bytes * begin
+            if stream.tell() != offset:  # After a seek, Python 3.12 compares no checksum.
+                stream.seek(offset)
             content = self._content(stream, array.row_bytes * (end - begin), name)
         return array._replace(shape=(end - begin, *array.shape[1:])).values(content)
 
@@ -187,10 +187,10 @@ class NpzRows:
         self._begin_anew()
         begin_anew_in_forks(self)
         with source_errors(self.path):
-            found = self._current().arrays
-        self.scalars = {name for name, array in found.items() if not array.shape}
+            arrays = self._current().arrays
+        self.scalars = {name for name, array in arrays.items() if not array.shape}
         self.arrays = {
-            name: array._replace(shape=array.shape or (1,)) for name, array in found.items()
+            name: array._replace(shape=array.shape or (1,)) for name, array in arrays.items()
         }
 
     def _begin_anew(self) -> None:
@@ -248,8 +248,8 @@ def read_npy(path: str | os.PathLike[str]) -> Any:
         array = read_header(io.BytesIO(data), file)
         if not array.dtype.hasobject:
             return parse_npy(data, file)
-        found = loads(data[array.begin :])
-        return found.item() if isinstance(found, np.ndarray) and not found.shape else found
+        content = loads(data[array.begin :])
+        return content.item() if isinstance(content, np.ndarray) and not content.shape else content
 
 
 def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:

@@ -68,10 +68,10 @@ def loads(data: bytes, names: Mapping[str, Callable[..., Any]] | None = None) ->
 which is not plain data; it may be malicious
     """
     try:
-        found = _Unpickler(data, {**_NAMES, **(names or {})}).load()
-        if _count(found, {}) > _FREE_VALUES + _VALUES_PER_BYTE * len(data):
+        content = _Unpickler(data, {**_NAMES, **(names or {})}).load()
+        if _count(content, {}) > _FREE_VALUES + _VALUES_PER_BYTE * len(data):
             _refuse("an object contains itself, or refers to others too often")
-        return found
+        return content
     except (RestrictedPickleError, MemoryError):
         raise
     except Exception as error:  # Damage shows itself in any way.
@@ -94,13 +94,13 @@ class _Unpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
-        found = self._names.get(f"{module.replace('numpy.core', 'numpy._core')}.{name}")
-        if found is None:
+        known = self._names.get(f"{module.replace('numpy.core', 'numpy._core')}.{name}")
+        if known is None:
             _refuse(
                 f"the pickle names {module:.100}.{name:.100}, which is not plain data; it may be "
                 "malicious"
             )
-        return found
+        return known
 
     def load_build(self) -> None:
         """Gives an object its state: nothing but arrays, dtypes and records may be changed."""
@@ -133,22 +133,22 @@ class _Unpickler(pickle._Unpickler):
 
 
 def _with_checks(
-    load: Callable[[Any], None], kind: type | None, place: int, keys: slice | None
+    load: Callable[[Any], None], kind: type | None, position: int, keys: slice | None
 ) -> Any:
     """An instruction that makes or changes a container.
 
     Args:
       load: The instruction of Python.
       kind: The type of the container that it changes, one of Python's own; None if it makes one.
-      place: The place of the container on the stack; -1 below the mark.
+      position: The place of the container on the stack; -1 below the mark.
       keys: The items on the stack that become keys.
     """
 
     def load_checked(unpickler: Any) -> None:
         # The items are on the stack; above a mark, the container is below it.
-        stack = unpickler.metastack[-1] if place == -1 else unpickler.stack
-        if kind is not None and type(stack[place]) is not kind:
-            _refuse(f"the pickle changes an object of the type {type(stack[place]).__name__}")
+        stack = unpickler.metastack[-1] if position == -1 else unpickler.stack
+        if kind is not None and type(stack[position]) is not kind:
+            _refuse(f"the pickle changes an object of the type {type(stack[position]).__name__}")
         if keys is not None:
             _check_keys(unpickler.stack[keys])
         load(unpickler)

@@ -140,8 +140,8 @@ class Gripper:
 
     def __str__(self) -> str:
         if self.open is None or self.closed is None:
-            said = {"none": "no command", "unknown": "the open value is not documented"}
-            return self.doc or said.get(self.meaning, self.meaning)
+            texts = {"none": "no command", "unknown": "the open value is not documented"}
+            return self.doc or texts.get(self.meaning, self.meaning)
         if self.meaning == "relative":
             return f"{self.closed:+g} closes, {self.open:+g} opens, 0 keeps it"
         return f"{self.open:g} is open, {self.closed:g} is closed"
@@ -284,9 +284,9 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
     >>> bridge.action[6].name, bridge.action[6].range, str(bridge.gripper)
     ('gripper', '0 to 1', '1 is open, 0 is closed')
     """
-    found = find_meaning(name, metadata)
-    if found is not None:
-        return found
+    meaning = find_meaning(name, metadata)
+    if meaning is not None:
+        return meaning
     near = " or ".join(map(repr, nearest(name.partition("/")[0], _names())[:3]))
     hint = f"; did you mean {near}? If not, d" if near else ". D"
     raise KeyError(
@@ -584,11 +584,11 @@ def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimens
     rest = len(names) - sum(piece.size or 0 for piece in pieces)
     if len(open_ended) > 1 or (open_ended and rest < 1) or (not open_ended and rest):
         return
-    units, place = entry.get("unit", {}), 0
+    units, begin = entry.get("unit", {}), 0
     for piece in pieces:
         size = piece.size or rest
         for offset in range(size if piece.path else 0):
-            name = names[place + offset]
+            name = names[begin + offset]
             kind = "position" if name in _POSE[:3] else "rotation"
             is_spatial = name in _POSE or name.startswith("joint")
             unit = units.get(kind, "") if is_spatial else ""
@@ -602,4 +602,4 @@ def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimens
                 confidence="user" if entry.get("confidence") == "user" else "used",
                 assumed=tuple(entry.get("assumed", ())) if unit else (),
             )
-        place += size
+        begin += size

@@ -32,8 +32,8 @@ def binarize(values: np.ndarray) -> np.ndarray:
     # The next row that is clear: from behind, the smallest one seen so far.
     ahead = np.where(is_clear, rows, len(values))
     ahead = np.minimum.accumulate(ahead[::-1], axis=0)[::-1]
-    found = np.take_along_axis(values, np.minimum(ahead, len(values) - 1), axis=0)
-    result: np.ndarray = np.where(ahead < len(values), found > _OPEN, values[-1:])
+    clear = np.take_along_axis(values, np.minimum(ahead, len(values) - 1), axis=0)
+    result: np.ndarray = np.where(ahead < len(values), clear > _OPEN, values[-1:])
     return result.astype(values.dtype)
 
 
@@ -50,10 +50,10 @@ def rel2abs(values: np.ndarray) -> np.ndarray:
     is_command = is_open | is_closed
     rows = np.arange(len(values))[:, np.newaxis]
     behind = np.maximum.accumulate(np.where(is_command, rows, -1), axis=0)
-    found = np.take_along_axis(is_open, np.maximum(behind, 0), axis=0)
+    last = np.take_along_axis(is_open, np.maximum(behind, 0), axis=0)
     first = np.argmax(is_command, axis=0)[np.newaxis]
     before = ~np.take_along_axis(is_open, first, axis=0) | ~is_command.any(axis=0)
-    result: np.ndarray = np.where(behind >= 0, found, before)
+    result: np.ndarray = np.where(behind >= 0, last, before)
     return result.astype(values.dtype)
 
 

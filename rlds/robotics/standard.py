@@ -44,17 +44,17 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
     ([7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 1.0], [False, True, False])
     """
     leaves = dict(named_leaves(steps))
-    found, length = {}, 0
+    standard, length = {}, 0
     for name, texts in _parts(meaning).items():
         pieces = [parse(text) for text in texts]
         columns = {piece.path: _column(leaves, piece.path) for piece in pieces if piece.path}
         length = len(next(iter(columns.values())))
         parts = [_values(columns, piece, length) for piece in pieces]
-        found[name] = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
-    _check_width(meaning, {name: column.shape[1] for name, column in found.items()})
+        standard[name] = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
+    _check_width(meaning, {name: column.shape[1] for name, column in standard.items()})
     is_kept = np.zeros(length, np.bool_)
     is_kept[slice(*meaning.kept)] = True
-    return {**found, "is_kept": is_kept}
+    return {**standard, "is_kept": is_kept}
 
 
 def fields_of(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:

@@ -200,9 +200,9 @@ def zero_out(column: np.ndarray, rows: np.ndarray) -> None:
     if column.dtype != object:
         column[rows] = 0
         return
-    for place in zip(*np.nonzero(rows)):
-        value = column[place]
-        column[place] = np.zeros_like(value) if isinstance(value, np.ndarray) else b""
+    for index in zip(*np.nonzero(rows)):
+        value = column[index]
+        column[index] = np.zeros_like(value) if isinstance(value, np.ndarray) else b""
 
 
 def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:

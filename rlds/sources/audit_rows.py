@@ -90,5 +90,5 @@ def meanings_in(audit: Any) -> list[str]:
     Args:
       audit: The table that `audited` returns.
     """
-    found: list[str] = json.loads(audit.schema.metadata.get(_MEANINGS, b"[]"))
-    return found
+    sentences: list[str] = json.loads(audit.schema.metadata.get(_MEANINGS, b"[]"))
+    return sentences

@@ -35,16 +35,16 @@ def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str
 
 def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
     """Returns facts that identify versions of files: names below a root, sizes and times."""
-    found = []
+    facts = []
     for path in files:
         name = os.fspath(path)
         if stores.is_local(name):
             stat = os.stat(name)
-            found.append((os.path.relpath(name, root), stat.st_size, stat.st_mtime_ns))
+            facts.append((os.path.relpath(name, root), stat.st_size, stat.st_mtime_ns))
         else:
             about = stores.as_path(name).stat()
-            found.append((name, about.length, int(about.mtime * 1e9)))
-    return found
+            facts.append((name, about.length, int(about.mtime * 1e9)))
+    return facts
 
 
 def folder_of(source: AnySource) -> Iterator[Path]:

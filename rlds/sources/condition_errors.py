@@ -58,17 +58,17 @@ def in_words(
     if hints := [*_hints(condition, columns, aliases)]:
         return "; ".join(hints)
     message = " ".join(line.strip() for line in str(error).splitlines())
-    if found := _UNKNOWN.search(message):
-        dotted = re.search(rf"{re.escape(found[1])}(\.\w+)*", condition)
-        name = dotted[0] if dotted else found[1]
+    if match := _UNKNOWN.search(message):
+        dotted = re.search(rf"{re.escape(match[1])}(\.\w+)*", condition)
+        name = dotted[0] if dotted else match[1]
         return unknown_column(_STATISTIC.sub("", name), columns)
-    if found := re.search(r"argument types '(.+?)\((.*?)\)'\. You", message):
-        types = " and ".join(dict.fromkeys(map(_type_in_words, found[2].split(", "))))
-        return f"{_LIKE.get(found[1], found[1])!r} does not go with {types}"
-    if found := re.search(r"Could not convert string '(.*)' to (\w+)", message):
-        return f"the text {found[1]!r} is compared with {_type_in_words(found[2])}"
-    if found := re.search(r"compare values of type (.+) and type (.+) - an", message):
-        return " is compared with ".join(map(_type_in_words, found.groups()))
+    if match := re.search(r"argument types '(.+?)\((.*?)\)'\. You", message):
+        types = " and ".join(dict.fromkeys(map(_type_in_words, match[2].split(", "))))
+        return f"{_LIKE.get(match[1], match[1])!r} does not go with {types}"
+    if match := re.search(r"Could not convert string '(.*)' to (\w+)", message):
+        return f"the text {match[1]!r} is compared with {_type_in_words(match[2])}"
+    if match := re.search(r"compare values of type (.+) and type (.+) - an", message):
+        return " is compared with ".join(map(_type_in_words, match.groups()))
     return f"it cannot be evaluated (DuckDB: {re.sub(r'^[A-Z][A-Za-z ]+ Error: ', '', message)})"
 
 

@@ -55,10 +55,10 @@ def digest_of(steps: Mapping[str, Any]) -> bytes:
 
 def digest_of_columns(columns: Mapping[str, Any]) -> bytes:
     """Returns the digest of steps, see `digest_of`, by the columns at the paths of their fields."""
-    found = hashlib.blake2b(digest_size=_SIZE)
+    digest = hashlib.blake2b(digest_size=_SIZE)
     for part in content_of(columns):
-        found.update(part)
-    return found.digest()
+        digest.update(part)
+    return digest.digest()
 
 
 def content_of(fields: Mapping[str, Any]) -> Iterator[Any]:

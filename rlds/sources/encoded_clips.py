@@ -61,13 +61,13 @@ def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = Fa
     cameras = [camera for camera in cameras_of(fields) if camera not in but]
     taken = {*but, *cameras_of(fields)}
     steps = leaves_at(episodes.spec[rlds.STEPS], None)
-    found = [path for path, field in steps if _is_image(field) and path not in taken]
+    images = [path for path, field in steps if _is_image(field) and path not in taken]
     if not clips:
         cameras = [camera for camera in cameras if FRAMES in at(fields, _path(camera))]
     if not cameras or not isinstance(source, Source):
-        return found
+        return images
     infos = FramesSource(source, cameras).cameras
-    return found + [camera for camera in cameras if infos[camera].dtype == np.uint8]
+    return images + [camera for camera in cameras if infos[camera].dtype == np.uint8]
 
 
 def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Episodes:
@@ -109,7 +109,7 @@ class ClipsSource(View):
         steps = dict(leaves_at(as_fields(source.fields.steps), None))
         self._images = {path: steps[path] for path in cameras if path in steps}
         self.swapped = [path for path, field in self._images.items() if is_bgr(field)]
-        names = [place + path for path in self._images for place in ("", f"{IMAGE_FILE}/")]
+        names = [root + path for path in self._images for root in ("", f"{IMAGE_FILE}/")]
         self._gone = {*map(_STEPS.__add__, names), *(f"{_path(path)}/{FRAMES}" for path in cameras)}
         self._frames = FramesSource(source, [path for path in cameras if path not in steps])
 
@@ -155,8 +155,8 @@ class ClipsSource(View):
         # Encoders and decoders run without Python's lock.
         with ThreadPoolExecutor(min(len(self.cameras), os.cpu_count() or 1)) as pool:
             for camera, clip in zip(self.cameras, pool.map(clip_of_camera, self.cameras)):
-                found = clip_values(clip).items()
-                made |= {f"{_path(camera)}/{name}": value for name, value in found}
+                items = clip_values(clip).items()
+                made |= {f"{_path(camera)}/{name}": value for name, value in items}
         return made
 
     def _of_clip(self, values: Mapping[str, Any], of: Of, camera: str) -> Clip:
@@ -216,11 +216,11 @@ class ClipsSource(View):
             if len(reader) != length:
                 what, steps = f"{len(reader)} frames, expected {length}", []
             for step in steps:
-                image, [found] = frame(step), reader.frames(step, step + 1)
-                error = _error(found, image)
+                image, [decoded] = frame(step), reader.frames(step, step + 1)
+                error = _error(decoded, image)
                 if error > max(_MUCH, 1.5 * float(image.var())):
                     what = f"step {step} has a wrong frame"
-                if step and error > max(_LITTLE, 2 * _error(found, frame(step - 1))):
+                if step and error > max(_LITTLE, 2 * _error(decoded, frame(step - 1))):
                     late.append(step)
         if len(late) > 1 and len(late) == len(steps) - 1:
             what = f"the steps {late} have the frames of the steps before"
@@ -232,32 +232,32 @@ class ClipsSource(View):
             )
 
 
-def encoded_placements(found: Sequence[Placement], episodes: Episodes) -> list[Placement]:
+def encoded_placements(placements: Sequence[Placement], episodes: Episodes) -> list[Placement]:
     """Returns the placements of fields, with encoded or exchanged images."""
     source = episodes.source
     rgb = source.bases[0] if isinstance(source, ClipsSource) else source
     swapped = [*rgb.images] if isinstance(rgb, RgbSource) else []
     if isinstance(source, ClipsSource):
         swapped += source.swapped
-        found = _of_clips(found, source)
+        placements = _of_clips(placements, source)
     paths = {f"{rlds.STEPS}/{path}" for path in swapped}
-    return [place.with_reason(RED_FIRST) if place.field in paths else place for place in found]
+    return [each.with_reason(RED_FIRST) if each.field in paths else each for each in placements]
 
 
-def _of_clips(found: Sequence[Placement], source: ClipsSource) -> list[Placement]:
+def _of_clips(placements: Sequence[Placement], source: ClipsSource) -> list[Placement]:
     cameras = {f"{_path(camera)}/{CLIP}": camera for camera in source.cameras}
     gone = {f"{_path(camera)}/{FIRST}" for camera in source.cameras}
     return [
         Placement(
-            f"{rlds.STEPS}/{cameras[place.field]}",
-            place.place.removesuffix(f"/{CLIP}"),
+            f"{rlds.STEPS}/{cameras[each.field]}",
+            each.place.removesuffix(f"/{CLIP}"),
             "encoded",
             str(source),
         )
-        if place.field in cameras
-        else place
-        for place in found
-        if place.field not in gone
+        if each.field in cameras
+        else each
+        for each in placements
+        if each.field not in gone
     ]
 
 

@@ -66,8 +66,8 @@ class ChangedImages(View):
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
         paths = {f"{rlds.STEPS}/{path}": path for path in self.images}
-        found = {path: name for path, name in paths.items() if path in values}
-        return values | {path: self._changed(values[path], name) for path, name in found.items()}
+        present = {path: name for path, name in paths.items() if path in values}
+        return values | {path: self._changed(values[path], name) for path, name in present.items()}
 
     @abc.abstractmethod
     def _changed(self, column: Any, path: str) -> np.ndarray:

@@ -80,8 +80,8 @@ class RowMaker:
                 name = _free_name(path, rlds.STEPS, columns)
                 columns[name], self._numbers[name] = kind, path
         self._of_transitions = [
-            place
-            for place, path in enumerate(self._numbers.values())
+            column
+            for column, path in enumerate(self._numbers.values())
             if root_of(path) in OF_TRANSITIONS
         ]
         self.schema = arrow.schema([*columns.items()])
@@ -183,8 +183,8 @@ class RowMaker:
         }
         columns = [_numbers_in(steps.get(path)) for path in self._numbers.values()]
         if episode.final_observation_known:
-            for place in self._of_transitions:
-                columns[place] = columns[place][:-1]
+            for column in self._of_transitions:
+                columns[column] = columns[column][:-1]
         batch.add(row, columns)
         return int(row["bytes"])
 
@@ -258,8 +258,8 @@ class _Batch:
                 counts -= np.add.reduceat(is_unknown, begins, dtype=np.int64)
             with np.errstate(invalid="ignore", divide="ignore"):  # Of infinities, too.
                 made[2][~is_empty] = np.add.reduceat(values, begins) / counts
-        for place in range(num_fields):
-            yield made[:, place::num_fields], is_empty[place::num_fields]
+        for first in range(num_fields):
+            yield made[:, first::num_fields], is_empty[first::num_fields]
 
 
 def _fixed_columns(arrow: Any) -> dict[str, Any]:

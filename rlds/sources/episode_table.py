@@ -107,8 +107,8 @@ class EpisodeTable:
         """The types of the columns, by their names."""
         schema = import_extra("pyarrow.parquet").read_schema(self._parts[0].file)
         named = {field.name: str(field.type) for field in schema}
-        for column, found in _beside(self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]):
-            named[column] = str(found[column].type)
+        for column, values in _beside(self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]):
+            named[column] = str(values[column].type)
         return named
 
     @property
@@ -126,11 +126,11 @@ class EpisodeTable:
           StorageError: The data was changed meanwhile, or opened in another way.
         """
         arrow = import_extra("pyarrow")
-        found = [
+        tables = [
             _with_others(part, columns).take(arrow.array(np.asarray(part.rows, np.int64)))
             for part in self._parts
         ]
-        return arrow.concat_tables(found, promote_options="permissive").combine_chunks()
+        return arrow.concat_tables(tables, promote_options="permissive").combine_chunks()
 
     def where(self, condition: str, *, first: int = 0) -> np.ndarray:
         """Returns the numbers of the episodes for which a condition holds.
@@ -150,8 +150,8 @@ class EpisodeTable:
         chosen, begin = [np.empty(0, np.int64)], first
         for part in self._parts:
             more: dict[str, Any] = {"beside": _for(condition, part), "aliases": part.aliases}
-            found = queries.numbers(part.file, condition, part.rows, first=begin, **more)
-            chosen.append(found - first)
+            numbers = queries.numbers(part.file, condition, part.rows, first=begin, **more)
+            chosen.append(numbers - first)
             begin += len(part.rows)
         return np.concatenate(chosen)
 
@@ -210,10 +210,10 @@ def keep_audit(
         return False
     if not np.array_equal(rows, np.arange(source.num_episodes(split))):
         return False
-    for place in _places(source, split):
+    for table in _places(source, split):
         try:
-            place.parent.mkdir(parents=place.parent.name != FOLDER, exist_ok=True)
-            file = audit_rows.file_beside(place)
+            table.parent.mkdir(parents=table.parent.name != FOLDER, exist_ok=True)
+            file = audit_rows.file_beside(table)
             audit_rows.write(file, key_of(source), findings, numbers, meanings)
         except OSError:  # The folder cannot be written.
             continue
@@ -225,39 +225,39 @@ def audit_of(source: AnySource, split: str) -> Any:
     """Returns `index` and `audit` of the episodes of a split; None if there is no audit of it."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
-    found = (audit_rows.audited(audit_rows.file_beside(at), key) for at in _places(source, split))
-    return next((each for each in found if each is not None), None)
+    audits = (audit_rows.audited(audit_rows.file_beside(at), key) for at in _places(source, split))
+    return next((each for each in audits if each is not None), None)
 
 
 def _for(condition: str, part: TablePart) -> Any:
     """Returns the columns that are kept beside a table, with `index`; None if there are none."""
     named = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
-        found = _beside(part, [label_rows.COLUMN, *named])
+        kept = _beside(part, [label_rows.COLUMN, *named])
     except SourceError:  # The labels are damaged.
         if label_rows.COLUMN in condition.casefold():
             raise
-        found = _beside(part, named)
-    if not found:
+        kept = _beside(part, named)
+    if not kept:
         return None
     table = _read(part.file, ["index"])
-    for column, values in found:
+    for column, values in kept:
         table = table.append_column(column, values[column])
     return table
 
 
 def _beside(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
     """Returns the columns of labels and audits for a table, each in its order."""
-    found = []
+    kept = []
     labels = label_rows.summary(part.labels) if label_rows.COLUMN in columns else None
     if labels is not None:
         joined = label_rows.joined(_read(part.file, ["digest"])["digest"], labels)
-        found.append((label_rows.COLUMN, {label_rows.COLUMN: joined}))
+        kept.append((label_rows.COLUMN, {label_rows.COLUMN: joined}))
     if audit_rows.COLUMN in columns:
         audited = audit_rows.audited(audit_rows.file_beside(part.file), part.key)
         if audited is not None:
-            found.append((audit_rows.COLUMN, audited))
-    return found
+            kept.append((audit_rows.COLUMN, audited))
+    return kept
 
 
 def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def has_table(source: AnySource, split: str) -> bool:
     """Whether the table of a split is kept, and is of the files that are there."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
-    return any(_stored_key(place) == key for place in _places(source, split))
+    return any(_stored_key(file) == key for file in _places(source, split))
 
 
 def _with_table(
@@ -299,14 +299,14 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     maker = RowMaker(source)
     names = (*maker.schema.names, label_rows.COLUMN, audit_rows.COLUMN, queries.NUMBER)
     taken = {name.lower() for name in names}
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for (alias, path), (field, column) in itertools.product(aliases.items(), maker.columns.items()):
         name = alias + field.removeprefix(path)
         is_named = field == path or (path != rlds.STEPS and is_in(field, path))
         if is_named and name.lower() not in taken:
-            found[name] = column
+            columns[name] = column
             taken.add(name.lower())
-    return found
+    return columns
 
 
 def _with_others(part: TablePart, columns: Sequence[str] | None) -> Any:
@@ -314,8 +314,8 @@ def _with_others(part: TablePart, columns: Sequence[str] | None) -> Any:
     others = [label_rows.COLUMN, audit_rows.COLUMN]
     wanted = None if columns is None else [name for name in columns if name not in others]
     table = _read(part.file, wanted)
-    for column, found in _beside(part, others if columns is None else columns):
-        table = table.append_column(column, found[column])
+    for column, values in _beside(part, others if columns is None else columns):
+        table = table.append_column(column, values[column])
     return table
 
 
@@ -330,18 +330,18 @@ def _table_file(
 ) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
     places = _places(source, split)
-    for place in places:
-        if _stored_key(place) == key:
-            return place
+    for file in places:
+        if _stored_key(file) == key:
+            return file
     failed: OSError | None = None
-    for place in places:
+    for file in places:
         try:
-            place.parent.mkdir(parents=place.parent.name != FOLDER, exist_ok=True)
-            _Making(source, split, key, place).make(progress, jobs or default_jobs())
+            file.parent.mkdir(parents=file.parent.name != FOLDER, exist_ok=True)
+            _Making(source, split, key, file).make(progress, jobs or default_jobs())
         except OSError as error:  # The folder cannot be written.
             failed = error
-        if _stored_key(place) == key:  # It may as well be made by another process.
-            return place
+        if _stored_key(file) == key:  # It may as well be made by another process.
+            return file
     raise OSError(
         f"cannot write the table of episodes next to {places[0].parent.parent} or to the cache: "
         f"{failed}. Set RLDS_CACHE_DIR to a folder that can be written"
@@ -357,9 +357,9 @@ def _places(source: AnySource, split: str) -> list[Path]:
 class _Making:
     """Makes a table; goes on where a process left off that was killed."""
 
-    def __init__(self, source: AnySource, split: str, key: str, place: Path) -> None:
-        self._source, self._split, self._key, self._place = source, split, key, place
-        self._drafts = place.with_name(f".{place.name}.{key[:16]}")
+    def __init__(self, source: AnySource, split: str, key: str, file: Path) -> None:
+        self._source, self._split, self._key, self._place = source, split, key, file
+        self._drafts = file.with_name(f".{file.name}.{key[:16]}")
 
     def make(self, progress: Progress, jobs: int) -> None:
         for other in self._place.parent.glob(f".{self._place.name}.*"):
@@ -449,13 +449,13 @@ def _as_bytes(table: Any) -> bytes:
     return content
 
 
-def _stored_key(place: Path) -> str:
+def _stored_key(file: Path) -> str:
     """Returns the key of the data that a table was made of; empty if it is missing or damaged."""
-    if not place.is_file():
+    if not file.is_file():
         return ""
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
     try:
-        metadata = parquet.read_schema(place).metadata or {}
+        metadata = parquet.read_schema(file).metadata or {}
     except (OSError, arrow.ArrowInvalid):
         return ""
     return metadata.get(_KEY, b"").decode(errors="replace")

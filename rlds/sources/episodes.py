@@ -186,11 +186,11 @@ class Episodes(Sequence[SourceEpisode]):
         if isinstance(self.source, Source):
             return map(self._read, range(len(self)))
         ranges = [(self.split, 0, None)] if self._is_whole else self.ranges
-        found = (
+        pieces = (
             itertools.islice(_in_order(self.source, split), begin, end)
             for split, begin, end in ranges
         )
-        return map(_sound, itertools.chain.from_iterable(found))
+        return map(_sound, itertools.chain.from_iterable(pieces))
 
     def episode(self, index: int) -> SourceEpisode:
         """Reads an episode.
@@ -255,11 +255,11 @@ class Episodes(Sequence[SourceEpisode]):
         names, rows = [f"{rlds.STEPS}/{path}" for path in wanted], ALL_ROWS
         if start is not None and stop is not None and 0 <= start <= stop:
             rows, start, stop = slice(start, stop), None, None
-        found = dict(leaves_at(self._read(index, names, rows).steps, None))
+        read = dict(leaves_at(self._read(index, names, rows).steps, None))
         chosen: dict[str, Any] = {}
         try:
             for path, field in wanted.items():
-                column = found.get(path)
+                column = read.get(path)
                 values = None if column is None else column[start:stop]
                 put(chosen, path, as_values(values, field, decode_images))
         except ValueError as error:
@@ -277,19 +277,19 @@ class Episodes(Sequence[SourceEpisode]):
         if not isinstance(self.source, Source):
             return (episode.outline for episode in self)
         places = map(self.place, range(len(self)))
-        return (reading.outline(self.source, *place) for place in places)
+        return (reading.outline(self.source, *at) for at in places)
 
     def lengths(self) -> Lengths | None:
         """Returns the lengths of all episodes, if they are known without reading them."""
-        found = []
+        known = []
         if not isinstance(self.source, Source):
             return None
         for split, begin, end in self.ranges:
             lengths = reading.lengths(self.source, split)
             if lengths is None:
                 return None
-            found.append(lengths.take(slice(begin, end)))
-        return Lengths.joined(found)
+            known.append(lengths.take(slice(begin, end)))
+        return Lengths.joined(known)
 
     def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
         """Returns the table of the episodes: a row for each.

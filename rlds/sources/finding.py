@@ -100,7 +100,7 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
 
 def several_datasets(path: str, datasets: Sequence[tuple[str, str]]) -> str:
     """Returns the error about a folder of several datasets, which `find_datasets` has found."""
-    shown = [f"{os.path.relpath(place, path)} ({name})" for place, name in datasets[:_SHOWN]]
+    shown = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_SHOWN]]
     more = ", …" if len(datasets) > _SHOWN else ""
     return (
         f"{path} holds {len(datasets)} datasets: {', '.join(shown)}{more}. Choose one; "

@@ -72,12 +72,12 @@ class JoinedSource(View):
     @override
     def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
         runs = np.searchsorted(self._ends, episodes, side="right")
-        found = []
+        chosen = []
         for run in np.unique(runs).tolist():
             base, name, end, _ = self._runs[run]
             at = np.flatnonzero(runs == run)
-            found.append(Chosen(at, base, name, episodes[at] + (end - self._ends[run])))
-        return found
+            chosen.append(Chosen(at, base, name, episodes[at] + (end - self._ends[run])))
+        return chosen
 
     def _prefix(self, index: int) -> str:
         return self._runs[int(np.searchsorted(self._ends, index, side="right"))][-1]
@@ -93,8 +93,8 @@ class JoinedSource(View):
             prefix != "" and any(it.can.keeps_keys for it in reading.bases(base))
             for base, _, _, prefix in self._runs
         ]
-        found: np.ndarray = np.array(others)[np.searchsorted(self._ends, episodes, side="right")]
-        return found
+        mask: np.ndarray = np.array(others)[np.searchsorted(self._ends, episodes, side="right")]
+        return mask
 
     @override
     def values(

@@ -87,21 +87,21 @@ def carry(
 def _moved(
     labels: Iterable[Label], episodes: Episodes, others: Iterable[tuple[int, int]], made: Episodes
 ) -> Iterator[Label]:
-    said: dict[str, list[Label]] = {}
+    labels_of: dict[str, list[Label]] = {}
     for row in labels:
-        said.setdefault(row.episode, []).append(row)
+        labels_of.setdefault(row.episode, []).append(row)
 
     @functools.cache
     def digests(source: AnySource, split: str) -> list[bytes | None]:
-        found: list[Any] = Episodes(source, split).table().arrow(["digest"])["digest"].to_pylist()
-        return found
+        column: list[Any] = Episodes(source, split).table().arrow(["digest"])["digest"].to_pylist()
+        return column
 
     made = Episodes(reading.with_image_files(made.source), made.split)
-    for number, index in others if said else ():
+    for number, index in others if labels_of else ():
         source, (split, at), first = episodes.source, episodes.place(index), 0
         if isinstance(source, Source):
             (source, split, at), first = traced(source, split, at)
-        if known := said.get((digests(source, split)[at] or b"").hex()):
+        if known := labels_of.get((digests(source, split)[at] or b"").hex()):
             episode = as_converted(made.episode(number))
             digest = digest_of(episode.steps).hex()
             if digest != known[0].episode:

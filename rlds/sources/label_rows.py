@@ -245,13 +245,13 @@ def rows(folders: Iterable[Path]) -> tuple[Label, ...]:
 def types(folders: Iterable[Path]) -> dict[str, str]:
     """Returns the types of the layers, by their names; reads the first row of each."""
     folders = tuple(folders)
-    found = {name: layer.type for name, layer in declared(folders).items()}
+    kinds = {name: layer.type for name, layer in declared(folders).items()}
     for file in _files(folders):
         with open(file, "rb") as stream:
             row = next(filter(None, map(_label_if_readable, stream)), None)
         if row is not None:
-            found.setdefault(row.layer, row.type)
-    return found
+            kinds.setdefault(row.layer, row.type)
+    return kinds
 
 
 def declared(folders: Iterable[Path]) -> dict[str, Layer]:
@@ -260,17 +260,17 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
     Raises:
       SourceError: Their file is damaged.
     """
-    found: dict[str, Layer] = {}
+    layers: dict[str, Layer] = {}
     for file in (folder / _LAYERS for folder in folders):
         try:
             listed = json.loads(file.read_bytes()) if file.is_file() else []
             for layer in listed:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
-                found.setdefault(layer["name"], _made(Layer, {**layer, **lists}))
+                layers.setdefault(layer["name"], _made(Layer, {**layer, **lists}))
         except (*_NO_LABEL, LookupError, AttributeError) as error:
             what = f"not a list of label layers: {error}. Correct the file, or delete it"
             raise SourceError(what, file=file) from error
-    return found
+    return layers
 
 
 def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
@@ -318,11 +318,11 @@ def _files(folders: Iterable[Path], layer: str = "*") -> list[Path]:
 
 @functools.lru_cache(maxsize=8)
 def _rows(state: tuple[tuple[Path, int, int], ...]) -> tuple[Label, ...]:
-    found: dict[str, Label] = {}
+    labels: dict[str, Label] = {}
     for file, _, _ in state:
         for row in _parsed(file, file.read_bytes().split(b"\n")):
-            found.setdefault(row.id, row)
-    return tuple(found.values())
+            labels.setdefault(row.id, row)
+    return tuple(labels.values())
 
 
 def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
@@ -359,12 +359,12 @@ def _label_of(line: bytes) -> Label:
 def _made(kind: type[T], values: Mapping[str, Any]) -> T:
     """Returns a label or a layer; newer releases may write more of it."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    found = {field.name: values[field.name] for field in fields if field.name in values}
+    arguments = {field.name: values[field.name] for field in fields if field.name in values}
     # Of others, one of the two is set.
     needed = {field.name for field in fields if field.default is field.default_factory}
-    if missing := sorted(needed - found.keys()):
+    if missing := sorted(needed - arguments.keys()):
         raise ValueError(f"missing: {', '.join(missing)}")
-    return kind(**found)
+    return kind(**arguments)
 
 
 def _label_if_readable(line: bytes) -> Label | None:
@@ -389,10 +389,10 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
     layers = next((f for f in (folder / _LAYERS for folder in folders) if f.is_file()), None)
 
     def write(folder: Path) -> None:
-        for name, found in lines.items():
+        for name, new_lines in lines.items():
             files = [file for each in target if (file := each / name).exists()]
             known = {line for file in files for line in file.read_bytes().split(b"\n")}
-            if new := b"".join(line + b"\n" for line in found if line not in known):
+            if new := b"".join(line + b"\n" for line in new_lines if line not in known):
                 _add(folder / name, new)
         if layers and not any((each / _LAYERS).exists() for each in target):
             write_at_once(folder / _LAYERS, layers.read_bytes())
@@ -517,17 +517,17 @@ def summary(folders: Sequence[Path]) -> Any:
     kinds_of_arrow = {bool: arrow.bool_(), str: arrow.string(), float: arrow.float64()}
     fields: dict[str, Any] = {}
     for layer in sorted(layers):
-        said: dict[str, list[Label]] = {episode: [] for episode in episodes}
+        rows_of: dict[str, list[Label]] = {episode: [] for episode in episodes}
         for row in labels:
             if row.layer == layer:
-                said[row.episode].append(row)
-        kinds = {type(row.value) for rows in said.values() for row in rows}
+                rows_of[row.episode].append(row)
+        kinds = {type(row.value) for rows in rows_of.values() for row in rows}
         kind: Any = kinds.pop() if len(kinds) == 1 else str if kinds else TYPES[layers[layer]]
-        values = [{kind(row.value) for row in rows if row.end is None} for rows in said.values()]
+        values = [{kind(row.value) for row in rows if row.end is None} for rows in rows_of.values()]
         fields[layer] = arrow.array(
             [next(iter(each)) if len(each) == 1 else None for each in values], kinds_of_arrow[kind]
         )
-        people = [sorted({row.annotator for row in rows}) for rows in said.values()]
+        people = [sorted({row.annotator for row in rows}) for rows in rows_of.values()]
         fields[f"{layer}.n"] = arrow.array(map(len, people), arrow.int32())
         fields[f"{layer}.by"] = arrow.array(people, arrow.list_(arrow.string()))
         fields[f"{layer}.disagree"] = arrow.array([len(each) > 1 for each in values])

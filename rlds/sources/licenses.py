@@ -24,8 +24,8 @@ def spdx_of(license: str) -> str:
     ('cc-by-nc-4.0', 'cc-by-sa-4.0')
     """
     name = license.strip().lower()
-    if found := re.search(r"creativecommons\.org/licenses/([a-z-]+)/([0-9.]+)", name):
-        name = f"cc-{found[1]}-{found[2]}"
+    if match := re.search(r"creativecommons\.org/licenses/([a-z-]+)/([0-9.]+)", name):
+        name = f"cc-{match[1]}-{match[2]}"
     if "creativecommons.org/publicdomain/zero" in name:
         name = "cc0-1.0"
     return re.sub(r"[\s_]+", "-", name)
@@ -43,26 +43,26 @@ def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
     >>> conflicts({"a": "MIT", "b": "CC-BY-NC-4.0"}, "MIT")
     ['b is under CC-BY-NC-4.0, which forbids commercial use, but the result is declared under MIT']
     """
-    found = []
+    sentences = []
     asked, whole = {name: _asks(license) for name, license in licenses.items()}, _asks(result)
     for name, asks in asked.items():
         what = f"{name} is under {licenses[name]}"
         if asks and _CHANGES in asks:
-            found.append(f"{what}, which forbids sharing changed copies")
+            sentences.append(f"{what}, which forbids sharing changed copies")
         if asks and _COMMERCE in asks and whole is not None and _COMMERCE not in whole:
-            said = f"the result is declared under {result}"
-            found.append(f"{what}, which forbids commercial use, but {said}")
+            declared = f"the result is declared under {result}"
+            sentences.append(f"{what}, which forbids commercial use, but {declared}")
         if asks is None or _SAME not in asks:
             continue
         if result and spdx_of(result) != spdx_of(licenses[name]):
-            found.append(f"{what}, which the result must keep; it is declared under {result}")
+            sentences.append(f"{what}, which the result must keep; it is declared under {result}")
         for other, others in asked.items():
             more = (others or set()) - asks
             if _COMMERCE in more:
-                found.append(
+                sentences.append(
                     f"{what}, which forbids the limits that {licenses[other]} sets for {other}"
                 )
-    return found
+    return sentences
 
 
 def _asks(license: str) -> set[str] | None:

@@ -87,13 +87,13 @@ def made(
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
     terms = {_short(name): source.about.license for name, source in sources.items()}
-    said = conflicts(terms, license)
+    warnings_of = conflicts(terms, license)
     return {
         "version": _VERSION,
         "by": f"{rlds_ecosystem.DISTRIBUTION} {rlds_ecosystem.version()}",
         "operations": [dict(each) for each in operations],
         **{name: number for name, number in (("kept", kept), ("of", of)) if number is not None},
-        **({"conflicts": said} if said else {}),
+        **({"conflicts": warnings_of} if warnings_of else {}),
         _FROM: [
             {
                 "name": _short(name),
@@ -166,8 +166,8 @@ def _format_of(source: AnySource) -> str:
         source = source.bases[0]
     source = getattr(source, "source", source)  # What was exported and restored.
     kind = f"{type(source).__module__}:{type(source).__qualname__}"
-    found = [name for name, format in formats().items() if format.target == kind]
-    return found[0] if found else type(source).__name__
+    names = [name for name, format in formats().items() if format.target == kind]
+    return names[0] if names else type(source).__name__
 
 
 def _choices(source: AnySource) -> list[dict[str, Any]]:
@@ -208,15 +208,15 @@ def as_json(value: Any) -> Any:
 def digest_of_rows(rows: Any, number: int) -> str:
     """Returns the count and a digest of the chosen ones of a number of episodes."""
     chosen = np.asarray(rows, "<i8")
-    found = hashlib.sha256(chosen.tobytes()).hexdigest()
-    return f"{len(chosen)} of {number}, sha256:{found[:16]}"
+    digest = hashlib.sha256(chosen.tobytes()).hexdigest()
+    return f"{len(chosen)} of {number}, sha256:{digest[:16]}"
 
 
 def digest_of_episodes(episodes: Episodes) -> str:
     """Returns a digest of all episodes, of those in their table."""
     digests = episodes.table().arrow(["digest"])["digest"].to_pylist()
-    found = hashlib.sha256(b"".join(digest or b"damaged" for digest in digests))
-    return f"episodes:sha256:{found.hexdigest()}"
+    joined = hashlib.sha256(b"".join(digest or b"damaged" for digest in digests))
+    return f"episodes:sha256:{joined.hexdigest()}"
 
 
 def _digest_of_files(inputs: Sequence[Any]) -> str:
@@ -297,7 +297,7 @@ def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
     parts = [
         {**part, KEY: part[KEY] and without_episodes(part[KEY])} for part in lineage.get(_FROM, [])
     ]
-    rest = {name: said for name, said in lineage.items() if name not in (_EPISODES, _FILES)}
+    rest = {name: value for name, value in lineage.items() if name not in (_EPISODES, _FILES)}
     return {**rest, _FROM: parts}
 
 
@@ -315,15 +315,15 @@ def lineage_of(
         episodes = open_episodes(path, "all") if episodes is None else episodes
         if root := root_of(episodes.source):
             file, beside = file_of(root), is_beside(root)
-    found = json.loads(file.read_text()) if file.exists() else None
-    if found is None or beside:
+    stored = json.loads(file.read_text()) if file.exists() else None
+    if stored is None or beside:
         episodes = open_episodes(path, "all") if episodes is None else episodes
-        said = episodes.metadata.get(KEY)
-        said = json.loads(said) if isinstance(said, str) else said
+        noted = episodes.metadata.get(KEY)
+        noted = json.loads(noted) if isinstance(noted, str) else noted
         # The file is of an older dataset, if a process was killed before it was rewritten.
-        if isinstance(said, Mapping) and (found is None or not _are_of_one(found, said)):
-            found = said
-    return dict(found) if isinstance(found, Mapping) else None
+        if isinstance(noted, Mapping) and (stored is None or not _are_of_one(stored, noted)):
+            stored = noted
+    return dict(stored) if isinstance(stored, Mapping) else None
 
 
 def _are_of_one(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -367,7 +367,7 @@ def traced(
         raise KeyError(f"no split {split!r}, only {[*lineage.get(_EPISODES, {})]}")
     if not 0 <= index < sum(number for *_, number in lineage[_EPISODES][split]):
         raise IndexError(f"no episode {index} in the split {split!r}")
-    found, raw = [], None
+    trace, raw = [], None
     known: Mapping[str, Any] | None = lineage
     while known is not None and split in known.get(_EPISODES, {}):
         raw = _in_files(known.get(_FILES, {}).get(split, ()), index)
@@ -379,9 +379,9 @@ def traced(
             index -= number
         else:
             break
-        found.append((str(origin["name"]), split, index))
+        trace.append((str(origin["name"]), split, index))
         known = origin[KEY]
-    return found, raw
+    return trace, raw
 
 
 def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
@@ -410,15 +410,15 @@ def _short(name: str) -> str:
 
 def file_of(path: str | os.PathLike[str]) -> Any:
     """Returns where the lineage of a dataset is kept: of a folder, or of a file."""
-    place: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
+    root: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
     if is_beside(path):
-        return place.parent / FOLDER / f"{place.name}.lineage.json"
-    return place / FOLDER / "lineage.json"
+        return root.parent / FOLDER / f"{root.name}.lineage.json"
+    return root / FOLDER / "lineage.json"
 
 
 def is_beside(path: str | os.PathLike[str]) -> bool:
     """Whether the lineage is kept beside a dataset, and not in it: where no other file may be."""
-    place: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
-    if place.is_dir():
-        return any((place / name).exists() for name in _WITHOUT_OTHERS)
-    return bool(place.suffix)
+    root: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
+    if root.is_dir():
+        return any((root / name).exists() for name in _WITHOUT_OTHERS)
+    return bool(root.suffix)

@@ -60,11 +60,11 @@ class OlderRows:
         Raises:
           ValueError: It is damaged.
         """
-        found = self._decoder.decode(data)
-        origin, num_steps = found[ORIGIN], int(found[_NUM_STEPS])
-        known, terminal = (bool(found[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL))
-        steps, final = dict(found.get(rlds.STEPS, {})), found.get(_FINAL, {})
-        others = dict(found[_FLAGS])
+        saved = self._decoder.decode(data)
+        origin, num_steps = saved[ORIGIN], int(saved[_NUM_STEPS])
+        known, terminal = (bool(saved[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL))
+        steps, final = dict(saved.get(rlds.STEPS, {})), saved.get(_FINAL, {})
+        others = dict(saved[_FLAGS])
         usual = self._usual(num_steps, known, terminal)
         if rlds.DISCOUNT in usual:
             column = steps.pop(rlds.DISCOUNT)
@@ -73,11 +73,11 @@ class OlderRows:
         num_final = next((len(column) for column in final.values()), 0)
         facts = num_steps, num_final, int(origin["begin"]), int(origin["end"])
         return {
-            EPISODES: (*facts, known, terminal, bool(found[TRUNCATED]), bool(found[COMPLETE])),
-            KEY: [found[_KEY]],
+            EPISODES: (*facts, known, terminal, bool(saved[TRUNCATED]), bool(saved[COMPLETE])),
+            KEY: [saved[_KEY]],
             FILE: [origin["file"]],
             **{USUAL + name: [column] for name, column in others.items()},
-            **{EPISODE + path: [value] for path, value in found.get(_METADATA, {}).items()},
+            **{EPISODE + path: [value] for path, value in saved.get(_METADATA, {}).items()},
             **{FINAL + path: column for path, column in final.items()},
             **{STEPS + path: column for path, column in steps.items()},
         }

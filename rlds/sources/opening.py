@@ -106,11 +106,11 @@ def open(
     episodes = Episodes(source, only_split(source, split), format=format)
     if where is None:
         return episodes
-    found = episodes.where(where)
-    if not len(found):
+    chosen = episodes.where(where)
+    if not len(chosen):
         what = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
         raise ValueError(f"{what}. `episodes.table()` and `rlds episodes` list them")
-    return found
+    return chosen
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -132,15 +132,15 @@ def format_of(path: str | os.PathLike[str]) -> str:
     finish_replacing(path)
     known = formats()
     signs = Signs(path)
-    found, missing = _recognized(path, known, signs)
-    if len(found) > 1:
+    names, missing = _recognized(path, known, signs)
+    if len(names) > 1:
         raise ValueError(
-            f"{os.fspath(path)!r} could be {' or '.join(found)}: pass the right one, such as "
-            f"format={found[0]!r}"
+            f"{os.fspath(path)!r} could be {' or '.join(names)}: pass the right one, such as "
+            f"format={names[0]!r}"
         )
-    if found:
-        _check_is_one_format(path, found[0], is_large=signs.names is None)
-        return found[0]
+    if names:
+        _check_is_one_format(path, names[0], is_large=signs.names is None)
+        return names[0]
     _check_is_there(path)
     if missing:
         raise missing[0]
@@ -164,16 +164,16 @@ def _recognized(
         except ImportError as error:
             return error
 
-    found: list[str] = []
+    names: list[str] = []
     missing: list[ImportError] = []
     for is_fallback in (False, True):
         asked = [name for name, format in known.items() if format.is_fallback is is_fallback]
         results = dict(zip(asked, stores.in_parallel(looked, asked, path)))
-        found += [name for name, result in results.items() if result is True]
+        names += [name for name, result in results.items() if result is True]
         missing += [result for result in results.values() if isinstance(result, ImportError)]
-        if found:
+        if names:
             break
-    return found, missing
+    return names, missing
 
 
 def _why_unknown(path: epath.Path, known: Iterable[str], signs: Signs) -> str:
@@ -228,13 +228,13 @@ def _check_is_one_format(path: str | os.PathLike[str], format: str, *, is_large:
     Raises:
       ValueError: There are datasets of several formats below it.
     """
-    place = os.fspath(path)
-    if not stores.is_local(path) or not os.path.isdir(place) or marked_formats(place):
+    folder = os.fspath(path)
+    if not stores.is_local(path) or not os.path.isdir(folder) or marked_formats(folder):
         return
     # Looking at all folders of a large one would take long.
-    below = sorted(find_datasets(place, 1 if is_large else _DEPTH))
+    below = sorted(find_datasets(folder, 1 if is_large else _DEPTH))
     if len({format, *(name for _, name in below)}) > 1 and format in {name for _, name in below}:
-        raise ValueError(several_datasets(place, below))
+        raise ValueError(several_datasets(folder, below))
 
 
 def _check_is_there(path: str | os.PathLike[str]) -> None:

@@ -79,9 +79,9 @@ def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -
     kinds = typing.get_type_hints(init)
     _, *parameters = inspect.signature(source).parameters.values()
     return {
-        found.name: Option(found.name, kinds[found.name], found.default)
-        for found in parameters
-        if found.name not in leave_out
+        it.name: Option(it.name, kinds[it.name], it.default)
+        for it in parameters
+        if it.name not in leave_out
     }
 
 

@@ -120,7 +120,7 @@ def numbers(
         relation = relation.project(", ".join(["*", *more]))
         columns = dict(zip(relation.columns, relation.types))
         chosen = relation.filter(duckdb.SQLExpression(condition)).project(NUMBER)
-        found = np.asarray(chosen.fetchnumpy()[NUMBER], np.int64)
+        chosen_rows = np.asarray(chosen.fetchnumpy()[NUMBER], np.int64)
     except duckdb.InterruptException:
         what = f"takes more than {seconds:g} seconds: simplify it"
         raise ValueError(f"where: {condition!r} {what}") from None
@@ -130,7 +130,7 @@ def numbers(
     finally:
         timer.cancel()
         connection.close()
-    return np.sort(found)
+    return np.sort(chosen_rows)
 
 
 def check_repeatable(condition: str) -> None:
@@ -139,9 +139,9 @@ def check_repeatable(condition: str) -> None:
     Raises:
       ValueError: It depends on the time, or on chance.
     """
-    if found := _CHANGING.search(_tree(condition)):
+    if match := _CHANGING.search(_tree(condition)):
         raise ValueError(
-            f"where: {condition!r}: {found[1] or found[2]} gives another value each time, so a "
+            f"where: {condition!r}: {match[1] or match[2]} gives another value each time, so a "
             "recipe would choose other episodes. Write a date, or choose with the seed of Split"
         )
 

@@ -230,7 +230,7 @@ def bases(source: AnySource) -> Sequence[AnySource]:
     """Returns the sources that read the episodes of a source from files; it may be one."""
     if not source.bases:
         return [source]
-    return [*dict.fromkeys(found for base in source.bases for found in bases(base))]
+    return [*dict.fromkeys(each for base in source.bases for each in bases(base))]
 
 
 def count(source: AnySource, split: str) -> int | None:

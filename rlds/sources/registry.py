@@ -116,7 +116,7 @@ class Format:
         try:
             if self.has:
                 return signs.has_file(self.has)
-            found = self._look()(stores.as_path(path) if self.look else path)
+            answer = self._look()(stores.as_path(path) if self.look else path)
         except OSError:
             return False
         except Exception as error:
@@ -129,7 +129,7 @@ class Format:
                     f"{self.name!r}: it has to return True or False. To do without, pass format=..."
                 )
             raise
-        return found == self.name if isinstance(found, str) else bool(found)
+        return answer == self.name if isinstance(answer, str) else bool(answer)
 
     def _look(self) -> Any:
         if self.look:
@@ -283,12 +283,12 @@ def formats() -> dict[str, Format]:
     >>> formats()["minari"].description
     'The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.'
     """
-    found = {format.name: format for format in _FORMATS}
+    by_name = {format.name: format for format in _FORMATS}
     for name, target in _added().items():
-        if name in found:
-            raise _two_formats(name, found[name].target, target)
-        found[name] = Format(name, target)
-    return found
+        if name in by_name:
+            raise _two_formats(name, by_name[name].target, target)
+        by_name[name] = Format(name, target)
+    return by_name
 
 
 def _load(target: str) -> Any:

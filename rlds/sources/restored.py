@@ -57,10 +57,10 @@ def with_sidecar(source: AnySource) -> AnySource:
 
 def _facts_in(kept: StoredSidecar) -> dict[str, Any]:
     """Returns the description that a sidecar has, and its metadata, as `About` has them."""
-    said = kept.sidecar.metadata
+    metadata = kept.sidecar.metadata
     with source_errors(kept.place):
-        facts: dict[str, Any] = {name: str(said[name]) for name in FACTS}
-        return {**facts, "metadata": dict(said["metadata"])}
+        facts: dict[str, Any] = {name: str(metadata[name]) for name in FACTS}
+        return {**facts, "metadata": dict(metadata["metadata"])}
 
 
 def stored_in(place: Place, kind: type[S]) -> tuple[S, StoredSidecar | None]:
@@ -97,12 +97,12 @@ class DescribedSource(View):
     @override
     def fields(self) -> Fields:
         """The fields of the source, with units, names and other meaning from the sidecar."""
-        fields, said = super().fields, self._kept.sidecar.metadata.get(FIELDS, {})
-        if not said:
+        fields, stored = super().fields, self._kept.sidecar.metadata.get(FIELDS, {})
+        if not stored:
             return fields
         known = flat(as_fields(fields.steps), as_fields(fields.episode))
         with source_errors(self._kept.place):
-            for path, field in ((path, field_from_json(it)) for path, it in said.items()):
+            for path, field in ((path, field_from_json(it)) for path, it in stored.items()):
                 if getattr(known.get(path), "shape", None) == field.shape:
                     known[path] = dataclasses.replace(known[path], **field.meaning)
         return Fields(*nested(known), fields.flags)
@@ -170,14 +170,14 @@ class RestoredSource(Source):
 
     def _aliases(self, there: Mapping[str, str]) -> dict[str, str]:
         """Returns the aliases of the source, with the paths of its fields in this one."""
-        said = self.kept.sidecar
-        fields = {**said.episode, **{f"{rlds.STEPS}/{p}": it for p, it in said.steps.items()}}
+        sidecar = self.kept.sidecar
+        fields = {**sidecar.episode, **{f"{rlds.STEPS}/{p}": it for p, it in sidecar.steps.items()}}
         # The text of the task may be that of a field of episodes.
         texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
-        places = {f"{rlds.STEPS}/{place}": f"{rlds.STEPS}/{p}" for p, place in said.places.items()}
-        places |= {place: path for path, place in said.episode_places.items()}
+        places = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.places.items()}
+        places |= {old: path for path, old in sidecar.episode_places.items()}
         now = {path: path for path in fields}
-        now |= {camera_path(place): camera_path(path) for place, path in places.items()}
+        now |= {camera_path(old): camera_path(path) for old, path in places.items()}
         return {
             name: now.get(path, texts[0] if texts and is_instruction(name) else path)
             for name, path in there.items()
@@ -238,8 +238,8 @@ class RestoredSource(Source):
         columns, values = {}, {}
         if places or others:
             fields = [*map(f"{rlds.STEPS}/".__add__, places.values()), *others.values()]
-            found = reading.read(self.source, split, index, fields)
-            columns = {path: at(found.steps, place) for path, place in places.items()}
-            values = {path: at(found.metadata, place) for path, place in others.items()}
+            stored = reading.read(self.source, split, index, fields)
+            columns = {path: at(stored.steps, old) for path, old in places.items()}
+            values = {path: at(stored.metadata, old) for path, old in others.items()}
         with source_errors(self.kept.place, row=self.kept.row(split, index)):
             return sidecar.unpack(self.kept.read(split, index), columns, steps, values)

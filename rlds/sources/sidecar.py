@@ -191,14 +191,14 @@ class Sidecar:
           but: The name in the metadata of what the format itself holds; it is left out.
         """
         source = episodes.source
-        said = {
+        metadata = {
             "metadata": {name: it for name, it in episodes.metadata.items() if name != but},
             **{name: getattr(source.about, name) for name in FACTS},
         }
         leaves = leaves_at(episodes.spec, None)
         fields = {path: it for path, it in leaves if isinstance(it, Field) and it.meaning}
-        said |= {FIELDS: {p: field_json(it) for p, it in fields.items()}} if fields else {}
-        return cls({}, {}, {}, (), said, is_about=True)
+        metadata |= {FIELDS: {p: field_json(it) for p, it in fields.items()}} if fields else {}
+        return cls({}, {}, {}, (), metadata, is_about=True)
 
     def to_json(self, columns: ColumnsWriter | None = None) -> str:
         """Returns all but the episodes; with the number and the sizes of columns, if given."""
@@ -278,9 +278,9 @@ class Sidecar:
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
         usual = self.usual(num_steps, known, is_terminal)
         flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
-        found = {**usual, **columns, **flags}
+        values = {**usual, **columns, **flags}
         others = {
-            name: column[:0] if np.array_equal(found[name], column) else np.asarray(found[name])
+            name: column[:0] if np.array_equal(values[name], column) else np.asarray(values[name])
             for name, column in usual.items()
         }
         final = {path: columns[path][last:] for path in self._final}
@@ -856,11 +856,11 @@ class _Files:
             check_is_file(file)
             is_local = stores.is_local(file)
             self._opened[stream] = map_file(file)[0] if is_local else stores.open_binary(file)
-        found = self._opened[stream]
-        if isinstance(found, memoryview):
-            return found[begin:end]
-        found.seek(begin)
-        return found.read(end - begin)
+        content = self._opened[stream]
+        if isinstance(content, memoryview):
+            return content[begin:end]
+        content.seek(begin)
+        return content.read(end - begin)
 
     def __reduce__(self) -> Any:
         return type(self), (self._folder,)
@@ -917,10 +917,10 @@ def _decoded(column: np.ndarray, field: Field) -> np.ndarray:
 def field_json(field: Field) -> dict[str, Any]:
     """Returns a field in the types of JSON."""
     dtype = "str" if field.dtype == str else "bytes" if field.is_text else str(field.column_dtype)
-    said = {"encoding": field.encoding, **field.meaning, "doc": field.doc}
+    facts = {"encoding": field.encoding, **field.meaning, "doc": field.doc}
     if field.codes is not None:
-        said["codes"] = field.codes.to_json()
-    return {"dtype": dtype, "shape": field.shape, **{k: v for k, v in said.items() if v}}
+        facts["codes"] = field.codes.to_json()
+    return {"dtype": dtype, "shape": field.shape, **{k: v for k, v in facts.items() if v}}
 
 
 def field_from_json(content: Mapping[str, Any]) -> Field:

@@ -257,17 +257,17 @@ class Columns:
     def facts(self) -> np.ndarray:
         """An element of `FACTS` for each episode."""
         data = self._bytes(EPISODES, 0, self._number * FACTS.itemsize)
-        found = np.frombuffer(data, FACTS)
-        steps, final = found["num_steps"], found["num_final"]
+        facts = np.frombuffer(data, FACTS)
+        steps, final = facts["num_steps"], facts["num_final"]
         if ((steps > _MAX_STEPS) | (final < 0) | (final > steps)).any():
             raise ValueError(f"stream {EPISODES}: an episode has a length that none can have")
-        return found
+        return facts
 
     @functools.cached_property
     def keys(self) -> list[str]:
         """The keys of all episodes."""
-        found = self._decoded(KEY, self._rows(KEY, 0, self._number))
-        return [key.decode() for key in found.tolist()]
+        keys = self._decoded(KEY, self._rows(KEY, 0, self._number))
+        return [key.decode() for key in keys.tolist()]
 
     @functools.cached_property
     def outlines(self) -> Lengths:
@@ -356,14 +356,14 @@ class Columns:
                 begin = end
         if rows.sizes is None:
             return elements.reshape(rows.number, *(size or 0 for size in kind.shape))
-        found, begin = [], 0
+        arrays, begin = [], 0
         for number, *sizes in rows.sizes.tolist():
             shape = [*kind.shape]
             for axis, size in zip(kind.open_axes, sizes):
                 shape[axis] = abs(size)
-            found.append(elements[begin : begin + number].reshape(shape))  # type: ignore[arg-type]
+            arrays.append(elements[begin : begin + number].reshape(shape))  # type: ignore[arg-type]
             begin += number
-        return stack(found)
+        return stack(arrays)
 
 
 class _StoredRow(Mapping[str, Any]):

@@ -83,9 +83,9 @@ class Signs:
         """The names of a file, or of all that is in a folder; None if that takes long."""
         if not stores.is_local(self._path):
             return None
-        place = os.fspath(stores.as_path(self._path))
-        names = {os.path.basename(os.path.abspath(place))}
-        for _, folders, files in os.walk(place):
+        folder = os.fspath(stores.as_path(self._path))
+        names = {os.path.basename(os.path.abspath(folder))}
+        for _, folders, files in os.walk(folder):
             names.update(folders, files)
             if len(names) > _MOST_NAMES:
                 return None
@@ -104,12 +104,12 @@ class Signs:
           OSError: It cannot be read.
           SourceError: It is damaged.
         """
-        found = [file for pattern in wanted.files.split() for file in self._matching(pattern)]
-        if not found or (self._is_folder and len(found) > wanted.most):
+        files = [file for pattern in wanted.files.split() for file in self._matching(pattern)]
+        if not files or (self._is_folder and len(files) > wanted.most):
             return False
         if not wanted.members:
             return True
-        file = min(found, key=lambda file: natural_order(file.name))
+        file = min(files, key=lambda file: natural_order(file.name))
         with self._lock:  # All formats ask, each in a thread of its own.
             if os.fspath(file) not in self._contents:
                 self._contents[os.fspath(file)] = self._look_into(file)
@@ -118,15 +118,15 @@ class Signs:
 
     def _matching(self, pattern: str) -> list[Any]:
         """Returns the files of a pattern; of those in folders at any depth, the first one."""
-        place = stores.as_path(self._path)
+        root = stores.as_path(self._path)
         folder, _, name = pattern.rpartition("/")
         if not self._is_folder:
-            is_meant = not folder and fnmatchcase(place.name, name)
-            return [place] if is_meant and place.exists() else []
+            is_meant = not folder and fnmatchcase(root.name, name)
+            return [root] if is_meant and root.exists() else []
         if folder == "**":
-            return [*itertools.islice(self._below(place, name, _LEVELS), 1)]
+            return [*itertools.islice(self._below(root, name, _LEVELS), 1)]
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return self._files_in(place / folder, name)
+            return self._files_in(root / folder, name)
         return []
 
     def _files_in(self, folder: Any, pattern: str) -> list[Any]:
@@ -152,11 +152,11 @@ class Signs:
     def _look_into(self, file: Any) -> set[str] | bytes:
         if file.name.endswith(_HDF5):
             try:
-                found = set(_members_of(file))
+                paths = set(_members_of(file))
             except SourceError as error:
-                self.damage, found = error, set()
-            self.hdf5_names = sorted(filter(_AT_TOP, found))
-            return found
+                self.damage, paths = error, set()
+            self.hdf5_names = sorted(filter(_AT_TOP, paths))
+            return paths
         check_is_file(file)
         with stores.open_binary(file) as stream:
             if not file.name.endswith(_NPZ):

@@ -143,13 +143,13 @@ class Lengths(NamedTuple):
         if not all_lengths:
             return cls.of([], final_observation_known=False)
         pieces: Any = zip(*all_lengths)
-        found: Any = (None if any(p is None for p in ps) else np.concatenate(ps) for ps in pieces)
-        return cls(*found)
+        arrays: Any = (None if any(p is None for p in ps) else np.concatenate(ps) for ps in pieces)
+        return cls(*arrays)
 
     def take(self, episodes: Any) -> Lengths:
         """Returns the lengths of some of the episodes."""
-        found: Any = (None if array is None else array[episodes] for array in self)
-        return Lengths(*found)
+        arrays: Any = (None if array is None else array[episodes] for array in self)
+        return Lengths(*arrays)
 
     def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
         """Returns how many steps of some episodes have an action that is no placeholder."""
@@ -202,13 +202,13 @@ class SourceEpisode:
         return f"<SourceEpisode {self.key!r}, {len(self)} steps of {list(self.steps)}>"
 
     def _repr_html_(self) -> str:
-        said = {"truncated": self.truncated, "complete": self.complete, "file": self.origin.file}
+        facts = {"truncated": self.truncated, "complete": self.complete, "file": self.origin.file}
         rows = [
             *(
                 (path, getattr(column, "dtype", ""), getattr(column, "shape", (len(column),)))
                 for path, column in named_leaves(self.steps)
             ),
-            *((path, reprlib.repr(v), "") for path, v in named_leaves({**said, **self.metadata})),
+            *((path, reprlib.repr(v), "") for path, v in named_leaves({**facts, **self.metadata})),
         ]
         body = "".join(
             f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>"

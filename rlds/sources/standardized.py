@@ -47,8 +47,8 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
     if not isinstance(name, DatasetMeaning):
         name = meaning_of(name or name_of(source), source.about.metadata)
     if name.confidence == "disputed":
-        said = "; ".join(map(str, name.disagreements))
-        warnings.warn(f"{name.name}: publications disagree: {said}", stacklevel=2)
+        reasons = "; ".join(map(str, name.disagreements))
+        warnings.warn(f"{name.name}: publications disagree: {reasons}", stacklevel=2)
     return episodes.through(StandardizedSource, name)
 
 

@@ -67,8 +67,8 @@ def check_source(source: AnySource) -> None:
         _equal(name, content, json.loads(json.dumps(content)), "what JSON gives back")
     copy = pickle.loads(pickle.dumps(source))
     files = [os.fspath(file) for file in source.inputs()]
-    found = [os.fspath(file) for file in copy.inputs()]
-    _equal("files of a pickled copy", found, files, "those of the source")
+    copied = [os.fspath(file) for file in copy.inputs()]
+    _equal("files of a pickled copy", copied, files, "those of the source")
     for split in source.splits:
         episodes = list(Episodes(source, split))
         where = f"split {split!r}"
@@ -77,9 +77,9 @@ def check_source(source: AnySource) -> None:
         _check_facts(Episodes(source, split), episodes, where)
         _check_again(Episodes(copy, split), episodes, where)
         for number, episode in enumerate(episodes):
-            place = f"{where}, episode {number} ({episode.key})"
-            _check_episode(Episodes(source, split), episode, place)
-            _check_cuts(Episodes(source, split), number, episode, place)
+            here = f"{where}, episode {number} ({episode.key})"
+            _check_episode(Episodes(source, split), episode, here)
+            _check_cuts(Episodes(source, split), number, episode, here)
         totals = source.can.totals(split) if source.can.totals else {}
         for name, total in totals.items():
             counted = sum(episode.counts.get(name, 0) for episode in episodes)
@@ -116,8 +116,8 @@ def check_view(view: View) -> None:
             where = f"split {split!r}, episode {number} ({episode.key})"
             rows = np.random.default_rng(number).permutation(len(episode))
             paths = [path for path, field in table.fields.items() if None not in field.shape]
-            found = table.take(np.full(len(rows), number), rows, paths)
-            for path, values in found.items():
+            columns = table.take(np.full(len(rows), number), rows, paths)
+            for path, values in columns.items():
                 wrong = difference(values, as_array(at(episode.steps, path))[rows])
                 _equal(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
             base = reading.read(*view.place(split, number))
@@ -169,7 +169,7 @@ def check_export(
         raise AssertionError(f"{format}, placements: nothing about {sorted(missing)}")
     made = write_export(writer, path, allow_loss=bool(changed))
     inexact = [placement for placement in made.placements if placement.how in _INEXACT]
-    if surprising := [str(found) for found in inexact if found.field not in changed]:
+    if surprising := [str(it) for it in inexact if it.field not in changed]:
         raise AssertionError(f"{format}, placements: {surprising}, expected no such change")
     back = open_episodes(path, "all", format=format, **writer.read_options())
     _equal(f"{format}, read back", len(back), len(episodes), "the number of episodes written")
@@ -187,8 +187,8 @@ def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) 
     _equal(f"{where}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
     for name, column in (known._asdict() if (known := episodes.lengths()) else {}).items():
         expected = [getattr(outline, name) for outline in outlines]
-        found = expected if column is None else column.tolist()
-        _equal(f"{where}, all of {name}", found, expected, "those of the episodes")
+        column_of = expected if column is None else column.tolist()
+        _equal(f"{where}, all of {name}", column_of, expected, "those of the episodes")
     if isinstance(source, Source):
         keys = [source.key(*episodes.place(number)) for number in range(len(read))]
         _equal(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")
@@ -197,16 +197,16 @@ def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) 
 def _check_again(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
     """Checks that a copy gives the same, from the last episode to the first."""
     for number in reversed(range(len(read))):
-        place = f"{where}, episode {number} of a pickled copy"
-        _same(place, read[number], episodes.episode(number))
+        here = f"{where}, episode {number} of a pickled copy"
+        _same(here, read[number], episodes.episode(number))
 
 
 def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> None:
     """Checks the fields of an episode, its flags and its facts."""
     spec = episodes.spec
     declared = sorted(path for path, _ in leaves_at(spec.pop(rlds.STEPS), None))
-    found = sorted(path for path, _ in leaves_at(episode.steps, None))
-    _equal(f"{where}, fields of steps", found, declared, "the declared ones")
+    paths = sorted(path for path, _ in leaves_at(episode.steps, None))
+    _equal(f"{where}, fields of steps", paths, declared, "the declared ones")
     values = {path: _in_a_row(value) for path, value in leaves_at(fields_of(episode), None)}
     match_columns(nest(values), spec, rows=1, where=f"{where}, ")
     flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
@@ -245,6 +245,6 @@ def _same(
     _equal(where, list(differences(episode, other, but)), [], "no differences")
 
 
-def _equal(where: str, found: Any, expected: Any, what: str) -> None:
-    if found != expected:
-        raise AssertionError(f"{where}: got {found}, expected {what}: {expected}")
+def _equal(where: str, got: Any, expected: Any, what: str) -> None:
+    if got != expected:
+        raise AssertionError(f"{where}: got {got}, expected {what}: {expected}")

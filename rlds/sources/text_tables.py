@@ -68,15 +68,15 @@ def join_tables(
       ValueError: A dataset has numbers of a table, and not the table.
     """
     joined, new = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
-    for table in dict.fromkeys(name for found in columns for name in found.values()):
-        place, rows = _rows_in(joined, table)
+    for table in dict.fromkeys(name for tables in columns for name in tables.values()):
+        root, rows = _rows_in(joined, table)
         known, rows = table_in(joined, table), [*rows]
         first = {text: number for number, text in reversed([*known.items()])}
         free = itertools.count(max(known, default=-1) + 1)
-        is_known = any(table_in(said, table) for said in datasets)
-        for number, said in enumerate(datasets if is_known else ()):
+        is_known = any(table_in(each, table) for each in datasets)
+        for number, each in enumerate(datasets if is_known else ()):
             numbers: dict[int, int] = {}
-            for row in _rows_in(said, table)[1]:
+            for row in _rows_in(each, table)[1]:
                 for key, old, text in _entries(row):
                     if text not in first:
                         first[text] = next(free)
@@ -88,18 +88,18 @@ def join_tables(
                     f"dataset {number}: {', '.join(paths)}: numbers of {table}, but the dataset "
                     "has no such table: leave them out"
                 )
-            if any(old != found for old, found in numbers.items()):
+            if any(old != tables for old, tables in numbers.items()):
                 new[number] |= dict.fromkeys(paths, numbers)
-        joined |= {place: {**joined[place], table: rows}} if place else {}
+        joined |= {root: {**joined[root], table: rows}} if root else {}
     return joined, new
 
 
 def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """The rows of a table, and which format has them."""
-    for place, said in metadata.items():
-        rows = said.get(name) if isinstance(said, Mapping) else None
+    for root, group in metadata.items():
+        rows = group.get(name) if isinstance(group, Mapping) else None
         if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
-            return place, rows
+            return root, rows
     return "", ()
 
 
@@ -130,8 +130,8 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
     """
     if unknown := unknown_numbers(numbers, new):
         raise ValueError(f"{unknown[0]} has no text in the table: correct it, or drop the field")
-    found, which = np.unique(numbers, return_inverse=True)
-    wanted = np.array([new.get(number, number) for number in found.tolist()], np.int64)
+    unique, which = np.unique(numbers, return_inverse=True)
+    wanted = np.array([new.get(number, number) for number in unique.tolist()], np.int64)
     changed = wanted.astype(numbers.dtype)
     if (misfits := wanted[changed != wanted]).size:
         raise ValueError(

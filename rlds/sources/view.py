@@ -293,21 +293,21 @@ class View(Source):
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
         """Reads an episode as `read` does; returns that of the base, and the values by path."""
-        place = self.place(split, index)
+        base = self.place(split, index)
         needs = None if fields is None else self.needs(fields)
         is_made = self.makes(fields)
         if is_made and needs is not None:
-            needs = {*needs, *self._counted_by(place.source, needs)}
+            needs = {*needs, *self._counted_by(base.source, needs)}
         steps = None
         is_whole = self.takes_whole(fields)
         there = ALL_ROWS if is_whole else rows
         if self.overrides("at"):
-            before = Lengths(*(np.array([number]) for number in reading.outline(*place)))
+            before = Lengths(*(np.array([number]) for number in reading.outline(*base)))
             [length] = self.lengths(split, np.array([index]), before).num_steps
             steps = np.arange(*there.indices(int(length)), dtype=np.int64)
             steps = self.at(split, np.full(len(steps), index), steps)
             there = _span(steps)
-        episode, values = read_values(place, needs, there)
+        episode, values = read_values(base, needs, there)
         if steps is not None:
             is_run = np.array_equal(steps, np.arange(there.start, there.stop))
             values = values if is_run else taken(values, steps - there.start)
@@ -317,7 +317,7 @@ class View(Source):
 
             def others(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
                 there = _span(steps)
-                return taken(read_values(place, names, there)[1], steps - there.start)
+                return taken(read_values(base, names, there)[1], steps - there.start)
 
             numbers = np.full(number, index), np.arange(begin, begin + number)
             of = Of(split, *numbers, others, index, episode)
@@ -354,15 +354,15 @@ class View(Source):
     def _lengths(self, split: str) -> Lengths | None:
         episodes = np.arange(self.num_episodes(split))
         chosen = self.where(split, episodes)
-        found = [
+        known_lengths = [
             known.take(each.episodes)
             for each in chosen
             if (known := reading.lengths(each.source, each.split)) is not None
         ]
-        if len(found) < len(chosen):
+        if len(known_lengths) < len(chosen):
             return None
         order = np.concatenate([episodes[:0], *(episodes[each.at] for each in chosen)])
-        return self.lengths(split, episodes, Lengths.joined(found).take(np.argsort(order)))
+        return self.lengths(split, episodes, Lengths.joined(known_lengths).take(np.argsort(order)))
 
     def _faults(self, split: str) -> Iterator[SourceError]:
         for source, name in dict.fromkeys((c.source, c.split) for c in self._all(split)):
@@ -477,10 +477,10 @@ def touched(
     if source.names is None or not (in_part or source.is_as_stored):
         return np.ones(len(episodes), np.bool_)
     only_keys = in_part and source.touches_only_keys
-    found = np.zeros(len(episodes), np.bool_) if only_keys else source.touches(split, episodes)
+    mask = np.zeros(len(episodes), np.bool_) if only_keys else source.touches(split, episodes)
     for at, base, name, numbers in source.where(split, episodes):
-        found[at] |= touched(base, name, numbers, in_part=in_part)
-    return found
+        mask[at] |= touched(base, name, numbers, in_part=in_part)
+    return mask
 
 
 def stored_names(source: AnySource, episode: tuple[str, int] | None = None) -> Mapping[str, str]:
@@ -520,8 +520,8 @@ def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpis
 
 def flat(steps: Columns, episode: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of steps and episodes, by path."""
-    found = {_STEPS + path: value for path, value in leaves_at(steps, None)}
-    return found | dict(leaves_at(episode, None))
+    values = {_STEPS + path: value for path, value in leaves_at(steps, None)}
+    return values | dict(leaves_at(episode, None))
 
 
 def nested(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -299,13 +299,13 @@ class Export(abc.ABC):
     def is_in_format(self, index: int) -> bool:
         """Whether an episode is stored in the format that is written, so that it may be copied."""
         source, at = self.episodes.source, self.episodes.place(index)
-        place = stored_at(source, *at, in_part=True)
-        if place is None:
+        stored = stored_at(source, *at, in_part=True)
+        if stored is None:
             return False
         assert isinstance(source, Source)
-        if place.source.can.keeps_keys and place.source.key(*place[1:]) != source.key(*at):
+        if stored.source.can.keeps_keys and stored.source.key(*stored[1:]) != source.key(*at):
             return False
-        return isinstance(place.source, self._kind) or self._is_own(place.source)
+        return isinstance(stored.source, self._kind) or self._is_own(stored.source)
 
     @functools.cached_property
     def _kind(self) -> type[AnySource]:
@@ -333,19 +333,19 @@ class Export(abc.ABC):
         not all that there is then.
         """
         source = self.episodes.source
-        found = self.episodes.metadata.get(self.format)
-        if not isinstance(found, Mapping):
+        metadata = self.episodes.metadata.get(self.format)
+        if not isinstance(metadata, Mapping):
             return {}
         if isinstance(source, Source):
             places = [
                 stored_at(source, *self.episodes.place(index))
                 for index in range(len(self.episodes))
             ]
-            said = self._said_of(source)
+            common = self._said_of(source)
             for other in {place.source if place else None for place in places}:
-                if other is None or self._said_of(other) != said or self._is_own(other):
+                if other is None or self._said_of(other) != common or self._is_own(other):
                     return {}
-        return found
+        return metadata
 
     def _is_own(self, source: Source) -> bool:
         """Whether an export in this format made the files, which have more than others have."""
@@ -353,9 +353,9 @@ class Export(abc.ABC):
 
     def _said_of(self, source: Source) -> dict[str, Any]:
         """Returns the metadata of a source, without the lineage and the metadata of this format."""
-        said = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
+        facts = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
         beside = (self.format, lineage.KEY)
-        return {name: value for name, value in said.items() if name not in beside}
+        return {name: value for name, value in facts.items() if name not in beside}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
         """Writes files beside the path that the export needs, before it is moved there."""

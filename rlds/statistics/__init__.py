@@ -375,10 +375,10 @@ def choose_fields(fields: Sequence[str] | None, types: Mapping[str, FieldType]) 
         return chosen
     chosen = []
     for name in [fields] if isinstance(fields, str) else fields:
-        found = [path for path in types if f"{path}/".startswith(f"{name}/")]
-        if not found:
+        paths = [path for path in types if f"{path}/".startswith(f"{name}/")]
+        if not paths:
             raise KeyError(f"{_CALLER}: there is no field {name!r}. The fields are {list(types)}.")
-        chosen += found
+        chosen += paths
     for name in chosen:
         if not types[name].is_numeric:
             raise TypeError(f"{_CALLER}: field {name!r} must be numeric, got {types[name].what}.")
@@ -488,10 +488,10 @@ def _columns_of(episode: Any, number: int) -> dict[str, np.ndarray]:
     """The columns of an episode by their paths."""
     steps = episode.get(rlds_types.STEPS) if isinstance(episode, Mapping) else None
     if not isinstance(steps, Mapping):
-        found = f"a {type(episode if steps is None else steps).__name__}"
+        got = f"a {type(episode if steps is None else steps).__name__}"
         raise TypeError(
             f"{_CALLER}: episode {number} must be a dict whose 'steps' are a dict of columns, got "
-            f"{found}. For a tf.data.Dataset there is rlds.transformations.compute_statistics."
+            f"{got}. For a tf.data.Dataset there is rlds.transformations.compute_statistics."
         )
     columns = {name: np.asarray(leaf) for name, leaf in named_leaves(steps)}
     if rlds_types.IS_LAST not in columns:
@@ -516,10 +516,10 @@ def _batch_of(
     data = {}
     for name, shape in shapes.items():
         expected = (len(is_last), *shape)
-        found = columns[name].shape if name in columns else None
-        if found != expected:
+        got = columns[name].shape if name in columns else None
+        if got != expected:
             raise ValueError(
-                f"{_CALLER}: field {name!r} of episode {number} has the shape {found}, expected "
+                f"{_CALLER}: field {name!r} of episode {number} has the shape {got}, expected "
                 f"{expected}."
             )
         data[name] = columns[name]

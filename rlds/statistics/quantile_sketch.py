@@ -102,8 +102,8 @@ class QuantileSketch:
         def at(rank: int) -> np.ndarray:
             index = [np.searchsorted(row, rank, side="right") for row in ranks]
             last = values.shape[1] - 1
-            found = values[np.arange(num_columns), np.minimum(index, last)]
-            return np.asarray(found, np.float64)
+            at_rank = values[np.arange(num_columns), np.minimum(index, last)]
+            return np.asarray(at_rank, np.float64)
 
         def interpolated(place: float) -> np.ndarray:
             below = math.floor(place)
@@ -115,9 +115,9 @@ class QuantileSketch:
     def _halve(self, index: int, values: np.ndarray) -> None:
         """Drops every other one of the sorted values and hands the rest to the next level."""
         num_rounded = self._levels[index].num_rounded
-        place = 0 if num_rounded[0] <= num_rounded[1] else 1
-        num_rounded[place] += 1
-        self._add_half(index + 1, values[:, place::2])
+        parity = 0 if num_rounded[0] <= num_rounded[1] else 1
+        num_rounded[parity] += 1
+        self._add_half(index + 1, values[:, parity::2])
 
     def _add_half(self, index: int, half: np.ndarray) -> None:
         level = self._levels[index]

@@ -151,10 +151,10 @@ def generate_config_from_spec(
     (Tensor(shape=(3,), dtype=float32), None, {'id': tf.int64})
     """
     if not isinstance(episode_spec, Mapping) or rlds_types.STEPS not in episode_spec:
-        found = list(episode_spec) if isinstance(episode_spec, Mapping) else episode_spec
+        names = list(episode_spec) if isinstance(episode_spec, Mapping) else episode_spec
         raise KeyError(
             f"generate_config_from_spec: the episode has no field {rlds_types.STEPS!r}, it has "
-            f"{found}."
+            f"{names}."
         )
     step_spec = _step_spec(episode_spec[rlds_types.STEPS])
 

@@ -91,21 +91,21 @@ class JoinedEpisodes:
             for name, count in counts.items()
         }
         lengths = next(rows[name] for name in rows if is_of_steps[name])
-        for name, found in rows.items():
+        for name, num_rows in rows.items():
             expected = lengths if is_of_steps[name] else np.ones(len(examples))
-            if not np.array_equal(found, expected):
-                raise ValueError(f"{name}: got {found} rows, expected {expected}")
+            if not np.array_equal(num_rows, expected):
+                raise ValueError(f"{name}: got {num_rows} rows, expected {expected}")
         columns = {
             name: tensor.numpy()
             for name, tensor in tfds.core.utils.flatten_nest_dict(decoded).items()
         }
         for name, row in self._rows.items():
-            found, rest = np.divmod(sizes[name].numpy(), _row_size(row))
+            num_rows, rest = np.divmod(sizes[name].numpy(), _row_size(row))
             if np.any(rest):
                 raise ValueError(
                     f"{name}: got {sizes[name]} values, expected multiples of {_row_size(row)}"
                 )
-            columns[name] = np.split(columns[name], np.cumsum(found)[:-1])
+            columns[name] = np.split(columns[name], np.cumsum(num_rows)[:-1])
         return tfds.core.utils.pack_as_nest_dict(columns, decoded), lengths.astype(np.int64)
 
     def _parse_and_decode(self, examples: tf.Tensor) -> Any:

@@ -114,10 +114,10 @@ def have_nested_steps(episodes: tf.data.Dataset, caller: str) -> bool:
         )
     spec = episodes.element_spec
     if not isinstance(spec, Mapping) or rlds_types.STEPS not in spec:
-        found = sorted(map(str, spec)) if isinstance(spec, Mapping) else spec
+        names = sorted(map(str, spec)) if isinstance(spec, Mapping) else spec
         raise KeyError(
             f"{caller}: the elements of the dataset have no field {rlds_types.STEPS!r}, they have "
-            f"{found}. Is this a dataset of steps instead of episodes?"
+            f"{names}. Is this a dataset of steps instead of episodes?"
         )
     return isinstance(spec[rlds_types.STEPS], tf.data.DatasetSpec)
 

@@ -177,11 +177,11 @@ def step_function(
         key = (_meaning(function, ()), structure, leaves, vectorize)
     except _CannotTellError:
         return StepFunction(function, step_spec, vectorize=vectorize)
-    found = _kept.pop(key, None) or StepFunction(function, step_spec, vectorize=vectorize)
-    _kept[key] = found  # the latest comes last
+    kept = _kept.pop(key, None) or StepFunction(function, step_spec, vectorize=vectorize)
+    _kept[key] = kept  # the latest comes last
     if len(_kept) > _MAX_KEPT:
         _kept.popitem(last=False)
-    return found
+    return kept
 
 
 class _CannotTellError(Exception):

@@ -249,9 +249,9 @@ def _warn_of_undefined(total: _Moments) -> None:
             "a single valid value": count == 1,
             "NaN or infinite values that are not masked": (count > 0) & ~np.isfinite(mean),
         }
-        found = [f"{what} in {np.sum(at)}" for what, at in problems.items() if np.any(at)]
-        if found:
-            reasons.append(f"{name or 'data'}: {', '.join(found)} of its {count.size} elements")
+        faults = [f"{what} in {np.sum(at)}" for what, at in problems.items() if np.any(at)]
+        if faults:
+            reasons.append(f"{name or 'data'}: {', '.join(faults)} of its {count.size} elements")
     if reasons:
         warnings.warn(
             f"mean_and_std: some results are NaN or infinite. {'; '.join(reasons)}.",

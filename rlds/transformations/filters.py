@@ -274,9 +274,9 @@ def _check_range(caller: str, minimum: float | None, maximum: float | None) -> N
 
 def _check_episode(caller: str, episode: Any) -> None:
     if not _episodes.is_episode(episode):
-        found = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
+        got = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
         raise KeyError(
-            f"{caller}: an episode needs the field {rlds_types.STEPS!r}, this has {found}."
+            f"{caller}: an episode needs the field {rlds_types.STEPS!r}, this has {got}."
         )
 
 

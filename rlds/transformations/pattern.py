@@ -74,10 +74,10 @@ def pattern_map(
     """
     spec = step_spec(episodes_dataset)
     if not isinstance(spec, Mapping) or rlds_types.IS_LAST not in spec:
-        found = sorted(map(str, spec)) if isinstance(spec, Mapping) else spec
+        names = sorted(map(str, spec)) if isinstance(spec, Mapping) else spec
         raise KeyError(
             f"pattern_map: the steps have no field {rlds_types.IS_LAST!r}, which says where an "
-            f"episode ends. They have {found}."
+            f"episode ends. They have {names}."
         )
     if not is_one_bool(spec[rlds_types.IS_LAST]):
         raise ValueError(

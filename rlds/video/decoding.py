@@ -163,11 +163,11 @@ class ClipReader:
         frames, keys = self.index.packets.frames, self.index.keys
         # A decoder goes on where it can; only who reads in order is going to make use of that.
         is_in_order = numbers[0] in (0, self._next)
-        for place, number in enumerate(numbers):
+        for at, number in enumerate(numbers):
             key = keys[number]
             if self._is_drained or not (key < self._packet and self._next <= number):
                 self._begin(key, number)
-            following = numbers[place + 1 :][:1]
+            following = numbers[at + 1 :][:1]
             goes_on = is_in_order or any(
                 after == number + 1 or keys[after] <= frames[number] for after in following
             )
@@ -180,14 +180,14 @@ class ClipReader:
             while not self._ready:
                 self._feed(number, drain=not goes_on and self._packet > last)
             frame = self._ready.popleft()
-            found = int(np.searchsorted(self._times, frame.pts))
-            if found < self._next:  # It is shown before the keyframe.
+            shown = int(np.searchsorted(self._times, frame.pts))
+            if shown < self._next:  # It is shown before the keyframe.
                 continue
-            self._next = found + 1
+            self._next = shown + 1
             is_sound = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
-            if found == number and is_sound:
+            if shown == number and is_sound:
                 return frame
-            if found >= number:
+            if shown >= number:
                 break
         raise SourceError("the frame is damaged", file=self._name, row=number)
 

@@ -170,13 +170,13 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
     if (np.diff(known.pts) <= 0).any() or not known.is_key[clip.first]:
         raise SourceError("the frames do not begin with a keyframe, or are reordered", file="clip")
     number = len(known) - clip.first if clip.num_frames is None else clip.num_frames
-    found = video.packets(0, len(known))
+    packets = video.packets(0, len(known))
     if info.codec in _FILTERS:
         with video_errors("clip"), video.stream() as stream:
             convert = av.BitStreamFilterContext(_FILTERS[info.codec], stream)
-            found = [bytes(each) for data in found for each in convert.filter(av.Packet(data))]
+            packets = [bytes(each) for data in packets for each in convert.filter(av.Packet(data))]
     chosen = slice(clip.first, clip.first + number)
-    return found[chosen], known.is_key[chosen]
+    return packets[chosen], known.is_key[chosen]
 
 
 def encoded(frames: Iterable[np.ndarray], video: Video, shape: tuple[int, ...]) -> Clip:
@@ -195,8 +195,8 @@ def _encode(
     frames: Iterable[np.ndarray], video: Video, shape: tuple[int, ...]
 ) -> tuple[list[bytes], np.ndarray]:
     encoder = FrameEncoder(video, shape)
-    found = [packet for frame in frames for packet in encoder.put(frame)] + encoder.close()
-    return [packet for packet, _ in found], np.array([is_key for _, is_key in found], np.bool_)
+    packets = [packet for frame in frames for packet in encoder.put(frame)] + encoder.close()
+    return [packet for packet, _ in packets], np.array([is_key for _, is_key in packets], np.bool_)
 
 
 def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[bytes], np.ndarray]:

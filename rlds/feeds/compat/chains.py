@@ -225,11 +225,11 @@ class Chain:
     def _episodes(self, epoch: int) -> np.ndarray:
         """The episodes that have samples, in the order in which they come."""
         assert isinstance(self.samples, Samples)
-        found = np.flatnonzero(self.samples.counts())
-        if not self.is_shuffled or not len(found):
-            return found
+        episodes = np.flatnonzero(self.samples.counts())
+        if not self.is_shuffled or not len(episodes):
+            return episodes
         key = key_of("episodes", self.seed, epoch)
-        return found[permute(np.arange(len(found)), len(found), key)]
+        return episodes[permute(np.arange(len(episodes)), len(episodes), key)]
 
     def _iterate_episodes(self) -> Iterator[Batch]:
         assert isinstance(self.samples, Samples)
@@ -272,8 +272,8 @@ class Resumable:
         With workers, `torchdata.stateful_dataloader.StatefulDataLoader` calls it in each.
         """
         items: Any = self._items or self.dataset.iterator(start=self._start)
-        found: dict[str, Any] = items.state_dict()
-        return found
+        state: dict[str, Any] = items.state_dict()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken, the next time that this is iterated over."""

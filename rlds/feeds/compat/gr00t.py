@@ -130,16 +130,16 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         if name not in self._modality.get(group, {}):
             known = what_there_is(name, self._modality.get(group, {}))
             raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {known}")
-        said = self._modality[group][name]
+        part = self._modality[group][name]
         others = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
-        original = said.get(_ORIGINAL, _DEFAULTS.get(kind, others.get(kind)))
+        original = part.get(_ORIGINAL, _DEFAULTS.get(kind, others.get(kind)))
         is_of_task = original not in self._meta.paths and original != others[_LANGUAGE]
         if original == "task_index" or (kind == _LANGUAGE and is_of_task):
             return "", slice(None)
         if original not in self._meta.paths:
             there = what_there_is(original, self._meta.paths)
             raise KeyError(f"{self.dataset_path}: no feature {original!r}; {there}")
-        return self._meta.paths[original], slice(said.get("start"), said.get("end"))
+        return self._meta.paths[original], slice(part.get("start"), part.get("end"))
 
     def get_effective_episode_length(self, episode_index: int) -> int:
         """Returns how many steps of an episode have all of their actions."""
@@ -181,8 +181,8 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         pieces = self.sharded_episodes[idx]
         episodes = np.repeat([e for e, _ in pieces], [len(steps) for _, steps in pieces])
         steps = np.concatenate([steps for _, steps in pieces])
-        found = self._read(episodes.astype(np.int64), steps.astype(np.int64))
-        return [self._processed(found, row) for row in range(len(steps))]
+        read = self._read(episodes.astype(np.int64), steps.astype(np.int64))
+        return [self._processed(read, row) for row in range(len(steps))]
 
     def get_datapoint(self, episode_data: Any, step_index: int) -> Any:
         """Returns the item of a step.
@@ -193,21 +193,21 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
           step_index: The step.
         """
         if isinstance(episode_data, int | np.integer):
-            found = self._read(np.array([episode_data]), np.array([step_index]))
+            read = self._read(np.array([episode_data]), np.array([step_index]))
         else:
-            found = self._cut(episode_data, step_index)
-        return self._processed(found, 0)
+            read = self._cut(episode_data, step_index)
+        return self._processed(read, 0)
 
     def _cut(self, episode: Any, step: int) -> dict[tuple[str, str], Any]:
         """The values of all parts of a step of a table, as `_read` has them."""
-        found: dict[tuple[str, str], Any] = {}
+        parts: dict[tuple[str, str], Any] = {}
         for kind, key in self._parts:
             places = step + np.array(self.modality_configs[kind].delta_indices)
             inside = self._inside(kind, key, places, episode.index.max())
             values = episode[f"{kind}.{key}"].loc[inside].tolist()
             value = np.vstack(values).astype(np.float32) if kind in _DEFAULTS else values
-            found[kind, key] = [value[0] if kind == _LANGUAGE else value]
-        return found
+            parts[kind, key] = [value[0] if kind == _LANGUAGE else value]
+        return parts
 
     def _inside(self, kind: str, key: str, places: np.ndarray, lasts: Any) -> np.ndarray:
         """Steps of an episode, in place of those beyond it.
@@ -228,13 +228,13 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         """The values of all parts, each with an axis for the steps and one for the distances."""
         lasts = np.array(self._meta.episodes["length"])[episodes][:, np.newaxis] - 1
         begins = np.array(self._meta.episodes["dataset_from_index"])[episodes]
-        found: dict[tuple[str, str], Any] = {}
+        parts: dict[tuple[str, str], Any] = {}
         for (kind, key), (path, elements) in self._parts.items():
             distances = self.modality_configs[kind].delta_indices if deltas is None else deltas
             places = steps[:, np.newaxis] + np.array(distances)
             inside = self._inside(kind, key, places, lasts)
             if not path:
-                found[kind, key] = [self._text(e, n, key) for e, n in zip(episodes, begins + steps)]
+                parts[kind, key] = [self._text(e, n, key) for e, n in zip(episodes, begins + steps)]
                 continue
             of_each = np.repeat(episodes, places.shape[1])
             column = self._meta.table.take(of_each, inside.reshape(-1), [path])[path]
@@ -242,8 +242,8 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             if kind in _DEFAULTS:
                 column = column.reshape(*places.shape, -1)[..., elements].astype(np.float32)
             is_text = kind == _LANGUAGE
-            found[kind, key] = self._texts(path, column[:, 0].ravel()) if is_text else column
-        return found
+            parts[kind, key] = self._texts(path, column[:, 0].ravel()) if is_text else column
+        return parts
 
     def _texts(self, path: str, column: np.ndarray) -> list[str]:
         """Texts, or those of tasks with these numbers."""
@@ -263,11 +263,11 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             return str(random.choice(self._meta.episodes["tasks"][episode]))
         return self._meta.task_texts[int(self._meta.task_of_steps[step])]
 
-    def _processed(self, found: Mapping[tuple[str, str], Any], row: int) -> Any:
+    def _processed(self, read: Mapping[tuple[str, str], Any], row: int) -> Any:
         if self.processor is None:
             raise ValueError("no processor is set: call set_processor first")
         parts: dict[str, dict[str, Any]] = {}
-        for (kind, key), column in found.items():
+        for (kind, key), column in read.items():
             value = list(column[row]) if kind == _VIDEO else column[row]
             parts.setdefault(kind, {})[key] = value
         text = next(iter(parts.get(_LANGUAGE, {}).values()), None)
@@ -288,16 +288,16 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         stats = {name: values for name, values in stored if values.keys() >= _QUANTILES}
         absent = {names[path] for path, _ in wanted.values()} - stats.keys()
         stats |= self._meta._computed_stats(sorted(absent))
-        found: dict[str, Any] = {}
+        statistics: dict[str, Any] = {}
         for (kind, key), (path, elements) in wanted.items():
             values = {name: v for name, v in stats[names[path]].items() if name != "count"}
             plain = {name: np.ravel(value)[elements].tolist() for name, value in values.items()}
-            found.setdefault(kind, {})[key] = plain
+            statistics.setdefault(kind, {})[key] = plain
         for name in (f"relative_stats_{self.action_horizon}.json", "relative_stats.json"):
             if (self._folder / name).exists():
-                found["relative_action"] = _content(self._folder / name)
+                statistics["relative_action"] = _content(self._folder / name)
                 break
-        return found
+        return statistics
 
     def get_initial_actions(self) -> Sequence[Any]:
         """Returns the actions that a policy begins with, if the dataset has some."""

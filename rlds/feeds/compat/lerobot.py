@@ -144,8 +144,8 @@ def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, A
 
 def _opened(where: Any, options: Mapping[str, Any]) -> Any:
     paths = several(where)
-    found = [_as_lerobot(path, options) for path in ([where] if paths is None else paths)]
-    episodes, others = [episodes for episodes, _ in found], found[0][1]
+    opened = [_as_lerobot(path, options) for path in ([where] if paths is None else paths)]
+    episodes, others = [episodes for episodes, _ in opened], opened[0][1]
     return open_table(episodes[0] if paths is None else episodes, **others)
 
 
@@ -228,14 +228,14 @@ class LeRobotDatasetMetadata:
         source = getattr(episodes, "source", None)
         metadata = getattr(episodes, "metadata", {})
         self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
-        self._said = said = metadata.get("lerobot", {}).get("info", {})
+        self._said = info = metadata.get("lerobot", {}).get("info", {})
         for name in _SETTINGS:
-            setattr(self, name, said.get(name))
+            setattr(self, name, info.get(name))
         meaning = find_meaning(name_of(source)) if source is not None else None
-        self._fps = fps or said.get("fps") or rate_in(metadata) or (meaning and meaning.control_hz)
-        self.robot_type = said.get("robot_type") or (meaning and meaning.robot)
-        self.paths = self._paths(said.get("features"))
-        videos, declared = set(getattr(source, "cameras", ())), said.get("features", {})
+        self._fps = fps or info.get("fps") or rate_in(metadata) or (meaning and meaning.control_hz)
+        self.robot_type = info.get("robot_type") or (meaning and meaning.robot)
+        self.paths = self._paths(info.get("features"))
+        videos, declared = set(getattr(source, "cameras", ())), info.get("features", {})
         self.features = {
             name: {**self._feature(path, videos), **declared.get(name, {})}
             for name, path in self.paths.items()
@@ -250,7 +250,7 @@ class LeRobotDatasetMetadata:
 
     def _paths(self, declared: Mapping[str, Any] | None) -> dict[str, str]:
         """The fields, by the names of their features."""
-        found = {}
+        paths = {}
         for path in self.table.fields:
             name = _REWARD if path == rlds.REWARD else path.replace("/", ".")
             if (
@@ -258,8 +258,8 @@ class LeRobotDatasetMetadata:
                 and name not in _SCALARS
                 and (not declared or name in declared)
             ):
-                found[name] = path
-        return found
+                paths[name] = path
+        return paths
 
     def _feature(self, path: str, videos: set[str]) -> dict[str, Any]:
         field, kind = self.table.fields[path], ""
@@ -339,10 +339,10 @@ class LeRobotDatasetMetadata:
     @functools.cached_property
     def info(self) -> _Info:
         """The entries of info.json, as items and as attributes."""
-        found = {"codebase_version": "v3.0", **self._said, "features": self.features}
+        entries = {"codebase_version": "v3.0", **self._said, "features": self.features}
         for name in ("robot_type", "total_episodes", "total_frames", "total_tasks"):
-            found[name] = getattr(self, name)
-        return _Info(found, fps=self._fps)
+            entries[name] = getattr(self, name)
+        return _Info(entries, fps=self._fps)
 
     @property
     def total_episodes(self) -> int:
@@ -465,14 +465,14 @@ class LeRobotDatasetMetadata:
         file = self.root / _STATS
         if of_all != self.total_episodes or not file.exists():
             return {}
-        found = {}
+        stats = {}
         with source_errors(file):
             for name, values in json.loads(file.read_text()).items():
-                found[name] = {k: np.atleast_1d(np.array(v)) for k, v in values.items()}
+                stats[name] = {k: np.atleast_1d(np.array(v)) for k, v in values.items()}
         for name in self.depth_keys:
-            for key in found.get(name, {}).keys() - {"count"}:
-                found[name][key] = found[name][key] * self._depth_factor(name)
-        return found
+            for key in stats.get(name, {}).keys() - {"count"}:
+                stats[name][key] = stats[name][key] * self._depth_factor(name)
+        return stats
 
     def _computed_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
         cameras = [name for name in self.camera_keys if name in names]
@@ -480,11 +480,11 @@ class LeRobotDatasetMetadata:
         numbers = [name for name in names if self.features[name]["dtype"] not in others]
         paths = [self.paths[name] for name in numbers]
         computed = self.table.compute_statistics(paths, quantiles=_QUANTILES)
-        found = {}
+        stats = {}
         for name in numbers:
             field, shape = computed[self.paths[name]], self.features[name]["shape"]
-            found[name] = {k: np.reshape(v, shape) for k, v in statistics_of(field).items()}
-            found[name]["count"] = np.array([int(np.max(field.count))])
+            stats[name] = {k: np.reshape(v, shape) for k, v in statistics_of(field).items()}
+            stats[name]["count"] = np.array([int(np.max(field.count))])
         size = min(self.total_frames, _MOST_FRAMES)
         steps = self.table.select([self.paths[name] for name in cameras]).steps(only_real=True)
         some = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
@@ -495,9 +495,9 @@ class LeRobotDatasetMetadata:
             values = {key: getattr(pixels, key)(axis=0) for key in _QUANTITIES}
             quantiles = np.quantile(pixels, _QUANTILES, axis=0)
             values |= {_name_of(q): value for q, value in zip(_QUANTILES, quantiles)}
-            found[name] = {key: value.reshape(-1, 1, 1) for key, value in values.items()}
-            found[name]["count"] = np.array([size])
-        return found
+            stats[name] = {key: value.reshape(-1, 1, 1) for key, value in values.items()}
+            stats[name]["count"] = np.array([size])
+        return stats
 
 
 class LeRobotDataset(_Dataset):  # type: ignore[misc]
@@ -619,15 +619,15 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         steps = table.filter_episodes(self._numbers).steps(only_real=True)
         rows = np.arange(len(steps))
         columns = steps.batch_columns(rows)
-        found: dict[str, Any] = {name: columns[path] for name, path in zip(names, paths)}
-        found |= self._numbers_of(steps, rows, columns)
-        for name, column in found.items():
+        items: dict[str, Any] = {name: columns[path] for name, path in zip(names, paths)}
+        items |= self._numbers_of(steps, rows, columns)
+        for name, column in items.items():
             shape = self.features[name]["shape"]
             if column.dtype == object:
-                found[name] = [as_text(text) for text in column]
+                items[name] = [as_text(text) for text in column]
             else:  # One number is no list.
-                found[name] = list(column.reshape(len(column), *(() if shape == (1,) else shape)))
-        made = importlib.import_module("datasets").Dataset.from_dict(found)
+                items[name] = list(column.reshape(len(column), *(() if shape == (1,) else shape)))
+        made = importlib.import_module("datasets").Dataset.from_dict(items)
         made.set_transform(_to_tensors)
         return made
 
@@ -666,16 +666,16 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         torch = import_extra("torch")
         numbers = np.array([int(index) for index in indices], np.int64)
         columns = self._samples.batch_columns(numbers)
-        found: dict[str, Any] = {}
+        batch: dict[str, Any] = {}
         for key, path in self.meta.paths.items():
             is_video = self.meta.features[key]["dtype"] == "video"
-            found[key] = self._tensors(key, columns[path], is_video)
+            batch[key] = self._tensors(key, columns[path], is_video)
             if f"{path}_is_pad" in columns:
-                found[f"{key}_is_pad"] = torch.from_numpy(columns[f"{path}_is_pad"])
+                batch[f"{key}_is_pad"] = torch.from_numpy(columns[f"{path}_is_pad"])
         scalars = self._numbers_of(self._samples, numbers, columns)
-        found |= {key: torch.from_numpy(np.asarray(value)) for key, value in scalars.items()}
-        found["task"] = [as_text(text) for text in columns.get(_TASK, [b""] * len(numbers))]
-        return [{key: value[row] for key, value in found.items()} for row in range(len(numbers))]
+        batch |= {key: torch.from_numpy(np.asarray(value)) for key, value in scalars.items()}
+        batch["task"] = [as_text(text) for text in columns.get(_TASK, [b""] * len(numbers))]
+        return [{key: value[row] for key, value in batch.items()} for row in range(len(numbers))]
 
     def _numbers_of(
         self, samples: Any, numbers: np.ndarray, columns: Mapping[str, np.ndarray]
@@ -727,7 +727,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
             return None
         begins, ends = self.meta._begins[self._numbers], self.meta._ends[self._numbers]
         places = [n for begin, end in zip(begins, ends) for n in range(begin, end)]
-        return {place: number for number, place in enumerate(places)}
+        return {index: number for number, index in enumerate(places)}
 
 
 class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore[misc]
@@ -819,8 +819,8 @@ def _to_tensors(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:
     """Returns the statistics of a field, by the names that LeRobot and GR00T have for them."""
-    found = {name: getattr(field, name) for name in _QUANTITIES}
-    return found | {_name_of(q): value for q, value in field.quantiles.items()}
+    statistics = {name: getattr(field, name) for name in _QUANTITIES}
+    return statistics | {_name_of(q): value for q, value in field.quantiles.items()}
 
 
 def _name_of(q: float) -> str:

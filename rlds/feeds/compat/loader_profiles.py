@@ -104,9 +104,9 @@ cannot; store it
     observation = step.get(rlds_types.OBSERVATION)
     if not isinstance(observation, Features):
         only = leaves.get(rlds_types.OBSERVATION)
-        found = "missing" if only is None else _in_words(only)
+        got = "missing" if only is None else _in_words(only)
         yield Demand(
-            f"{found}: the loaders look for images and states in a dict", rlds_types.OBSERVATION
+            f"{got}: the loaders look for images and states in a dict", rlds_types.OBSERVATION
         )
     yield from _check_action(leaves)
     yield from _check_language(leaves)

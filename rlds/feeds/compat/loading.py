@@ -60,8 +60,8 @@ def class_of(module: str, name: str, otherwise: Any = object) -> Any:
 
 @functools.cache
 def _mixtures() -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Any] = json.loads(Path(__file__).with_name("mixtures.json").read_text())
-    return found
+    mixtures: Mapping[str, Any] = json.loads(Path(__file__).with_name("mixtures.json").read_text())
+    return mixtures
 
 
 def mixture(project: str, mix: Any) -> list[tuple[str, float]]:
@@ -75,10 +75,10 @@ def mixture(project: str, mix: Any) -> list[tuple[str, float]]:
     if isinstance(mix, str):
         mix = _mixtures()[project].get(mix, [(mix, 1.0)])
     pairs = mix.items() if isinstance(mix, Mapping) else mix
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for name, weight in pairs:
-        found.setdefault(name, float(weight))
-    return list(found.items())
+        weights.setdefault(name, float(weight))
+    return list(weights.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -391,7 +391,7 @@ def to_arrays(text: str, mask: Sequence[bool] | None = None) -> dict[str, Any]:
       text: The JSON.
       mask: The mask of the normalized elements of the action to return.
     """
-    found: dict[str, Any] = map_named_leaves(lambda _, value: np.array(value), json.loads(text))
+    values: dict[str, Any] = map_named_leaves(lambda _, value: np.array(value), json.loads(text))
     if mask is not None:
-        found[ACTION]["mask"] = np.array(mask)
-    return found
+        values[ACTION]["mask"] = np.array(mask)
+    return values

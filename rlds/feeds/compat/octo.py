@@ -114,7 +114,7 @@ def make_interleaved_dataset(
         part, statistics[given["name"]] = _samples_of(given, train, traj, frame, seed)
         parts.append(part)
     if balance_weights:
-        weights = weights * [float(found["num_transitions"]) for found in statistics.values()]
+        weights = weights * [float(each["num_transitions"]) for each in statistics.values()]
     weights = weights / weights.sum()
     chain = Chain(
         Mixture(parts, weights.tolist()),
@@ -152,7 +152,7 @@ def make_oxe_dataset_kwargs_and_weights(
     del force_recompute_dataset_statistics
     if load_depth:
         raise NotImplementedError("load_depth: depth images are not supported here")
-    found, weights = [], []
+    datasets, weights = [], []
     for name, weight in loading.mixture("octo", data_mix):
         try:
             kwargs, _ = loading.oxe_kwargs(
@@ -169,9 +169,9 @@ def make_oxe_dataset_kwargs_and_weights(
             continue
         for key in kwargs.pop("state_obs_keys", ()):
             kwargs["proprio_obs_key"] = key
-        found.append(kwargs)
+        datasets.append(kwargs)
         weights.append(weight)
-    return found, weights
+    return datasets, weights
 
 
 def _plain(given: Any) -> dict[str, Any]:

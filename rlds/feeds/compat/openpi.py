@@ -223,5 +223,5 @@ def _samples(
 
 def source_key(episodes: Episodes, number: int) -> str:
     """Returns the default key of an episode."""
-    source, place = episodes.source, episodes.place(number)
-    return source.key(*place) if isinstance(source, Source) else str(number)
+    source, at = episodes.source, episodes.place(number)
+    return source.key(*at) if isinstance(source, Source) else str(number)

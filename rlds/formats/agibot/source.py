@@ -107,17 +107,17 @@ class AgiBotSource(Hdf5EpisodesSource):
             raise ValueError(f"fill: got {fill!r}, expected one of {_FILLS}")
         self.video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
         self._root = stores.as_path(path)
-        found = {
+        keys = {
             f"{task}/{episode}"
             for top in (_OBSERVATIONS, _PROPRIO)
             for task in self._tasks or _numbers(self._root / top)
             for episode in _numbers(self._root / top / task)
         }
-        if not found:
+        if not keys:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_PROPRIO}/<task>/<episode>.")
         self._infos: dict[str, dict[str, Any]] = {}
-        places = [(key, f"{_PROPRIO}/{key}/{_FILE}") for key in sorted(found, key=natural_order)]
-        episodes = [Hdf5Episode(key, self._root / place, place) for key, place in places]
+        places = [(key, f"{_PROPRIO}/{key}/{_FILE}") for key in sorted(keys, key=natural_order)]
+        episodes = [Hdf5Episode(key, self._root / file, file) for key, file in places]
         self._set_episodes({"train": episodes})
 
     def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
@@ -127,12 +127,12 @@ class AgiBotSource(Hdf5EpisodesSource):
     def _videos(self, episode: Hdf5Episode) -> Mapping[str, epath.Path]:
         cameras: dict[str, epath.Path] = {}
         for folder, kind in _VIDEOS.items():
-            place = self._root / _OBSERVATIONS / episode.key / folder
-            for name in _names(place, ".mp4"):
+            path = self._root / _OBSERVATIONS / episode.key / folder
+            for name in _names(path, ".mp4"):
                 stem = name.removesuffix(".mp4")
                 camera = f"{rlds.OBSERVATION}/{kind}/{stem.removesuffix('_color')}"
                 camera = f"{rlds.OBSERVATION}/{kind}/{stem}" if camera in cameras else camera
-                cameras[camera] = place / name
+                cameras[camera] = path / name
         return cameras
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
@@ -183,8 +183,8 @@ class AgiBotSource(Hdf5EpisodesSource):
             with source_errors(file, episode=episode.key):
                 infos = json.loads(file.read_bytes())
                 self._infos[task] = {str(info["episode_id"]): dict(info) for info in infos}
-        found: dict[str, Any] = self._infos.get(task, {}).get(number, {})
-        return found
+        entry: dict[str, Any] = self._infos.get(task, {}).get(number, {})
+        return entry
 
     # --- See `Source`.
 
@@ -304,11 +304,11 @@ class _Proprio(EpisodeGroup):
         if not self._rows_stored.get(index):  # Published files lack that of the hands.
             index = index.replace("/end/", "/joint/")
         self.num_rows(index)
-        found = self.value(index)
-        if found.shape != (number,) or found.dtype.kind not in "iu":
-            what = f"{number} rows, but {index} holds {found.dtype} of shape {found.shape}"
+        rows = self.value(index)
+        if rows.shape != (number,) or rows.dtype.kind not in "iu":
+            what = f"{number} rows, but {index} holds {rows.dtype} of shape {rows.shape}"
             raise self.error(what, path)
-        steps = np.asarray(found, np.int64)
+        steps = np.asarray(rows, np.int64)
         if (np.diff(steps) <= 0).any() or not 0 <= steps[0] <= steps[-1] < self.num_steps:
             raise self.error(f"expected increasing numbers below {self.num_steps}", index)
         return steps
@@ -346,11 +346,11 @@ def _numbers(folder: epath.Path) -> list[str]:
 
 def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
     """The depth images of each camera, in order."""
-    found: dict[str, list[epath.Path]] = {}
+    images: dict[str, list[epath.Path]] = {}
     for name in _names(folder, ".png"):
         if match := _IMAGE.fullmatch(name):
-            found.setdefault(match[1], []).append(folder / name)
-    return found
+            images.setdefault(match[1], []).append(folder / name)
+    return images
 
 
 def _texts(values: Sequence[Any]) -> np.ndarray:

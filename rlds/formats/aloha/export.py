@@ -58,27 +58,27 @@ class AlohaExport(Hdf5EpisodesExport):
         for path in self._fields.values():
             if not self.holds(path):
                 raise ValueError(f"fields: {path!r} is not a step field of numbers or images")
-        places = {path: place for place, path in self._fields.items()}
+        places = {path: array for array, path in self._fields.items()}
         taken = Paths(dict.fromkeys(self._fields))
-        for path, place in super().find_places().items():
-            if self._is_image(path) and not place.startswith(_IMAGES):
-                place = f"{_IMAGES}/{path.rpartition('/')[2]}"
-            if path not in places and place not in taken and not conflicts(taken, place):
-                places[path] = place
-                taken[place] = None
-        if missing := [place for place in (_STATE, _ACTION) if place not in taken]:
+        for path, array in super().find_places().items():
+            if self._is_image(path) and not array.startswith(_IMAGES):
+                array = f"{_IMAGES}/{path.rpartition('/')[2]}"
+            if path not in places and array not in taken and not conflicts(taken, array):
+                places[path] = array
+                taken[array] = None
+        if missing := [array for array in (_STATE, _ACTION) if array not in taken]:
             numbers = [path for path in self.steps if self.holds(path)]
-            said = {**self._fields, **{place: self._likely(place, numbers) for place in missing}}
+            fields = {**self._fields, **{array: self._likely(array, numbers) for array in missing}}
             raise ValueError(
                 f"no field for {missing[0]!r}, which every ALOHA file has. Pass the field, such as "
-                f"fields={said} (-T 'fields={json.dumps(said)}' on the command line); the steps "
-                f"have the fields {', '.join(numbers) or 'none'}"
+                f"fields={fields} (-T 'fields={json.dumps(fields)}' on the command line); the "
+                f"steps have the fields {', '.join(numbers) or 'none'}"
             )
         return places
 
-    def _likely(self, place: str, numbers: Sequence[str]) -> str:
+    def _likely(self, array: str, numbers: Sequence[str]) -> str:
         """Returns the field that fits a place best: joints are no image."""
-        root = root_of(self.table.field_path(place))
+        root = root_of(self.table.field_path(array))
         numbers = sorted(numbers, key=lambda path: (self._is_image(path), root_of(path) != root))
         return (numbers or ["..."])[0]
 
@@ -104,13 +104,13 @@ class AlohaExport(Hdf5EpisodesExport):
         with new_file(path) as (file, _):
             file.attrs["sim"] = self._sim
             write_digest(file, self.sidecar)
-            for place, column in self.columns(episode).items():
+            for name, column in self.columns(episode).items():
                 if column.dtype.kind == "O":  # Files of images.
                     lengths.append([len(data) for data in column])
                     column = _padded(column, max(lengths[-1], default=1))
-                is_image = column.size and (column.ndim == 4 or place.startswith(f"{_IMAGES}/"))
+                is_image = column.size and (column.ndim == 4 or name.startswith(f"{_IMAGES}/"))
                 chunks = (1, *column.shape[1:]) if is_image else None
-                file.create_dataset(place, data=column, chunks=chunks)
+                file.create_dataset(name, data=column, chunks=chunks)
             self.write_values(file, episode)
             if lengths:
                 file.attrs["compress"] = True

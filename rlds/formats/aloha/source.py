@@ -138,10 +138,10 @@ class AlohaSource(Hdf5EpisodesSource):
     def _sidecar(self) -> StoredSidecar | None:
         if not self._directory.is_dir():
             return None
-        said = None
+        digest = None
         with contextlib.suppress(SourceError):  # Reading the episode says what is wrong.
-            said = sidecar_digest(self._file(self._episodes["train"][0]))
-        return StoredSidecar.in_folder(self._directory, _OLDER_SIDECAR, said)
+            digest = sidecar_digest(self._file(self._episodes["train"][0]))
+        return StoredSidecar.in_folder(self._directory, _OLDER_SIDECAR, digest)
 
     @functools.cached_property
     @override
@@ -151,7 +151,7 @@ class AlohaSource(Hdf5EpisodesSource):
             "instruction": self._text,
             "joint_names": self._joint_names,
         }
-        said = {
+        metadata = {
             "control_frequency_hz": _RATE,
             "options": options,
             ATTRIBUTE_NAMES: list(self._attributes),
@@ -159,7 +159,7 @@ class AlohaSource(Hdf5EpisodesSource):
         return About(
             description="Episodes of a robot with two arms, recorded by ACT or ALOHA.",
             homepage="https://github.com/tonyzhaozh/act",
-            metadata={"aloha": said},
+            metadata={"aloha": metadata},
             options=options,
             aliases=self.table.aliases,
         )

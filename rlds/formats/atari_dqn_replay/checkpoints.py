@@ -109,13 +109,13 @@ def find_directories(path: epath.Path) -> list[epath.Path]:
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
-    found = _directories(path, _DEPTH)
-    if not found:
+    directories = _directories(path, _DEPTH)
+    if not directories:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} has no files such as $store$_observation_ckpt.0.gz, nor has a "
             f"folder up to {_DEPTH} levels below it."
         )
-    return found
+    return directories
 
 
 def _directories(path: epath.Path, depth: int) -> list[epath.Path]:
@@ -123,7 +123,7 @@ def _directories(path: epath.Path, depth: int) -> list[epath.Path]:
     if any(_FILE_NAME.fullmatch(entry.name) for entry in entries):
         return [path]
     below = folders_in(path) if depth else []
-    return [found for name in below for found in _directories(path / name, depth - 1)]
+    return [directory for name in below for directory in _directories(path / name, depth - 1)]
 
 
 def read_checkpoints(

@@ -206,15 +206,15 @@ class BagConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Returns it in the types of JSON, without defaults."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "clock": _non_defaults(self.clock),
             "fields": [_non_defaults(field) for field in self.fields],
         }
         if episodes := _non_defaults(self.episodes):
-            found["episodes"] = episodes
+            content["episodes"] = episodes
         if self.types:
-            found["types"] = dict(self.types)
-        return found
+            content["types"] = dict(self.types)
+        return content
 
     def to_toml(self) -> str:
         """Returns it in TOML."""
@@ -301,12 +301,12 @@ _KINDS: Mapping[Any, Any] = {
 
 def _non_defaults(item: Any) -> dict[str, Any]:
     """The attributes of a dataclass that are not as by default, in the types of JSON."""
-    found = {}
+    values = {}
     for field in dataclasses.fields(item):
         value = getattr(item, field.name)
         if value != field.default:
-            found[field.name] = list(value) if isinstance(value, tuple) else value
-    return found
+            values[field.name] = list(value) if isinstance(value, tuple) else value
+    return values
 
 
 def _key(name: str) -> str:

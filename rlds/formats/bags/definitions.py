@@ -104,21 +104,21 @@ def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any
             f"its definition has {lines:,} lines, expected at most {_MAX_LINES:,}"
         )
     name = plain_type(channel.type)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if not text:
         stores = parsers.Stores
         store = stores.ROS1_NOETIC if channel.encoding == "ros1" else stores.ROS2_HUMBLE
-        found.update(parsers.get_typestore(store).fielddefs)
+        fields.update(parsers.get_typestore(store).fielddefs)
         for other, definition in types.items():
-            found.update(parsers.get_types_from_msg(definition, plain_type(other)))
-        return found
+            fields.update(parsers.get_types_from_msg(definition, plain_type(other)))
+        return fields
     if channel.schema_encoding in ("ros1msg", "ros2msg"):
         return dict(parsers.get_types_from_msg(text, name))
     if channel.schema_encoding in ("ros2idl", "omgidl"):
         for part in text.split(_SEPARATOR):
             header, _, rest = part.partition("\n")
-            found.update(parsers.get_types_from_idl(rest if header[:5] == "IDL: " else part))
-        return found
+            fields.update(parsers.get_types_from_idl(rest if header[:5] == "IDL: " else part))
+        return fields
     raise UnknownTypeError(f"its definition is in the unknown format {channel.schema_encoding!r}")
 
 
@@ -151,10 +151,10 @@ class _Compiler:
             raise UnknownTypeError(f"{name} has more than {_MAX_VALUES:,} values")
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
-            found = {}
+            values = {}
             for field, reader in readers:
-                found[field], at = reader(data, at)
-            return found, at
+                values[field], at = reader(data, at)
+            return values, at
 
         self._made[name] = read, weight
         return read, weight
@@ -222,8 +222,8 @@ class _Compiler:
             if not number:
                 return np.zeros(0, dtype), at
             at = (at + mask) & ~mask
-            found = np.frombuffer(data, stored, number, at)
-            return found.astype(dtype, copy=False), at + number * size
+            numbers = np.frombuffer(data, stored, number, at)
+            return numbers.astype(dtype, copy=False), at + number * size
 
         return read
 
@@ -243,14 +243,14 @@ class _Compiler:
             number = count
             if number is None:
                 number, at = length(data, at)
-            found = []
+            items = []
             for _ in range(number):
                 begin = at
                 value, at = reader(data, at)
                 if at == begin:
                     raise ValueError("a list of messages that take no bytes")
-                found.append(value)
-            return found, at
+                items.append(value)
+            return items, at
 
         return read
 
@@ -302,12 +302,12 @@ def _in_order(files: Any) -> Iterator[Any]:
 
 
 def _of_protobuf(message: Any) -> dict[str, Any]:
-    found = {}
+    values = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         is_absent = hasattr(value, "DESCRIPTOR") and not message.HasField(field.name)
-        found[field.name] = None if is_absent else _value(value, field)
-    return found
+        values[field.name] = None if is_absent else _value(value, field)
+    return values
 
 
 # By `FieldDescriptor.cpp_type`.

@@ -105,8 +105,8 @@ class McapExport(Export):
         self._sidecar = Sidecar.of(episodes, places, whole, episode_places=clips)
         if is_told and "timestamp" not in steps:
             about = with_rate(episodes.metadata, rate)
-            said = {**self._sidecar.metadata, "metadata": about}
-            self._sidecar = dataclasses.replace(self._sidecar, metadata=said)
+            metadata = {**self._sidecar.metadata, "metadata": about}
+            self._sidecar = dataclasses.replace(self._sidecar, metadata=metadata)
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -145,8 +145,8 @@ class McapExport(Export):
             for topic, packets in videos.values():
                 if row < len(packets):
                     topic.write(packets[row], time, row)
-        said = {"key": episode.key, "sidecar": self._sidecar.to_json(), RATE: str(self._rate)}
-        writer.add_metadata(RLDS_RECORD, said)
+        content = {"key": episode.key, "sidecar": self._sidecar.to_json(), RATE: str(self._rate)}
+        writer.add_metadata(RLDS_RECORD, content)
         data = self._sidecar.pack(episode)
         writer.add_attachment(0, 0, EPISODE_ATTACHMENT, "application/octet-stream", data)
 

@@ -88,18 +88,18 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
     yield from summary.schemas.values()
     yield from summary.channels.values()
     chunks = {index.chunk_start_offset: index for index in summary.chunk_indexes}
-    place = len(MAGIC)
+    begins = len(MAGIC)
     for offset, index in sorted(chunks.items()):
-        yield from _records_between(file, flaws, place, offset, chunks)
-        place = max(place, offset + index.chunk_length + index.message_index_length)
+        yield from _records_between(file, flaws, begins, offset, chunks)
+        begins = max(begins, offset + index.chunk_length + index.message_index_length)
         if index.message_start_time < end and index.message_end_time >= begin:
             file.seek(offset + _HEAD_SIZE)
             yield chunk.read(stream.ReadDataStream(file))
-    yield from _records_between(file, flaws, place, file.size, chunks)
+    yield from _records_between(file, flaws, begins, file.size, chunks)
 
 
 def _records_between(
-    file: _File, flaws: Flaws, place: int, end: int, indexed: Collection[int]
+    file: _File, flaws: Flaws, at: int, end: int, indexed: Collection[int]
 ) -> Iterator[Any]:
     """Yields the records between two offsets that have messages, or that messages need.
 
@@ -110,13 +110,13 @@ def _records_between(
     codes = import_extra("mcap.opcode").Opcode
     wanted = {code: getattr(kinds, code.name.title()) for code in codes if code.name in _WANTED}
     try:
-        while place < end:
-            file.seek(place)
+        while at < end:
+            file.seek(at)
             code, size = _HEAD.unpack(file.read(_HEAD_SIZE))
             if code in (codes.DATA_END, codes.FOOTER):
                 return
-            start, place = place, place + _HEAD_SIZE + size
-            if place > end:
+            start, at = at, at + _HEAD_SIZE + size
+            if at > end:
                 raise ValueError(f"a record of {size} bytes reaches beyond byte {end}")
             if code in wanted and start not in indexed:
                 more = (size,) if code == codes.MESSAGE else ()
@@ -152,8 +152,8 @@ def _content(record: Any, flaws: Flaws) -> list[Any]:
         if record.compression not in _COMPRESSIONS:
             raise ValueError(f"unknown compression {record.compression!r}")
         check_decompressed(record.uncompressed_size, len(record.data))
-        found: list[Any] = import_extra("mcap.stream_reader").breakup_chunk(record, True)
-        return found
+        records: list[Any] = import_extra("mcap.stream_reader").breakup_chunk(record, True)
+        return records
     except Exception as error:
         if not is_damage(error):
             raise
@@ -175,11 +175,11 @@ def metadata(path: str) -> list[tuple[str, dict[str, str]]]:
     with _File(path) as file:
         if _summary(file) is not None:
             file.seek(0)
-            found = list(import_extra("mcap.reader").make_reader(file).iter_metadata())
+            records = list(import_extra("mcap.reader").make_reader(file).iter_metadata())
         else:
             kind = import_extra("mcap.records").Metadata
-            found = [it for it in _all_records(file, Flaws()) if isinstance(it, kind)]
-    return [(record.name, record.metadata) for record in found]
+            records = [it for it in _all_records(file, Flaws()) if isinstance(it, kind)]
+    return [(record.name, record.metadata) for record in records]
 
 
 def attachment(path: str, name: str) -> bytes | None:

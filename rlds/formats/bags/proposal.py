@@ -236,12 +236,12 @@ def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
     if not isinstance(message, Mapping):
         return []
     beside = ("header", "timestamp", "layout")
-    found = list(_numeric({k: v for k, v in message.items() if k not in beside}, ""))
+    paths = list(_numeric({k: v for k, v in message.items() if k not in beside}, ""))
     if _kind_of(seen) == "JointState" and root == rlds.ACTION:
-        found = found[:1]
-    if len(found) == 1:
-        return [FieldOf(f"{root}/{name}", topic, found[0])]
-    return [FieldOf(f"{root}/{name}/{_legible(path)}", topic, path) for path in found]
+        paths = paths[:1]
+    if len(paths) == 1:
+        return [FieldOf(f"{root}/{name}", topic, paths[0])]
+    return [FieldOf(f"{root}/{name}/{_legible(path)}", topic, path) for path in paths]
 
 
 def _kind_of(seen: _Topic) -> str:

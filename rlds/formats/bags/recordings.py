@@ -77,20 +77,20 @@ class BagRecording:
     ) -> Iterator[Message]:
         """Yields the messages of some topics between two log times, in the order of the files."""
         for path in self.files:
-            found = Flaws()
+            of_file = Flaws()
             with source_errors(path), _on_disk(path) as local:
-                yield from _READERS[_suffix(path.name)](local, found, topics, begin, end)
-            flaws.damages += found.damages
-            flaws.cut = flaws.cut or (f"{path.name}: {found.cut}" if found.cut else "")
+                yield from _READERS[_suffix(path.name)](local, of_file, topics, begin, end)
+            flaws.damages += of_file.damages
+            flaws.cut = flaws.cut or (f"{path.name}: {of_file.cut}" if of_file.cut else "")
 
     def metadata(self) -> list[tuple[str, dict[str, str]]]:
         """Returns the metadata records of MCAP files: their names and contents."""
-        found: list[tuple[str, dict[str, str]]] = []
+        records: list[tuple[str, dict[str, str]]] = []
         for path in self.files:
             if _suffix(path.name) == ".mcap":
                 with source_errors(path), _on_disk(path) as local:
-                    found += mcap_files.metadata(local)
-        return found
+                    records += mcap_files.metadata(local)
+        return records
 
     def attachment(self, name: str) -> bytes | None:
         """Returns an attachment of its first file, an MCAP file; None if there is none."""
@@ -127,34 +127,34 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRec
       path: A file; the folder of a bag of ROS 2; or a folder with several of either.
       family: The kinds to search for.
     """
-    place = stores.as_path(path)
-    if not place.is_dir():
-        if _suffix(place.name) not in _SUFFIXES[family]:
+    root = stores.as_path(path)
+    if not root.is_dir():
+        if _suffix(root.name) not in _SUFFIXES[family]:
             return []
-        return [BagRecording(_stem(place.name), tuple(require_files(place)))]
-    if (bag := _rosbag2(place, place.name)) is not None:
+        return [BagRecording(_stem(root.name), tuple(require_files(root)))]
+    if (bag := _rosbag2(root, root.name)) is not None:
         return [bag] if family == "rosbag" else []
-    found = []
-    for entry in sorted(stores.list_directory(place), key=lambda entry: natural_order(entry.name)):
-        inner = place / entry.name
+    recordings = []
+    for entry in sorted(stores.list_directory(root), key=lambda entry: natural_order(entry.name)):
+        inner = root / entry.name
         if entry.is_dir:
             if family == "rosbag" and (bag := _rosbag2(inner, entry.name)) is not None:
-                found.append(bag)
+                recordings.append(bag)
         elif entry.name.startswith("."):
             continue
         elif _suffix(entry.name) in _SUFFIXES[family]:
-            found.append(BagRecording(_stem(entry.name), tuple(require_files(inner))))
+            recordings.append(BagRecording(_stem(entry.name), tuple(require_files(inner))))
         else:
             check_link(inner)
-    return found
+    return recordings
 
 
 def _looks_like(path: str | os.PathLike[str], family: Family) -> bool:
     """Whether there are recordings at a path; reads little of them."""
-    found = find_recordings(path, family)
-    if not found:
+    recordings = find_recordings(path, family)
+    if not recordings:
         return False
-    file = found[0].files[0]
+    file = recordings[0].files[0]
     if file.name.endswith(_COMPRESSED):
         return True
     magic = _MAGIC[_suffix(file.name)]

@@ -103,7 +103,7 @@ class BagSource(Source):
     ) -> None:
         self._video, self._quality = video, quality
         self._recordings = find_recordings(path, self.family)
-        folders = {os.path.dirname(file) for found in self._recordings for file in found.files}
+        folders = {os.path.dirname(file) for it in self._recordings for file in it.files}
         self.opened = Files(path, *sorted(folders)[:_MAX_FOLDERS], may_grow=True)
         if not self._recordings:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
@@ -145,17 +145,17 @@ class BagSource(Source):
 
     def _look(self, config: BagConfig | None) -> Overview:
         """Looks at recordings until all that is requested was seen."""
-        found = Overview()
+        overview = Overview()
         wanted = {field.field for field in config.fields if field.topic} if config else set()
         for recording in self._recordings:
             try:
-                found.look(recording, config)
+                overview.look(recording, config)
             except SourceError:
-                if not found.topics and recording is self._recordings[-1]:
+                if not overview.topics and recording is self._recordings[-1]:
                     raise
-            if found.topics and found.firsts.keys() >= wanted:
+            if overview.topics and overview.firsts.keys() >= wanted:
                 break
-        return found
+        return overview
 
     def _adjusted(
         self, config: BagConfig, rate: float | None, policy: Any, max_age: float | None
@@ -234,9 +234,9 @@ class BagSource(Source):
     @override
     def about(self) -> About:
         if self._stored:
-            said = self._stored.sidecar.metadata
-            facts: dict[str, Any] = {name: str(said.get(name, "")) for name in FACTS}
-            return About(**facts, metadata=dict(said.get("metadata", {})))
+            stored = self._stored.sidecar.metadata
+            facts: dict[str, Any] = {name: str(stored.get(name, "")) for name in FACTS}
+            return About(**facts, metadata=dict(stored.get("metadata", {})))
         topics = {
             topic: {"type": seen.channel.type, "encoding": seen.channel.encoding}
             for topic, seen in sorted(self._overview.topics.items())
@@ -260,7 +260,7 @@ class BagSource(Source):
     @override
     def inputs(self) -> Sequence[Any]:
         files = [file for recording in self._recordings for file in recording.files]
-        return files + [found.described for found in self._recordings if found.described]
+        return files + [it.described for it in self._recordings if it.described]
 
     # --- Episodes
 
@@ -280,12 +280,12 @@ class BagSource(Source):
                 with source_errors(recording.files[0]):
                     index = make_index(recording, self.config, {})
                     records = recording.metadata()
-                    found = spans_of(index, self.config.episodes, records)
+                    new = spans_of(index, self.config.episodes, records)
                     # A recorder may have been killed as soon as the last one had begun.
-                    if len(found) > 1 and not found[-1].has_end:
-                        kept = self._steps_in(number, found[-1]).times
-                        found = found if len(kept) else found[:-1]
-                spans += [(number, span) for span in found]
+                    if len(new) > 1 and not new[-1].has_end:
+                        kept = self._steps_in(number, new[-1]).times
+                        new = new if len(kept) else new[:-1]
+                spans += [(number, span) for span in new]
             self._spans = spans
         return self._spans
 
@@ -348,11 +348,11 @@ class BagSource(Source):
         Raises:
           SourceError: A field makes steps without a value an error.
         """
-        recording, found = self._recordings[number], self._index_of(number)
-        tracks = {path: track.within(span.begin, span.end) for path, track in found.fields.items()}
+        recording, index = self._recordings[number], self._index_of(number)
+        tracks = {path: track.within(span.begin, span.end) for path, track in index.fields.items()}
         # The keyframe may be before the episode.
-        tracks |= {path: found.fields[path].within(0, 2**63 - 1) for path in self._videos}
-        times = step_times(found, span, self.config, tracks)
+        tracks |= {path: index.fields[path].within(0, 2**63 - 1) for path in self._videos}
+        times = step_times(index, span, self.config, tracks)
         messages = {
             path: rows_of(track, self.config.field(path), times) for path, track in tracks.items()
         }
@@ -367,7 +367,7 @@ class BagSource(Source):
                 is_kept &= is_there
         return _Steps(
             recording,
-            found,
+            index,
             tracks,
             times[is_kept],
             {path: of_steps[is_kept] for path, of_steps in messages.items()},
@@ -384,15 +384,15 @@ class BagSource(Source):
 
     def _is_complete(self, number: int, span: EpisodeSpan) -> bool:
         """Whether all of an episode is there."""
-        found = self._index_of(number)
-        flaws = found.flaws
+        index = self._index_of(number)
+        flaws = index.flaws
         damages = [
             why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
         ]
         if damages and not self._leaves_out:
             what = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
             raise SourceError(what, file=self._recordings[number].files[0])
-        is_cut = bool(flaws.cut) and span.end > found.last
+        is_cut = bool(flaws.cut) and span.end > index.last
         return not is_cut and not damages and span.has_end
 
     def _columns(self, steps: _Steps) -> dict[str, Any]:
@@ -457,14 +457,14 @@ class BagSource(Source):
 
     def _about(self, number: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
         """Returns the metadata of an episode about its recording."""
-        recording, found = steps.recording, steps.index
+        recording, index = steps.recording, steps.index
         if number not in self._digests:
             self._digests[number] = recording.sha256()
         return {
             "files": ", ".join(file.name for file in recording.files),
             "sha256": self._digests[number],
-            "begin": np.int64(max(span.begin, found.first)),
-            "end": np.int64(min(span.end, found.last + 1)),
+            "begin": np.int64(max(span.begin, index.first)),
+            "end": np.int64(min(span.end, index.last + 1)),
             "dropped_steps": np.int64(steps.num_dropped),
             "metadata": json.dumps(dict(span.metadata)),
         }

@@ -93,12 +93,12 @@ def step_times(
         _check_runs(stamps, config.clock.topic)
         return np.sort(stamps, kind="stable")
     # Messages before the episode only provide values that have not changed since.
-    found = [track.stamps[track.logged >= span.begin] for track in tracks.values()]
-    found = [stamps for stamps in found if len(stamps)]
-    if not found:
+    series = [track.stamps[track.logged >= span.begin] for track in tracks.values()]
+    series = [stamps for stamps in series if len(stamps)]
+    if not series:
         return np.zeros(0, np.int64)
-    first = max(int(stamps[0]) for stamps in found)
-    last = min((int(stamps[-1]) for stamps in found if len(stamps) > 1), default=first)
+    first = max(int(stamps[0]) for stamps in series)
+    last = min((int(stamps[-1]) for stamps in series if len(stamps) > 1), default=first)
     number = int((last - first) * config.clock.rate / 1e9) + 1 if last >= first else 0
     if number > _MAX_STEPS:
         raise ValueError(
@@ -200,12 +200,12 @@ def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
             np.where(angle < 1e-6, plain, np.sin(plain * angle) / sine)
             for plain in (1 - share, share)
         ]
-        found = weights[0] * one + weights[1] * two
-        found /= np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
+        mixed = weights[0] * one + weights[1] * two
+        mixed /= np.maximum(np.linalg.norm(mixed, axis=-1, keepdims=True), 1e-12)
     else:
-        found = one + (two - one) * share
+        mixed = one + (two - one) * share
     is_exact = (begin == times).reshape(share.shape)
-    return np.where(is_exact, before, found.astype(before.dtype))
+    return np.where(is_exact, before, mixed.astype(before.dtype))
 
 
 def next_values(column: Any) -> Any:
@@ -224,8 +224,8 @@ def stacked(values: Sequence[Any], field: Field) -> Any:
     for row, value in enumerate(values):
         if value is not None:
             if value.shape != column.shape[1:] or value.dtype != column.dtype:
-                found = f"{value.dtype} of shape {value.shape}"
-                raise ValueError(f"{found}, expected {field}, as in the first message")
+                got = f"{value.dtype} of shape {value.shape}"
+                raise ValueError(f"{got}, expected {field}, as in the first message")
             column[row] = value
     return column
 

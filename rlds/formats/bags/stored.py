@@ -101,7 +101,7 @@ class StoredEpisodes:
         if flaws.cut or flaws.damages:
             why = flaws.cut or flaws.damages[0][2]
             raise SourceError(why, file=recording.files[0])
-        return {path: _column(found, kinds[path]) for path, found in rows.items()}
+        return {path: _column(messages, kinds[path]) for path, messages in rows.items()}
 
 
 def _taker(channel: Channel, field: Field) -> Any:

@@ -139,10 +139,10 @@ def make_index(recording: BagRecording, config: BagConfig, picked: Mapping[str, 
         if topic == marks:
             begins = _begins(at_path(decoded, config.episodes.path), config.episodes)
             markers += [] if begins is None else [(logged, begins)]
-        for found, field in fields:
+        for of_field, field in fields:
             stamp = _stamp(message, decoded, field)
-            found.add(logged, stamp, message.data if field.path == BYTES else decoded)
-    tracks = {path: found.track() for path, found in rows.items()}
+            of_field.add(logged, stamp, message.data if field.path == BYTES else decoded)
+    tracks = {path: of_field.track() for path, of_field in rows.items()}
     return Index(clock.track(), tracks, sorted(markers), flaws, first, last)
 
 

@@ -70,20 +70,20 @@ def at_path(message: Any, path: str) -> Any:
       ValueError: There is no such path; says what there is.
       NotThereError: A list ends before it, or a part is not set.
     """
-    found = message
+    value = message
     for name in path.split("/") if path else ():
-        if found is None:
+        if value is None:
             raise NotThereError(f"{path!r} is not set")
-        if isinstance(found, list | np.ndarray) and name.isdecimal():
-            if int(name) >= len(found):
-                raise NotThereError(f"{path!r}: only {len(found)} values")
-            found = found[int(name)]
-        elif isinstance(found, Mapping) and name in found:
-            found = found[name]
+        if isinstance(value, list | np.ndarray) and name.isdecimal():
+            if int(name) >= len(value):
+                raise NotThereError(f"{path!r}: only {len(value)} values")
+            value = value[int(name)]
+        elif isinstance(value, Mapping) and name in value:
+            value = value[name]
         else:
-            known = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__
+            known = ", ".join(value) if isinstance(value, Mapping) else type(value).__name__
             raise ValueError(f"the path {path!r} has no {name!r}, only {known}")
-    return found
+    return value
 
 
 def header_stamp(message: Any) -> int:
@@ -124,65 +124,65 @@ def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
         paths, dtype = config.path, config.dtype
         return _numbers(config, lambda m: _joined([at_path(m, p) for p in paths], dtype), message)
     path = config.path
-    found = at_path(message, path)
-    if found is None:
+    value = at_path(message, path)
+    if value is None:
         raise NotThereError(f"{path!r} is not set")
-    if isinstance(found, Mapping) and found.keys() >= _COMPRESSED:
-        return _compressed(config, path, found, is_json)
-    if isinstance(found, Mapping) and found.keys() >= _RAW:
-        return _raw(config, path, found, is_json)
-    if isinstance(found, str):
+    if isinstance(value, Mapping) and value.keys() >= _COMPRESSED:
+        return _compressed(config, path, value, is_json)
+    if isinstance(value, Mapping) and value.keys() >= _RAW:
+        return _raw(config, path, value, is_json)
+    if isinstance(value, str):
         field = Field(str, unit=config.unit or None)
         return Picked(field, config, lambda message: str(at_path(message, path)), "text")
-    if isinstance(found, bytes):
+    if isinstance(value, bytes):
         return Picked(Field(bytes), config, lambda message: bytes(at_path(message, path)), "bytes")
-    if isinstance(found, list) and found and all(isinstance(item, str) for item in found):
-        shape = (len(found),)
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        shape = (len(value),)
         return Picked(Field(str, shape), config, lambda m: _texts(at_path(m, path), shape), "text")
     return _numbers(config, lambda message: at_path(message, path), message)
 
 
-def _texts(found: Any, shape: tuple[int]) -> np.ndarray:
-    if len(found) != shape[0]:
-        raise ValueError(f"{len(found)} texts, expected {shape[0]} as in the first message")
-    return objects(map(str, found))
+def _texts(values: Any, shape: tuple[int]) -> np.ndarray:
+    if len(values) != shape[0]:
+        raise ValueError(f"{len(values)} texts, expected {shape[0]} as in the first message")
+    return objects(map(str, values))
 
 
 # --- Numbers
 
 
 def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked:
-    found = _array(get(message), config.dtype)
-    if not found.size:
+    array = _array(get(message), config.dtype)
+    if not array.size:
         raise NotThereError("it is empty")
-    names_path, names = _names_of(config, message, found)
+    names_path, names = _names_of(config, message, array)
     order = config.order or names
-    if order and not (names_path and found.ndim):
+    if order and not (names_path and array.ndim):
         raise ValueError("order needs names, but the message has none; set names to their path")
-    shape = (len(order), *found.shape[1:]) if order else found.shape
+    shape = (len(order), *array.shape[1:]) if order else array.shape
     names = order if len(shape) == 1 and order else _keys(get(message), shape, config)
-    field = Field(found.dtype, shape, names=names or None, unit=config.unit or None)
+    field = Field(array.dtype, shape, names=names or None, unit=config.unit or None)
     config = dataclasses.replace(config, order=tuple(order))
     places: dict[tuple[str, ...], list[int] | None] = {}
 
     def value(message: Any) -> np.ndarray:
-        found = _array(get(message), config.dtype)
-        if found.dtype != field.dtype:
-            found = _as_dtype(found, field.dtype)
+        array = _array(get(message), config.dtype)
+        if array.dtype != field.dtype:
+            array = _as_dtype(array, field.dtype)
         if order:
             names = tuple(map(str, at_path(message, names_path)))
             if names not in places:
                 has_all = set(order) <= set(names)
                 places[names] = [names.index(name) for name in order] if has_all else None
             rows = places[names]
-            if rows is None or len(found) != len(names):
+            if rows is None or len(array) != len(names):
                 raise NotThereError(f"it lacks some of the values {order}")
-            return found[rows]
-        if found.shape != shape:
-            if not found.size:
+            return array[rows]
+        if array.shape != shape:
+            if not array.size:
                 raise NotThereError("it is empty")
-            raise ValueError(f"values of shape {found.shape}, expected {shape} as in the first")
-        return found
+            raise ValueError(f"values of shape {array.shape}, expected {shape} as in the first")
+        return array
 
     value(message)
     return Picked(field, config, value, "numbers")
@@ -193,26 +193,26 @@ def _names_of(config: FieldOf, message: Any, values: np.ndarray) -> tuple[str, t
     if config.names == "none" or not isinstance(message, Mapping):
         return "", ()
     path = config.names or next((name for name in _NAMES if name in message), "")
-    found = at_path(message, path) if path else None
-    names = tuple(map(str, found)) if isinstance(found, list) else ()
+    texts = at_path(message, path) if path else None
+    names = tuple(map(str, texts)) if isinstance(texts, list) else ()
     is_of_values = values.ndim and len(names) == len(values) == len(set(names))
     return path, names if is_of_values else ()
 
 
-def _array(found: Any, dtype: str) -> np.ndarray:
+def _array(numbers: Any, dtype: str) -> np.ndarray:
     """Returns numbers as an array."""
-    if isinstance(found, np.ndarray | np.generic | bool):
-        made = np.asarray(found)
-    elif isinstance(found, int | float):  # Of JSON, where 1 may be followed by 1.5.
-        made = np.asarray(found, dtype or np.float64)
-    elif isinstance(found, Mapping):
-        made = _joined(list(found.values()), dtype)
-    elif isinstance(found, list) and any(isinstance(item, Mapping) for item in found):
-        made = np.stack([_array(item, dtype) for item in found])
-    elif isinstance(found, list):
-        made = _joined(found, dtype) if found else np.zeros(0)
+    if isinstance(numbers, np.ndarray | np.generic | bool):
+        made = np.asarray(numbers)
+    elif isinstance(numbers, int | float):  # Of JSON, where 1 may be followed by 1.5.
+        made = np.asarray(numbers, dtype or np.float64)
+    elif isinstance(numbers, Mapping):
+        made = _joined(list(numbers.values()), dtype)
+    elif isinstance(numbers, list) and any(isinstance(item, Mapping) for item in numbers):
+        made = np.stack([_array(item, dtype) for item in numbers])
+    elif isinstance(numbers, list):
+        made = _joined(numbers, dtype) if numbers else np.zeros(0)
     else:
-        raise ValueError(f"got {type(found).__name__}, expected numbers; extend the path")
+        raise ValueError(f"got {type(numbers).__name__}, expected numbers; extend the path")
     if made.dtype.kind not in "biuf":
         raise ValueError(f"got {made.dtype}, expected numbers")
     return _as_dtype(made, np.dtype(dtype)) if dtype else made
@@ -223,17 +223,17 @@ def _joined(values: Sequence[Any], dtype: str) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
-def _as_dtype(found: np.ndarray, dtype: Any) -> np.ndarray:
+def _as_dtype(numbers: np.ndarray, dtype: Any) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return found.astype(dtype)
+        return numbers.astype(dtype)
 
 
-def _keys(found: Any, shape: tuple[int, ...], config: FieldOf) -> tuple[str, ...]:
+def _keys(value: Any, shape: tuple[int, ...], config: FieldOf) -> tuple[str, ...]:
     """The names of the parts of a vector that a message, or several paths, consist of."""
     if isinstance(config.path, tuple):
         return config.path if shape == (len(config.path),) else ()
-    if isinstance(found, Mapping) and shape == (len(found),):
-        return tuple(map(str, found))
+    if isinstance(value, Mapping) and shape == (len(value),):
+        return tuple(map(str, value))
     return ()
 
 
@@ -261,10 +261,10 @@ def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked
         unit = config.unit or _DEPTH_UNITS.get(encoding)
 
     def value(message: Any) -> bytes:
-        found = _content(at_path(message, path), is_json)[skipped:]
-        if not found:
+        content = _content(at_path(message, path), is_json)[skipped:]
+        if not content:
             raise NotThereError("it is empty")
-        return found
+        return content
 
     data = data[skipped:]
     if is_png(data):
@@ -313,10 +313,10 @@ def _raw(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
     def value(message: Any) -> np.ndarray:
         return _pixels(at_path(message, path), is_json)
 
-    found, encoding = _pixels(image, is_json), str(image["encoding"]).lower()
+    pixels, encoding = _pixels(image, is_json), str(image["encoding"]).lower()
     is_depth = "depth" in config.topic.lower()
     unit = config.unit or (_DEPTH_UNITS.get(encoding) if is_depth else None)
-    return Picked(Field(found.dtype, found.shape, unit=unit), config, value, "image")
+    return Picked(Field(pixels.dtype, pixels.shape, unit=unit), config, value, "image")
 
 
 def _pixels(image: Any, is_json: bool) -> np.ndarray:

@@ -26,8 +26,8 @@ def is_keyframe(packet: bytes, codec: str) -> bool:
     """
     if codec not in _CODECS:
         raise ValueError(f"cannot cut packets of {codec}; use the path 'data' for their bytes")
-    for found in _START.finditer(packet):
-        header = found[1][0]
+    for start in _START.finditer(packet):
+        header = start[1][0]
         if header & 31 == 5 if codec == "h264" else 16 <= header >> 1 & 63 <= 21:
             return True
     return False
@@ -40,8 +40,8 @@ def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
       ValueError: They are not as many frames.
     """
     stream = io.BytesIO(b"".join(packets))
-    with import_extra("av").open(stream, format=codec) as found:
-        number = sum(packet.size > 0 for packet in found.demux(video=0))
+    with import_extra("av").open(stream, format=codec) as container:
+        number = sum(packet.size > 0 for packet in container.demux(video=0))
     if number != len(packets):
         raise ValueError(
             f"{len(packets)} messages hold {number} frames of video, expected one each"

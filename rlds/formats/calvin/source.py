@@ -115,10 +115,10 @@ class CalvinSource(Source):
         if action not in _ACTIONS:
             raise ValueError(f"action: got {action!r}, expected one of {_ACTIONS}")
         self._action, self._annotations = action, annotations
-        found = _find_splits(path)
-        if not found:
+        folders = _find_splits(path)
+        if not folders:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_ENDS}, in it or in {_SPLITS}.")
-        self._splits = {name: _Split(directory, annotations) for name, directory in found.items()}
+        self._splits = {name: _Split(directory, annotations) for name, directory in folders.items()}
         self.splits = list(self._splits)
         self._embedding_size = max(split.embedding_size for split in self._splits.values())
         first = next(iter(self._splits.values()))
@@ -159,12 +159,12 @@ class CalvinSource(Source):
     @functools.cached_property
     @override
     def about(self) -> About:
-        said = {name: split.metadata for name, split in self._splits.items()}
+        metadata = {name: split.metadata for name, split in self._splits.items()}
         return About(
             description="Plays of a robot at a desk, some windows of which are annotated in words.",
             homepage="http://calvin.cs.uni-freiburg.de",
             license="MIT",
-            metadata={"calvin": said},
+            metadata={"calvin": metadata},
             options={"action": self._action, "annotations": self._annotations},
         )
 
@@ -192,13 +192,13 @@ class CalvinSource(Source):
 
     def _totals(self, split: str) -> Mapping[str, int]:
         """Returns how many steps the ranges have, and how many windows are annotated in them."""
-        steps, found = self._lengths(split).num_steps, self._splits[split]
-        return {"steps": int(steps.sum()), "annotations": found.num_annotations}
+        steps, of_split = self._lengths(split).num_steps, self._splits[split]
+        return {"steps": int(steps.sum()), "annotations": of_split.num_annotations}
 
     @override
     def key(self, split: str, index: int) -> str:
-        found = self._splits[split]
-        return str(found.step(found.ranges[index][0]).stem)
+        of_split = self._splits[split]
+        return str(of_split.step(of_split.ranges[index][0]).stem)
 
     @override
     def read(
@@ -208,13 +208,13 @@ class CalvinSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        found = self._splits[split]
-        first, last = found.ranges[index]
+        of_split = self._splits[split]
+        first, last = of_split.ranges[index]
         length = last + 1 - first
         paths = [path for path in self.fields.step_paths(fields) if path in self._paths]
         numbers = range(first, last + 1)[rows]
         others = derived_columns(length, length, terminal=False)
-        annotations = found.annotations_of(index, self._embedding_size)
+        annotations = of_split.annotations_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(
@@ -223,10 +223,10 @@ class CalvinSource(Source):
                     **{path: column[rows] for path, column in others.items()},
                 }
             ),
-            origin=Origin(f"{split}/{found.step(first).name}", first, last + 1),
+            origin=Origin(f"{split}/{of_split.step(first).name}", first, last + 1),
             truncated=True,
             final_observation_known=False,
-            metadata={"annotations": annotations, "scene": found.scene_of(index)},
+            metadata={"annotations": annotations, "scene": of_split.scene_of(index)},
             counts={"steps": length, "annotations": len(annotations["begin"])},
         )
 
@@ -234,9 +234,9 @@ class CalvinSource(Source):
         self, split: str, index: int, numbers: range, paths: Sequence[str]
     ) -> dict[str, np.ndarray]:
         """Reads fields of some steps, by their numbers."""
-        found = self._splits[split]
-        begin = found.ranges[index][0]
-        files = [found.step(number) for number in numbers] if paths else []
+        of_split = self._splits[split]
+        begin = of_split.ranges[index][0]
+        files = [of_split.step(number) for number in numbers] if paths else []
         for number, file in zip(numbers, files):
             if not file.exists():  # Before there is memory for so many.
                 raise SourceError("no such file", file=file, row=number - begin)
@@ -259,11 +259,11 @@ class CalvinSource(Source):
         shapes = _shapes_of(step)
         for name in {*shapes, *self._shapes}:
             if shapes.get(name) != self._shapes.get(name):
-                found, known = (
+                got, known = (
                     "no such array" if it is None else f"{it[0]} of shape {it[1]}"
                     for it in (shapes.get(name), self._shapes.get(name))
                 )
-                raise step.error(f"{found}, but the first step has {known}", name)
+                raise step.error(f"{got}, but the first step has {known}", name)
 
 
 class _Split:
@@ -338,10 +338,10 @@ class _Split:
         check_link(file.parent)
         if is_there(file):
             with source_errors(file):
-                found = read_npy(file)
-                language = found["language"]
+                content = read_npy(file)
+                language = content["language"]
                 texts, tasks, embeddings = language["ann"], language["task"], language.get("emb")
-                windows = list(found["info"]["indx"])
+                windows = list(content["info"]["indx"])
                 self._annotations = _annotations_of(windows, texts, tasks, embeddings)
         begins, ends = self._annotations["begin"], self._annotations["end"]
         ranges = np.array(self.ranges)
@@ -356,11 +356,11 @@ class _Split:
     def annotations_of(self, index: int, embedding_size: int) -> dict[str, np.ndarray]:
         """Returns the annotations of a range."""
         rows = self._range_of == index
-        found = {name: column[rows] for name, column in self._annotations.items()}
+        columns = {name: column[rows] for name, column in self._annotations.items()}
         if embedding_size:
-            found.setdefault("embedding", np.zeros((0, embedding_size), np.float32))
+            columns.setdefault("embedding", np.zeros((0, embedding_size), np.float32))
         first, _ = self.ranges[index]
-        return {**found, "begin": found["begin"] - first, "end": found["end"] - first}
+        return {**columns, "begin": columns["begin"] - first, "end": columns["end"] - first}
 
     def scene_of(self, index: int) -> str:
         """Returns the scene of a range; empty if it is not known."""
@@ -417,10 +417,10 @@ def _annotations_of(
 
 def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     """Returns the folders of splits by name."""
-    place = stores.as_path(path)
-    if is_there(place / _ENDS):
-        return {place.name if place.name in _SPLITS else "training": place}
-    folders = {name: place / name for name in _SPLITS if is_there(place / name)}
+    root = stores.as_path(path)
+    if is_there(root / _ENDS):
+        return {root.name if root.name in _SPLITS else "training": root}
+    folders = {name: root / name for name in _SPLITS if is_there(root / name)}
     return folders if any(is_there(folder / _ENDS) for folder in folders.values()) else {}
 
 

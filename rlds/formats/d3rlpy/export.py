@@ -94,11 +94,11 @@ class D3rlpyExport(Export):
     def placements(self) -> Sequence[Placement]:
         if self._sidecar is None:
             return as_it_was(self.episodes)
-        found = sidecar_placements(self._sidecar)
+        places = sidecar_placements(self._sidecar)
         if rlds.REWARD not in self._sidecar.places:
             why = "no reward is a number; d3rlpy gets zeros"
-            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
-        return found
+            places.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
+        return places
 
     @override
     def files_order(self) -> Sequence[int] | None:
@@ -108,8 +108,8 @@ class D3rlpyExport(Export):
     def write(self, path: Path) -> None:
         with new_file(path) as (file, check), PartFiles() as parts:
             file["columns"] = [*dict.fromkeys(map(root_of, self._paths)), TERMINATED]
-            said = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
-            sidecar = hdf5_sidecar_writer(file, said)
+            kept = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
+            sidecar = hdf5_sidecar_writer(file, kept)
             count = 0
             for each in self.each_or_stored():
                 if isinstance(each, Place):

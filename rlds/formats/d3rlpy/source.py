@@ -81,7 +81,7 @@ class D3rlpySource(RowsSource):
             if missing:
                 raise self._file.error(f"no column {min(missing)!r}", _COLUMNS)
             self.step_fields = {
-                place: self._field(opened, name) for place, name in self._names(0).items()
+                field: self._field(opened, name) for field, name in self._names(0).items()
             }
         of_transitions = (path for path in self.step_fields if not is_in(path, rlds.OBSERVATION))
         self.table = RowsTable(
@@ -178,11 +178,11 @@ class D3rlpySource(RowsSource):
     @override
     def about(self) -> About:
         # The number of parts of each column; of d3rlpy 1, the values of the file that are no rows.
-        said = {"constants": self._constants} if self._is_first else {"version": VERSION}
+        own = {"constants": self._constants} if self._is_first else {"version": VERSION}
         return About(
             description="Episodes of a d3rlpy dataset.",
             homepage="https://d3rlpy.readthedocs.io",
-            metadata={METADATA_KEY: {"columns": self._parts, **said}},
+            metadata={METADATA_KEY: {"columns": self._parts, **own}},
         )
 
     @property

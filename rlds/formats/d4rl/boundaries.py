@@ -44,8 +44,8 @@ class Boundary:
         rules, length = self.rules, self.length
         unknown = sorted(set(rules) - set(BOUNDARY_RULES))
         if unknown or not rules:
-            found = unknown or "no rule"
-            raise ValueError(f"boundary: got {found}, expected some of {BOUNDARY_RULES}")
+            got = unknown or "no rule"
+            raise ValueError(f"boundary: got {got}, expected some of {BOUNDARY_RULES}")
         if TIMEOUTS in rules and TIMEOUTS not in arrays:
             raise ValueError(f"boundary: {name} has no timeouts; it has {list(arrays)}")
         if "infos_index" in rules and not has_index(arrays):

@@ -110,12 +110,12 @@ class D4rlPybulletSource(Hdf5RowsSource):
     @functools.cached_property
     @override
     def about(self) -> About:
-        said = {"file": self._path.name, "time_limit": self._time_limit}
+        metadata = {"file": self._path.name, "time_limit": self._time_limit}
         return About(
             description="A dataset of d4rl-pybullet: transitions of policies that were trained in "
             "locomotion tasks of PyBullet, for offline reinforcement learning.",
             homepage="https://github.com/takuseno/d4rl-pybullet",
-            metadata={"d4rl_pybullet": said, **self._contents.metadata()},
+            metadata={"d4rl_pybullet": metadata, **self._contents.metadata()},
             options={"time_limit": self._time_limit, "follow_links": self._follow_links},
             finite=(rlds.OBSERVATION, rlds.ACTION, rlds.REWARD),
         )

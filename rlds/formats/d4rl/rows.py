@@ -89,8 +89,8 @@ class Contents:
 
     def metadata(self) -> dict[str, Any]:
         """Returns constants and attributes for the metadata of a dataset."""
-        found = {"constants": self.constants, "attributes": self.attributes}
-        return {METADATA_KEY: found | ({VECTORS: self.vectors} if self.vectors else {})}
+        content = {"constants": self.constants, "attributes": self.attributes}
+        return {METADATA_KEY: content | ({VECTORS: self.vectors} if self.vectors else {})}
 
 
 def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
@@ -116,8 +116,8 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
     attributes: dict[str, Any] = {}
     vectors = []
     for path, item in _items(hdf5, file):
-        if found := read_attributes(hdf5, item, path):
-            attributes[path] = found
+        if own := read_attributes(hdf5, item, path):
+            attributes[path] = own
         if not is_array(item):
             continue
         if item.shape and item.shape[0] == num_rows and not is_in(path, METADATA):

@@ -92,7 +92,7 @@ class DroidSource(Hdf5EpisodesSource):
     ) -> None:
         self.video = video
         root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
-        folders = sorted(_walk(root, _LEVELS), key=lambda place: natural_order(os.fspath(place)))
+        folders = sorted(_walk(root, _LEVELS), key=lambda it: natural_order(os.fspath(it)))
         if not folders:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY} below it.")
         uuids = [_uuid_of(folder) for folder in folders]
@@ -112,13 +112,13 @@ class DroidSource(Hdf5EpisodesSource):
         check_link(videos.parent)
         check_link(videos)
         serials = {role: serial for serial, role in _roles(_metadata_of(episode)).items()}
-        found = {
+        files = {
             f"{_IMAGES}/{role}{kind}": videos / f"{serials.get(role, role)}{ending}.mp4"
             for role in _ROLES
             if serials.get(role, role).isalnum()
             for kind, ending in (("", ""), ("_stereo", "-stereo"))
         }
-        return {camera: file for camera, file in found.items() if is_there(file)}
+        return {camera: file for camera, file in files.items() if is_there(file)}
 
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
         task = _metadata_of(episode).get("current_task")
@@ -153,12 +153,12 @@ class DroidSource(Hdf5EpisodesSource):
         files = []
         for _, file, _ in self._episodes["train"]:
             folder, uuid = file.parent, _uuid_of(file.parent)
-            found = [file, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
+            of_episode = [file, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
             videos = folder.joinpath(*_VIDEOS)
             if videos.is_dir():
                 names = [entry.name for entry in stores.list_directory(videos)]
-                found += [videos / name for name in names if name.endswith(".mp4")]
-            files += present(found)
+                of_episode += [videos / name for name in names if name.endswith(".mp4")]
+            files += present(of_episode)
         return files
 
 
@@ -178,8 +178,8 @@ class _Trajectory(EpisodeGroup):
 
     def attributes(self) -> dict[str, Any]:
         """Returns all of them as text, as each lab has its own."""
-        found = super().attributes()
-        return {"attributes": json.dumps({name: _as_json(found[name]) for name in sorted(found)})}
+        values = super().attributes()
+        return {"attributes": json.dumps({name: _as_json(values[name]) for name in sorted(values)})}
 
 
 def _as_json(value: Any) -> Any:
@@ -198,16 +198,16 @@ def _metadata_of(episode: Hdf5Episode) -> dict[str, Any]:
     file = folder / f"{_METADATA}{uuid}.json"
     check_is_file(file)
     with source_errors(file, episode=episode.key):
-        found = json.loads(file.read_bytes())
-        if not isinstance(found, dict):
+        metadata = json.loads(file.read_bytes())
+        if not isinstance(metadata, dict):
             raise SourceError("expected a JSON object", file=file)
-        return found
+        return metadata
 
 
 def _roles(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Returns the roles of cameras, by their serial numbers."""
-    found = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
-    return {serial: role for serial, role in found.items() if serial}
+    roles = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
+    return {serial: role for serial, role in roles.items() if serial}
 
 
 def _uuid_of(folder: epath.Path) -> str:
@@ -219,15 +219,15 @@ def _uuid_of(folder: epath.Path) -> str:
     return ""
 
 
-def _walk(place: epath.Path, levels: int) -> Iterator[epath.Path]:
+def _walk(folder: epath.Path, levels: int) -> Iterator[epath.Path]:
     """Yields the folders of episodes at a place or below it."""
-    if not place.is_dir():
+    if not folder.is_dir():
         return
-    names = [entry.name for entry in stores.list_directory(place)]
+    names = [entry.name for entry in stores.list_directory(folder)]
     if _TRAJECTORY in names or any(
         name.startswith(_METADATA) and name.endswith(".json") for name in names
     ):
-        yield place
+        yield folder
         return
-    for name in folders_in(place) if levels else ():
-        yield from _walk(place / name, levels - 1)
+    for name in folders_in(folder) if levels else ():
+        yield from _walk(folder / name, levels - 1)

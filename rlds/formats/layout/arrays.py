@@ -108,23 +108,23 @@ def groups_in(path: str, pattern: str) -> list[str]:
     with file.read() as opened:
         paths = [name for name, item in file.items(opened) if hasattr(item, "keys")]
     depth = pattern.count("/")
-    found = (name for name in paths if name.count("/") == depth)
-    return sorted(fnmatch.filter([*found], pattern), key=natural_order)
+    groups = (name for name in paths if name.count("/") == depth)
+    return sorted(fnmatch.filter([*groups], pattern), key=natural_order)
 
 
 def files_in(folder: str) -> list[str]:
     """Returns the files in a folder that have arrays, and the images in it and one level below."""
-    found = []
+    names = []
     for entry in stores.list_directory(folder):
-        check_link(place := os.path.join(folder, entry.name))
+        check_link(path := os.path.join(folder, entry.name))
         if entry.name.startswith("."):
             continue
         if os.path.splitext(entry.name)[1] in KINDS or is_image(entry.name):
-            found.append(entry.name)
+            names.append(entry.name)
         elif entry.is_dir:
-            below = [it.name for it in stores.list_directory(place) if is_image(it.name)]
-            found += [f"{entry.name}/{name}" for name in below]
-    return sorted(found, key=natural_order)
+            below = [it.name for it in stores.list_directory(path) if is_image(it.name)]
+            names += [f"{entry.name}/{name}" for name in below]
+    return sorted(names, key=natural_order)
 
 
 def is_image(name: str) -> bool:
@@ -137,13 +137,13 @@ def is_image(name: str) -> bool:
 
 def _npz(path: str) -> dict[str, FileArray]:
     file = NpzRows(path)
-    found = {}
+    arrays = {}
     for name, array in file.arrays.items():
         kind = {"U": str, "S": bytes}.get(array.dtype.kind, array.dtype)
         rows = functools.partial(file.rows, name)
         field = functools.partial(_described, Field(kind, array.shape[1:]), rows)
-        found[name] = FileArray(None if name in file.scalars else array.shape[0], field, rows)
-    return found
+        arrays[name] = FileArray(None if name in file.scalars else array.shape[0], field, rows)
+    return arrays
 
 
 def _hdf5(path: str, group: str = "") -> dict[str, FileArray]:
@@ -158,19 +158,19 @@ def _hdf5(path: str, group: str = "") -> dict[str, FileArray]:
 
     @functools.cache
     def field(name: str) -> Field:
-        with opened() as found:
-            return found.value_field(name) if lengths[name] is None else found.field(name)
+        with opened() as episode:
+            return episode.value_field(name) if lengths[name] is None else episode.field(name)
 
     def rows(name: str, begin: int, end: int) -> np.ndarray:
         expected = field(name)
-        with opened() as found:
+        with opened() as episode:
             if lengths[name] is not None:
-                return found.rows(name, expected, slice(begin, end))
-            value = found.value(name)
+                return episode.rows(name, expected, slice(begin, end))
+            value = episode.value(name)
             return np.array([value], object if isinstance(value, str | bytes) else None)
 
-    with opened() as found:
-        lengths = {name: found.num_rows(name) for name in found.arrays}
+    with opened() as episode:
+        lengths = {name: episode.num_rows(name) for name in episode.arrays}
     partial = functools.partial
     return {
         name: FileArray(length, partial(field, name), partial(rows, name))
@@ -247,7 +247,7 @@ def _parquet_file(path: str) -> Iterator[Any]:
 
 
 def _folder(path: str, patterns: Iterable[str]) -> dict[str, FileArray]:
-    found: dict[str, FileArray] = {}
+    arrays: dict[str, FileArray] = {}
     images: dict[str, list[str]] = {}
     for name in files_in(path):
         if is_image(name):
@@ -255,14 +255,14 @@ def _folder(path: str, patterns: Iterable[str]) -> dict[str, FileArray]:
             images.setdefault(f"{folder}/*{kind}" if folder else f"*{kind}", []).append(name)
         else:
             columns = open_arrays(os.path.join(path, name)).items()
-            found |= {f"{name}/{column}": array for column, array in columns}
+            arrays |= {f"{name}/{column}": array for column, array in columns}
     every = sorted((name for names in images.values() for name in names), key=natural_order)
     for pattern in {*patterns} - images.keys():
         if "*" in pattern and (matching := fnmatch.filter(every, pattern)):
             images[pattern] = matching
     for pattern, names in images.items():
-        found[pattern] = _images([os.path.join(path, name) for name in names])
-    return found
+        arrays[pattern] = _images([os.path.join(path, name) for name in names])
+    return arrays
 
 
 def _images(paths: list[str]) -> FileArray:

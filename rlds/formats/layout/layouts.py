@@ -144,7 +144,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
     def arrays(self) -> dict[str, str]:
         """The keys that mention an array first, by the names of the arrays."""
         ends, terminal = self.episodes, self.terminal
-        found = {
+        names = {
             **{f"steps/{path}": field.arrays for path, field in self.steps.items()},
             **{f"episode/{path}": field.arrays for path, field in self.episode.items()},
             "episodes": (*ends.ends, ends.end_rows, ends.lengths, ends.number),
@@ -153,7 +153,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
             "truncated": (self.truncated,),
             "leave_out": self.leave_out,
         }
-        return {name: key for key in reversed(found) for name in found[key] if name}
+        return {name: key for key in reversed(names) for name in names[key] if name}
 
     @classmethod
     def of(cls, layout: str | os.PathLike[str]) -> FileLayout:
@@ -190,10 +190,10 @@ class _Parser:
         self._lines: dict[str, int] = {}
 
     def parse(self, text: str) -> FileLayout:
-        found: FileLayout = self._struct(FileLayout, self._load(text), "")
-        self._check(found)
+        layout: FileLayout = self._struct(FileLayout, self._load(text), "")
+        self._check(layout)
         lines = {key: f"{self._name}: line {line}: {key}" for key, line in self._lines.items()}
-        return msgspec.structs.replace(found, text=text, lines=lines)
+        return msgspec.structs.replace(layout, text=text, lines=lines)
 
     def _fail(self, where: str, what: str) -> NoReturn:
         key = where
@@ -208,11 +208,11 @@ class _Parser:
 
     # --- Keys.
 
-    def _struct(self, kind: Any, found: Any, where: str) -> Any:
+    def _struct(self, kind: Any, content: Any, where: str) -> Any:
         known = {it.encode_name: it for it in msgspec.structs.fields(kind)}
         keys = [key for key in known if key not in _OWN]
         values = {}
-        for key, value in self._items(found, where):
+        for key, value in self._items(content, where):
             if key not in keys:
                 self._fail(_join(where, key), f"unknown key; {what_there_is(key, keys)}")
             values[known[key].name] = self._value(known[key].type, value, _join(where, key))
@@ -242,10 +242,10 @@ class _Parser:
             expected = expected or "a name; put it in quotes"
             self._fail(where, f"got {_shown(value)}, expected {expected}")
 
-    def _items(self, found: Any, where: str) -> Any:
-        if not isinstance(found, dict):
-            self._fail(where, f"got {_shown(found)}, expected keys with values")
-        return found.items()
+    def _items(self, content: Any, where: str) -> Any:
+        if not isinstance(content, dict):
+            self._fail(where, f"got {_shown(content)}, expected keys with values")
+        return content.items()
 
     def _check(self, layout: FileLayout) -> None:
         """Checks combinations of keys."""
@@ -308,14 +308,14 @@ class _Parser:
         if node.id == "sequence":
             return [self._plain(item, where) for item in node.value]
         if node.id == "mapping":
-            found: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             for key, value in node.value:
-                place = _join(where, str(key.value))
-                self._lines[place] = key.start_mark.line + 1
-                if not isinstance(key.value, str) or key.value in found:
-                    self._fail(place, "used twice, or no name")
-                found[key.value] = self._plain(value, place)
-            return found
+                key_path = _join(where, str(key.value))
+                self._lines[key_path] = key.start_mark.line + 1
+                if not isinstance(key.value, str) or key.value in values:
+                    self._fail(key_path, "used twice, or no name")
+                values[key.value] = self._plain(value, key_path)
+            return values
         if node.value == UNKNOWN:
             question = QUESTIONS.get(where.rpartition("/")[2], "fill in this line")
             self._fail(where, f"replace {UNKNOWN}: {question}")

@@ -96,9 +96,9 @@ def _look_in_folder(path: str) -> _Seen | None:
     if any(map(is_image, files)):
         return _Seen(open_arrays(path))
     kinds = collections.Counter(os.path.splitext(name)[1] for name in files)
-    found = [(count, kind) for kind, count in kinds.items() if kind in KINDS]
-    if found:
-        count, kind = max(found)
+    counts = [(count, kind) for kind, count in kinds.items() if kind in KINDS]
+    if counts:
+        count, kind = max(counts)
         first = next(name for name in files if name.endswith(kind))
         line = f'files: "*{kind}"  # {count:,} files'
         return _look_in_file(os.path.join(path, first), (line,), "file" if count > 1 else "")
@@ -225,10 +225,10 @@ def _path_of(name: str, used: dict[str, str]) -> str:
 
 def _free(path: str, used: dict[str, str]) -> str:
     """Returns a path that no other field has."""
-    number, found = 1, path
-    while found in used or conflicts(used, found) or root_of(found) in _RESERVED:
-        number, found = number + 1, f"{path}_{number}"
-    return found
+    number, name = 1, path
+    while name in used or conflicts(used, name) or root_of(name) in _RESERVED:
+        number, name = number + 1, f"{path}_{number}"
+    return name
 
 
 def _quoted(name: str) -> str:

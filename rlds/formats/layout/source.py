@@ -86,10 +86,10 @@ class LayoutSource(RowsSource):
 
     def _find(self) -> list[_Location]:
         """Returns the files, folders or groups that have episodes."""
-        layout, place = self._layout, stores.as_path(self._root)
-        if not place.exists():
+        layout, root = self._layout, stores.as_path(self._root)
+        if not root.exists():
             raise FileNotFoundError(f"{self._root!r} does not exist.")
-        has_many = place.is_dir() and (layout.files or layout.episodes.one_per)
+        has_many = root.is_dir() and (layout.files or layout.episodes.one_per)
         paths = self._paths_in() if has_many else [self._root]
         if layout.episodes.one_per != "group":
             return [_Location(path) for path in paths]
@@ -126,8 +126,8 @@ class LayoutSource(RowsSource):
     def _check_names(self, first: Arrays) -> None:
         layout = self._layout
         for name in sorted(self._read - first.keys()):
-            found = f"no array {name!r} in {first.path}; {what_there_is(name, first)}"
-            raise SourceError(f"{layout.lines[layout.arrays[name]]}: {found}")
+            problem = f"no array {name!r} in {first.path}; {what_there_is(name, first)}"
+            raise SourceError(f"{layout.lines[layout.arrays[name]]}: {problem}")
         unread = sorted(first.keys() - layout.arrays)
         if unread:
             warn_of_convention(
@@ -302,9 +302,9 @@ class LayoutSource(RowsSource):
 
     def _column(self, run: EpisodeRows, path: str, wanted: LayoutField) -> np.ndarray:
         arrays, expected, (name, *others) = run.handle, self.step_fields[path], wanted.arrays
-        found = self._field(arrays, path, wanted)
-        if _kind(found) != _kind(expected):
-            raise arrays.error(f"{found}, but the first episode has {expected}", name)
+        field = self._field(arrays, path, wanted)
+        if _kind(field) != _kind(expected):
+            raise arrays.error(f"{field}, but the first episode has {expected}", name)
         begin, end = run.origin.begin, run.origin.end + self._is_longer(path)
         parts = [arrays[each].rows(begin, end) for each in wanted.arrays]
         if expected.encoding:
@@ -335,9 +335,9 @@ class LayoutSource(RowsSource):
 
     def _check_next(self, run: EpisodeRows, name: str, rows: np.ndarray) -> None:
         """Checks that next observations are the observations of the next rows."""
-        found, following = rows[1:], run.handle[name].rows(run.origin.begin, run.origin.end - 1)
-        same = (found == following) | ((found != found) & (following != following))
-        wrong = np.flatnonzero(~same.reshape(len(found), -1).all(axis=1))
+        stored, following = rows[1:], run.handle[name].rows(run.origin.begin, run.origin.end - 1)
+        same = (stored == following) | ((stored != stored) & (following != following))
+        wrong = np.flatnonzero(~same.reshape(len(stored), -1).all(axis=1))
         if len(wrong):
             what = "not the observation of the next row: does an episode end here?"
             raise run.handle.error(what, name, run.origin.begin + int(wrong[0]))

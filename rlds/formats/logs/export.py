@@ -136,20 +136,20 @@ class EnvLoggerExport(Export):
 
     def _metadata(self) -> dict[str, Any]:
         """Returns the metadata of the log: the recorded one, or the specs of the fields."""
-        said = dict(self.episodes.metadata)
-        if lineage.KEY in said:  # Values in logs are not nested as deep.
-            said[lineage.KEY] = json.dumps(said[lineage.KEY], ensure_ascii=False)
+        metadata = dict(self.episodes.metadata)
+        if lineage.KEY in metadata:  # Values in logs are not nested as deep.
+            metadata[lineage.KEY] = json.dumps(metadata[lineage.KEY], ensure_ascii=False)
         if self._log is None:
-            return {**_with_tuples(said), _SPECS: self._specs()}
+            return {**_with_tuples(metadata), _SPECS: self._specs()}
         before = self._log.about.metadata
-        new = {name: value for name, value in said.items() if before.get(name) != value}
+        new = {name: value for name, value in metadata.items() if before.get(name) != value}
         return {**self._log.recorded_metadata(), **_with_tuples(new)}
 
     def _specs(self) -> dict[str, Any]:
         """The specs of an environment whose steps have the fields."""
         assert self._sidecar is not None
-        found = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
-        known = {name: found[name] for name in _OF_ENVIRONMENT if name in found}
+        nested = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
+        known = {name: nested[name] for name in _OF_ENVIRONMENT if name in nested}
         known.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
         return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known.items()}
 
@@ -170,8 +170,8 @@ class EnvLoggerExport(Export):
         number, terminal = episode.num_steps, bool(episode.steps[rlds.IS_TERMINAL][-1])
         columns = dict(leaves_at(episode.steps, None))
         if self._sidecar is not None:
-            found = self._sidecar.columns(episode)
-            columns = {path: found[path] for path in self._sidecar.places}
+            columns_of = self._sidecar.columns(episode)
+            columns = {path: columns_of[path] for path in self._sidecar.places}
         columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
         if self._log is not None:
             columns |= self._log.packet_columns(episode)
@@ -255,13 +255,13 @@ def _recorded_name(path: str) -> str:
     return name if name in RESERVED else path
 
 
-def _with_tuples(said: Any) -> Any:
+def _with_tuples(content: Any) -> Any:
     """Values of JSON for a log, whose lists have items of one type."""
-    if isinstance(said, Mapping):
-        return {name: _with_tuples(value) for name, value in said.items()}
-    if isinstance(said, list | tuple):
-        return tuple(map(_with_tuples, said))
-    return said
+    if isinstance(content, Mapping):
+        return {name: _with_tuples(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return tuple(map(_with_tuples, content))
+    return content
 
 
 def _can_hold(field: Any) -> bool:

@@ -109,8 +109,8 @@ class IdleReaders:
 
     def _take(self, log: Log) -> envlogger.Reader | None:
         with self._lock:
-            found = [number for number, (other, _) in enumerate(self._readers) if other is log]
-            return self._readers.pop(found[0])[1] if found else None
+            indices = [number for number, (other, _) in enumerate(self._readers) if other is log]
+            return self._readers.pop(indices[0])[1] if indices else None
 
 
 def logs_by_split(logs: Logs) -> dict[str, list[Log]]:
@@ -125,9 +125,9 @@ def logs_by_split(logs: Logs) -> dict[str, list[Log]]:
     splits = logs if isinstance(logs, Mapping) else {"train": logs}
     if not splits:
         raise ValueError("logs: expected at least one log.")
-    found = {split: _split_logs(split, sources) for split, sources in splits.items()}
-    _name([log for split_logs in found.values() for log in split_logs])
-    return found
+    by_split = {split: _split_logs(split, sources) for split, sources in splits.items()}
+    _name([log for split_logs in by_split.values() for log in split_logs])
+    return by_split
 
 
 def _split_logs(split: str, sources: LogSource | Sequence[LogSource]) -> list[Log]:

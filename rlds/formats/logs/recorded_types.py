@@ -38,8 +38,8 @@ def widened_spec(spec: Any, columns: Any) -> Any:
         children = dict(enumerate(columns)) if isinstance(columns, (list, tuple)) else columns
         children = children if isinstance(children, Mapping) else {}
         items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
-        found = {key: widened_spec(child, children.get(key)) for key, child in items}
-        return found if isinstance(spec, Mapping) else type(spec)(found.values())
+        widened = {key: widened_spec(child, children.get(key)) for key, child in items}
+        return widened if isinstance(spec, Mapping) else type(spec)(widened.values())
     column = _as_array(columns)
     if column is None or spec.dtype.kind not in "biufc":
         return spec

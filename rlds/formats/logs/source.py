@@ -357,8 +357,8 @@ class EnvLoggerSource(Source):
             ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
             metadata = reader.episode_metadata()[number]
         key = self.key(split, index)
-        found = self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
-        return dataclasses.replace(found, metadata={**found.metadata, **clips})
+        episode_read = self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
+        return dataclasses.replace(episode_read, metadata={**episode_read.metadata, **clips})
 
     def _clips(self, packets: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
         """Returns the video of an episode, by its packets."""
@@ -616,7 +616,7 @@ def _video_in(reader: envlogger.Reader) -> VideoFields:
 
 def _codecs_of(video: VideoFields) -> dict[Any, Any]:
     """Returns how the packets of each field are decoded."""
-    return {path: (said["codec"], said["fps"]) for path, said in video.cameras.items()}
+    return {path: (video_of["codec"], video_of["fps"]) for path, video_of in video.cameras.items()}
 
 
 def _path_of(path: Sequence[str]) -> str:
@@ -682,10 +682,10 @@ def _sound_metadata(
     metadata = reader.episode_metadata()
     for index in range(len(metadata)) if episodes is None else episodes:
         try:
-            found = metadata[index]
+            of_episode = metadata[index]
         except EnvLoggerError:
             continue
-        yield index, found
+        yield index, of_episode
 
 
 def _kind_of(columns: Any) -> Any:

@@ -89,10 +89,10 @@ class ManiSkillExport(Hdf5EpisodesExport):
             "truncated": last & episode.truncated,
             **self.columns(episode),
         }
-        for place, column in columns.items():
+        for name, column in columns.items():
             is_image = column.dtype == np.uint8 and column.ndim == 4 and column.size
             packed = {"compression": "gzip", "compression_opts": 5} if is_image else {}
-            group.create_dataset(place, data=column, **packed)
+            group.create_dataset(name, data=column, **packed)
         self.write_values(group, episode)
 
     def _entry(self, episode: SourceEpisode) -> dict[str, Any]:
@@ -108,8 +108,8 @@ class ManiSkillExport(Hdf5EpisodesExport):
 
     def _content(self) -> dict[str, Any]:
         """Returns the dataset-level content of the JSON file."""
-        if found := self.metadata.get("json"):
-            return dict(found)
+        if content := self.metadata.get("json"):
+            return dict(content)
         return {
             "env_info": {"env_id": self._env_id, "env_kwargs": {}, "max_episode_steps": None},
             "source_type": "rlds",

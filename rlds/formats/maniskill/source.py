@@ -116,11 +116,11 @@ class ManiSkillSource(Hdf5EpisodesSource):
             names = [name for name in file if isinstance(name, str)]
             self._file_attributes = read_attributes(self._hdf5, file, "")
         self._unknown = [name for name in names if not _GROUP.fullmatch(name)]
-        found = [match for name in names if (match := _GROUP.fullmatch(name))]
-        self._names = {int(match[1]): match[0] for match in found}
+        matches = [match for name in names if (match := _GROUP.fullmatch(name))]
+        self._names = {int(match[1]): match[0] for match in matches}
         if not self._names:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._path)
-        self._said = self._json.pop(SAID, None)
+        self._digest = self._json.pop(SAID, None)
         names = [self._names[number] for number in sorted(self._names)]
         file = self._path
         self._set_episodes({"train": [Hdf5Episode(n, file, f"{file.name}/{n}") for n in names]})
@@ -150,13 +150,13 @@ class ManiSkillSource(Hdf5EpisodesSource):
         return EpisodeGroup(hdf5, group)
 
     def _is_complete(self, episode: Hdf5Episode, num_transitions: int) -> bool:
-        said = self._entry(episode).get("elapsed_steps")
-        return type(said) is not int or num_transitions >= said
+        num_steps = self._entry(episode).get("elapsed_steps")
+        return type(num_steps) is not int or num_transitions >= num_steps
 
     def _entry(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         number = int(episode.key.removeprefix(TRAJECTORY))
-        found: Mapping[str, Any] = self._entries.get(number, {})
-        return found
+        entry: Mapping[str, Any] = self._entries.get(number, {})
+        return entry
 
     def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         entry = self._entry(episode)
@@ -190,14 +190,14 @@ class ManiSkillSource(Hdf5EpisodesSource):
         )
 
     def _sidecar(self) -> StoredSidecar | None:
-        if self._said is not None:
-            return StoredSidecar.in_folder(self._path.parent, said=self._said)
+        if self._digest is not None:
+            return StoredSidecar.in_folder(self._path.parent, said=self._digest)
         return StoredSidecar.in_folder(self._path.with_suffix(_OLDER_SIDECAR))
 
     @functools.cached_property
     @override
     def about(self) -> About:
-        said = {
+        metadata = {
             "file": str(self._path.stem),
             "json": {name: value for name, value in self._json.items() if name != EPISODES},
             "attributes": self._file_attributes,
@@ -206,7 +206,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         return About(
             description="Trajectories of ManiSkill.",
             homepage="https://maniskill.ai",
-            metadata={"maniskill": said},
+            metadata={"maniskill": metadata},
             aliases=self.table.aliases,
         )
 

@@ -132,10 +132,10 @@ class MinariExport(Export):
             raise ValueError(f"metadata: {name!r} comes from the dataset; leave it out")
         spec = episodes.spec
         # The content of metadata.json, of episodes that came from Minari, or what an export added.
-        said = episodes.metadata.get(METADATA_KEY, {})
-        self._recorded: Mapping[str, Any] = said if IRREGULAR in spec else {}
-        if not self._recorded and isinstance(said, Mapping):
-            self._given = {name: it for name, it in said.items() if name not in _OWN} | self._given
+        old = episodes.metadata.get(METADATA_KEY, {})
+        self._recorded: Mapping[str, Any] = old if IRREGULAR in spec else {}
+        if not self._recorded and isinstance(old, Mapping):
+            self._given = {name: it for name, it in old.items() if name not in _OWN} | self._given
         self._data_format = data_format or self._recorded.get("data_format", "hdf5")
         self._dataset_id = ""
         self._source = episodes.source
@@ -168,11 +168,11 @@ class MinariExport(Export):
         if self._drop:
             cut = "if the final observation is unknown, the sidecar has the last transition"
             why |= {path: cut for path in self._sidecar.places if path not in self._sidecar.whole}
-        found = sidecar_placements(self._sidecar, why, places)
+        placed = sidecar_placements(self._sidecar, why, places)
         if rlds.REWARD not in self._steps:
             no_reward = "there are no rewards; Minari gets zeros"
-            found.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "sidecar", no_reward))
-        return found
+            placed.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "sidecar", no_reward))
+        return placed
 
     def _is_attribute(self, path: str) -> bool:
         """Whether a field of an episode is an attribute; images and lists of texts are none."""
@@ -263,8 +263,8 @@ class MinariExport(Export):
     def _recorded_leaf(self, path: str) -> LeafSpace | None:
         """Returns the space that a field had in Minari, before an edit gave it another name."""
         names = stored_names(self._source)
-        place = f"{rlds.STEPS}/{path}"
-        root, *parts = names.get(place, place).split("/")[1:]
+        field = f"{rlds.STEPS}/{path}"
+        root, *parts = names.get(field, field).split("/")[1:]
         return self._leaves.get("/".join([self._GROUPS.get(root, root), *parts]))
 
     @classmethod
@@ -323,9 +323,9 @@ class MinariExport(Export):
 
     def _restated(self, sidecar: Sidecar, spaces: Mapping[str, str]) -> Sidecar:
         """Returns the sidecar with the spaces that fields have now, and the given metadata."""
-        said = dict(sidecar.metadata["metadata"])
-        said[METADATA_KEY] = {**self._recorded, **spaces, **self._given}
-        return dataclasses.replace(sidecar, metadata={**sidecar.metadata, "metadata": said})
+        metadata = dict(sidecar.metadata["metadata"])
+        metadata[METADATA_KEY] = {**self._recorded, **spaces, **self._given}
+        return dataclasses.replace(sidecar, metadata={**sidecar.metadata, "metadata": metadata})
 
     @override
     def files_order(self) -> Sequence[int] | None:
@@ -480,7 +480,7 @@ def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
     steps = examples.folder.features[rlds.STEPS]
     assert isinstance(steps, tfds_files.Dataset)
     leaves = leaves_at(cast(Mapping[str, Any], steps.feature), None)
-    return {path: found for path, found in leaves if isinstance(found, tfds_files.Tensor)}
+    return {path: feature for path, feature in leaves if isinstance(feature, tfds_files.Tensor)}
 
 
 class _Texts:

@@ -121,14 +121,14 @@ class Hdf5Storage(EpisodeStorage):
         """Returns the arrays of an episode, checked, and its attributes."""
         if index in self._known:
             return self._known[index]
-        found = self._arrays(group, index), self._attributes(group, index)
+        seen = self._arrays(group, index), self._attributes(group, index)
         # A link may lead to another file at any time.
         if len(self._known) < _MOST_KNOWN and not self._file.follow_links:
-            self._known[index] = found
-        return found
+            self._known[index] = seen
+        return seen
 
     def _arrays(self, group: Any, index: int) -> dict[str, StoredArray]:
-        found = {}
+        arrays = {}
         for path, _, array in self._reader.describe(group):
             if array is None:
                 continue
@@ -136,8 +136,8 @@ class Hdf5Storage(EpisodeStorage):
                 raise self.error("a single value, expected one for each step", index, path)
             if array.kind == "ragged" and not self._is_image(path):
                 raise self.error("rows of different lengths, which only images have", index, path)
-            found[path] = array
-        return found
+            arrays[path] = array
+        return arrays
 
     def _attributes(self, group: Any, index: int) -> dict[str, Any]:
         h5py = import_extra("h5py")

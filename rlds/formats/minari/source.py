@@ -156,8 +156,8 @@ class MinariSource(Source):
             # There is one in a number more than are present.
             first = range(min(number, len(indices) + 1))
             missing = [index for index in first if index not in present]
-            found = f"the files hold {len(indices)}"
-            what = f"episode {missing[0]} is missing" if missing else found
+            held = f"the files hold {len(indices)}"
+            what = f"episode {missing[0]} is missing" if missing else held
             raise SourceError(
                 f"{number} episodes, but {what}", file=self._metadata_file, field="total_episodes"
             )
@@ -172,7 +172,7 @@ class MinariSource(Source):
 
         It passes over damaged episodes: reading them raises the error.
         """
-        found: Paths[Field] = Paths()
+        merged: Paths[Field] = Paths()
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
         for index in self._indices:
@@ -184,16 +184,16 @@ class MinariSource(Source):
                 damage = damage or error
                 continue
             for path, field in fields.items():
-                if self._why_wrong(path, field) is None and not conflicts(found, path):
+                if self._why_wrong(path, field) is None and not conflicts(merged, path):
                     if path in _FLAGS:  # Some writers store numbers.
-                        found[path] = Field(np.bool_)
+                        merged[path] = Field(np.bool_)
                     else:
-                        found[path] = _merge(found.get(path), field)
+                        merged[path] = _merge(merged.get(path), field)
             attributes = common_attributes(attributes, attributes_here)
-        missing = [path for path in self._required() if not has(found, path)]
+        missing = [path for path in self._required() if not has(merged, path)]
         if missing:
             raise damage or self._storage.error("missing in all episodes", 0, missing[0])
-        return found, attributes or {}
+        return merged, attributes or {}
 
     def _required(self) -> Iterator[str]:
         """The paths of the required fields."""
@@ -314,8 +314,8 @@ class MinariSource(Source):
     def _absent_infos(self, index: int, read: Collection[str]) -> list[str]:
         """Returns the infos that an episode lacks, given the columns that were read of it."""
         others = [path for path in self._columns if root_of(path) == INFOS and path not in read]
-        found = self._storage.read(index, others, slice(0)).columns if others else {}
-        return [path for path in others if path not in found]
+        present = self._storage.read(index, others, slice(0)).columns if others else {}
+        return [path for path in others if path not in present]
 
     def _steps(
         self, index: int, columns: Mapping[str, np.ndarray], paths: Collection[str], rows: slice

@@ -75,11 +75,11 @@ class EpisodeFile:
         self._flags: Paths[str] = Paths()
         for name in arrays.arrays:
             flag = _FLAGS.get(layout.names.get(name, name))
-            found = self._arrays if flag is None else self._flags
+            arrays_of = self._arrays if flag is None else self._flags
             path = flag or layout.path_of(name)
-            if path in found or conflicts(found, path):
+            if path in arrays_of or conflicts(arrays_of, path):
                 raise self.error(f"another array becomes {path!r}, too", name)
-            found[path] = name
+            arrays_of[path] = name
         self.paths = list(self._arrays)
         self.num_rows = self.num_transitions = self._rows_of_all(rlds.ACTION)
         self.num_steps = self._rows_of_all(rlds.OBSERVATION)
@@ -117,9 +117,9 @@ class EpisodeFile:
             expected = {self.num_rows}
         rows = self.rows(path)
         if rows not in expected:
-            found = "a scalar" if rows is None else f"{rows} rows"
+            got = "a scalar" if rows is None else f"{rows} rows"
             wanted = " or ".join(map(str, sorted(expected)))
-            raise self.error(f"{found}, expected {wanted} rows, one for each step", path)
+            raise self.error(f"{got}, expected {wanted} rows, one for each step", path)
 
     def field(self, path: str, *, of_steps: bool) -> Field:
         """Returns the field of an array, for each step or for the episode."""
@@ -142,9 +142,9 @@ class EpisodeFile:
         begins = self._is_set(rlds.IS_FIRST, 0) if rlds.IS_FIRST in self._flags else True
         is_limit = self.is_done_ambiguous and self.num_transitions == self._layout.time_limit
         is_cut = ends.get(_TRUNCATED, is_limit)
-        said = [ends[name] for name in (_TERMINAL, rlds.IS_TERMINAL) if name in ends]
-        said += [ends[_DONE] and not is_cut] if _DONE in ends else []
-        terminal = said[0] if said else self._ends_without_discount()
+        flags = [ends[name] for name in (_TERMINAL, rlds.IS_TERMINAL) if name in ends]
+        flags += [ends[_DONE] and not is_cut] if _DONE in ends else []
+        terminal = flags[0] if flags else self._ends_without_discount()
         return terminal, begins and (not ends or any(ends.values()))
 
     @property
@@ -173,14 +173,14 @@ class EpisodeFile:
     def _find_following(self) -> dict[str, str]:
         """Finds the next observations, if each observation has them, but no final one."""
         observed = [path for path in self.paths if is_in(path, rlds.OBSERVATION)]
-        found = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observed}
+        pairs = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observed}
         are_there = self.num_steps == self.num_rows and all(
             following in self._arrays
             and self.rows(following) == self.num_rows
             and self.field(following, of_steps=True) == self.field(path, of_steps=True)
-            for path, following in found.items()
+            for path, following in pairs.items()
         )
-        return found if are_there else {}
+        return pairs if are_there else {}
 
     def _ends_without_discount(self) -> bool:
         """Whether the discount of the last transition is zero, as that into a terminal state is."""
@@ -200,8 +200,8 @@ class EpisodeFile:
             raise self.error(f"{len(values)} values, expected {expected}", name)
         rows = np.flatnonzero(values)
         if wrong := sorted({*rows.tolist()} - {range(len(values))[expected_row]}):
-            place = "last" if expected_row else "first"
-            what = f"set in row {wrong[0]} of {len(values)}, expected only in the {place} one"
+            which = "last" if expected_row else "first"
+            what = f"set in row {wrong[0]} of {len(values)}, expected only in the {which} one"
             raise self.error(f"{what}: each file must be one episode", name)
         return bool(len(rows))
 
@@ -214,10 +214,10 @@ class EpisodeFile:
             hint = f"if it has another name, pass {root}=... (on the command line {words})"
             raise self.error(f"{what}: {hint}", root)
         rows = [self.rows(path) for path in paths]
-        for path, found in zip(paths, rows):
-            if found is None or found != rows[0]:
+        for path, num_rows in zip(paths, rows):
+            if num_rows is None or num_rows != rows[0]:
                 expected = "rows" if rows[0] is None else f"{rows[0]}, as {paths[0]} has"
-                what = "a scalar" if found is None else f"{found} rows"
+                what = "a scalar" if num_rows is None else f"{num_rows} rows"
                 raise self.error(f"{what}, expected {expected}", path)
         assert rows[0] is not None
         return rows[0]

@@ -121,15 +121,15 @@ class NpzSource(RowsSource):
             named = {"per_episode": {name: name for name in self._per_episode}, **self._names}
             for option, paths in named.items():
                 for name, path_in_episode in paths.items():
-                    if not any(is_in(found, path_in_episode) for found in there):
+                    if not any(is_in(array_path, path_in_episode) for array_path in there):
                         raise ValueError(f"{option}: got {name!r}, expected one of {there}")
-            for found in first.paths:
-                of_steps = self._is_of_steps(found, first)
+            for array_path in first.paths:
+                of_steps = self._is_of_steps(array_path, first)
                 of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
-                if root_of(found) in (rlds.STEP_FLAGS if of_steps else of_episode):
-                    raise first.error("this name is reserved: rename the array", found)
+                if root_of(array_path) in (rlds.STEP_FLAGS if of_steps else of_episode):
+                    raise first.error("this name is reserved: rename the array", array_path)
                 fields = steps if of_steps else values
-                fields[found] = first.field(found, of_steps=of_steps)
+                fields[array_path] = first.field(array_path, of_steps=of_steps)
             may_be_led = alignment is None and first.starts_with_placeholder()
             may_be_cut = time_limit is None and first.is_done_ambiguous
         self.step_fields, self.value_fields = steps, values

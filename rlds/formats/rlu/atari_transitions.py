@@ -78,14 +78,14 @@ class RluAtariTransitionsSource(RluWindowsSource):
 def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, count: int) -> None:
     if name not in values:
         raise FieldError(name, f"no such field; the record has {sorted(values)}")
-    found = values[name]
-    found_dtype = found.dtype if isinstance(found, np.ndarray) else None
-    if found_dtype != dtype or len(found) != count:
-        what = f"{len(found)} {_in_words(found_dtype)}, expected {count} {_in_words(dtype)}"
+    column = values[name]
+    found_dtype = column.dtype if isinstance(column, np.ndarray) else None
+    if found_dtype != dtype or len(column) != count:
+        what = f"{len(column)} {_in_words(found_dtype)}, expected {count} {_in_words(dtype)}"
         raise FieldError(name, what)
-    if isinstance(found, np.ndarray):
+    if isinstance(column, np.ndarray):
         return
-    for index, frame in enumerate(found):
+    for index, frame in enumerate(column):
         if not is_png(frame):
             raise FieldError(
                 name, f"string {index} is not a PNG image: it begins with {frame[:8]!r}"

@@ -60,7 +60,7 @@ class RluBsuiteSource(RluWindowsSource):
 
 
 def _numbers(values: Mapping[str, Values], name: str) -> np.ndarray:
-    found = values.get(name)
-    if not isinstance(found, np.ndarray):
+    numbers = values.get(name)
+    if not isinstance(numbers, np.ndarray):
         raise FieldError(name, f"no such numbers; the record has {sorted(values)}")
-    return found
+    return numbers

@@ -61,13 +61,13 @@ class RluLocomotionSource(RluControlSuiteSource):
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns a string for each row of a camera, where there is one for all rows."""
         rows = num_rows(values, self.row_field)
-        return {name: self._split(name, found, rows) for name, found in values.items()}
+        return {name: self._split(name, column, rows) for name, column in values.items()}
 
-    def _split(self, name: str, found: Values, rows: int) -> Values:
+    def _split(self, name: str, column: Values, rows: int) -> Values:
         shape = self.raw_image_shape(name)
-        if shape is None or not isinstance(found, list) or len(found) != 1 or rows == 1:
-            return found
-        (images,), size = found, math.prod(shape)
+        if shape is None or not isinstance(column, list) or len(column) != 1 or rows == 1:
+            return column
+        (images,), size = column, math.prod(shape)
         if len(images) != rows * size:
             what = f"one string of {len(images)} bytes, expected {rows * size}"
             raise FieldError(name, f"{what}: {rows} raw images of shape {shape}")

@@ -139,7 +139,7 @@ def field_of_strings(
     name: str,
     path: Path,
     per: Per,
-    found: list[bytes],
+    strings: list[bytes],
     raw_shape: tuple[int, int, int] | None,
 ) -> RecordField:
     """Returns how a field of strings is laid out.
@@ -148,19 +148,19 @@ def field_of_strings(
       name: Its name.
       path: The path of the field in the dataset.
       per: The unit that has one value: row, transition or episode.
-      found: Its values.
+      strings: Its values.
       raw_shape: The shape of images that are stored as strings of raw values, if they are.
 
     Raises:
       FieldError: A PNG image is damaged.
     """
     text, byte = np.dtype(object), np.dtype(np.uint8)
-    if is_png(found[0]):
+    if is_png(strings[0]):
         try:
-            shape, dtype = png_shape(found[0])
+            shape, dtype = png_shape(strings[0])
         except ValueError as error:
             raise FieldError(name, str(error), row=0) from error
-        begin = found[0][:HEADER_SIZE]
+        begin = strings[0][:HEADER_SIZE]
         return RecordField(path, per, shape, np.dtype(dtype), text, begin)
     if raw_shape is None:
         return RecordField(path, per, (), text, text)
@@ -193,19 +193,19 @@ def read_fields(
     return contents
 
 
-def _column(name: str, found: Values, field: RecordField, rows: int) -> np.ndarray:
+def _column(name: str, values: Values, field: RecordField, rows: int) -> np.ndarray:
     rows = count(field.per, rows)
-    stored_as = found.dtype if isinstance(found, np.ndarray) else np.dtype(object)
-    if stored_as != field.stored_as and len(found):  # Of what is empty, no kind is recorded.
+    stored_as = values.dtype if isinstance(values, np.ndarray) else np.dtype(object)
+    if stored_as != field.stored_as and len(values):  # Of what is empty, no kind is recorded.
         kinds = [_in_words(dtype) for dtype in (stored_as, field.stored_as)]
         raise FieldError(name, f"{kinds[0]}, but {kinds[1]} in the first record")
     stored_as = field.stored_as
     width = 1 if stored_as.kind == "O" else math.prod(field.shape)
-    if len(found) != rows * width:
-        raise FieldError(name, f"{len(found)} values, expected {width} for each of {rows} rows")
+    if len(values) != rows * width:
+        raise FieldError(name, f"{len(values)} values, expected {width} for each of {rows} rows")
     if stored_as.kind != "O":
-        return np.asarray(found, stored_as).reshape(rows, *field.shape)
-    return objects(_as_png_files(name, list(found), field) if field.is_image else found)
+        return np.asarray(values, stored_as).reshape(rows, *field.shape)
+    return objects(_as_png_files(name, list(values), field) if field.is_image else values)
 
 
 def _as_png_files(name: str, images: list[bytes], field: RecordField) -> list[bytes]:

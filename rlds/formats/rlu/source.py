@@ -225,7 +225,7 @@ class RluSource(Stream):
         keys = collections.defaultdict(list)
         for part, index, values in self.records() if fields else ():
             keys[tuple(int(values[name][0]) for name in fields)].append(f"{part}:{index}")
-        return {recorded_id: found for recorded_id, found in keys.items() if len(found) > 1}
+        return {recorded_id: all_of for recorded_id, all_of in keys.items() if len(all_of) > 1}
 
     # --- Records ---------------------------------------------------------------------------------
 
@@ -299,9 +299,9 @@ class RluSource(Stream):
             else:
                 raw_shape = self.raw_image_shape(name)
                 fields[name] = field_of_strings(name, path, per, stored, raw_shape)
-        found = {field.path[0] for field in fields.values()}
+        roles = {field.path[0] for field in fields.values()}
         for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
-            if role not in found:
+            if role not in roles:
                 raise FieldError(role, f"missing; the record has {sorted(values)}")
         for name, field in fields.items():
             if name in self.image_fields and field.png is None:
@@ -378,14 +378,14 @@ class RluSource(Stream):
         if not any(map(self._has_placeholder, self._fields.values())):
             return {}
         self._check_unused_reward(rows)
-        found = {}
+        placeholders = {}
         for name in TRANSITION:
             is_after = name == rlds.ACTION and not self.action_led_here
             row = -1 if is_after else self._unused_row
             if name in rows:
-                found[name] = map_columns(operator.itemgetter(row), rows[name])
-        arrived = found.pop(ARRIVED, {})
-        return {PLACEHOLDERS: {**found, **arrived}}
+                placeholders[name] = map_columns(operator.itemgetter(row), rows[name])
+        arrived = placeholders.pop(ARRIVED, {})
+        return {PLACEHOLDERS: {**placeholders, **arrived}}
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
         """Checks rewards and discounts here, where it is known which rows they are from."""

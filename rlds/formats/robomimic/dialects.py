@@ -157,7 +157,7 @@ _MOVES = {
 
 def _json(text: Any) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (TypeError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

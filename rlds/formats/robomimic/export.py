@@ -89,11 +89,11 @@ class RobomimicExport(Hdf5EpisodesExport):
         texts = [file.get("attributes", {}) for file in files]
         self._texts = _common(texts)
         self._task = instruction_of_file(self._texts, "", "")
-        found = {each[_ENVIRONMENT] for each in texts if _ENVIRONMENT in each}
-        if len(found) > 1 and env_args is None:
+        names_of = {each[_ENVIRONMENT] for each in texts if _ENVIRONMENT in each}
+        if len(names_of) > 1 and env_args is None:
             raise ValueError(
-                f"the files have {len(found)} different {_ENVIRONMENT}, but a file holds one. Pass "
-                f"{_ENVIRONMENT}=... (--to-option on the command line), or export each file "
+                f"the files have {len(names_of)} different {_ENVIRONMENT}, but a file holds one. "
+                f"Pass {_ENVIRONMENT}=... (--to-option on the command line), or export each file "
                 "separately"
             )
 
@@ -108,10 +108,10 @@ class RobomimicExport(Hdf5EpisodesExport):
         places: dict[str, str] = {}
         taken = Paths(dict.fromkeys([NEXT, *self._copies.values()]))
         for path in sorted(self.steps, key=lambda path: root_of(path) not in _OF_RLDS):
-            place = self._place(path)
-            if place and place not in taken and not conflicts(taken, place):
-                places[path] = place
-                taken[place] = None
+            array = self._place(path)
+            if array and array not in taken and not conflicts(taken, array):
+                places[path] = array
+                taken[array] = None
         self._parts = [path for path in places if places[path].startswith("action_dict/")]
         if _ACTIONS in places.values():
             self._parts = []
@@ -240,8 +240,8 @@ class RobomimicExport(Hdf5EpisodesExport):
 
     def _write_attributes(self, demo: Any, episode: SourceEpisode) -> None:
         """Writes the attributes that a demonstration, its groups and its arrays had."""
-        found = episode.metadata.get(ATTRIBUTES, {}) if self.metadata else {}
-        attributes = dict(leaves_at(found, None))
+        stored = episode.metadata.get(ATTRIBUTES, {}) if self.metadata else {}
+        attributes = dict(leaves_at(stored, None))
         for path, value in attributes.items():
             parent, _, name = path.rpartition("/")
             is_mark = name.endswith(known_field("")) and path.removesuffix("_known") in attributes
@@ -264,13 +264,13 @@ class RobomimicExport(Hdf5EpisodesExport):
             demo.create_dataset(following, data=column[1:], compression=self._compression)
 
 
-def _common(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _common(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the common values of all that have them."""
-    merged = {name: value for each in found for name, value in each.items()}
+    merged = {name: value for each in several for name, value in each.items()}
     return {
         name: value
         for name, value in merged.items()
-        if all(each.get(name, value) == value for each in found)
+        if all(each.get(name, value) == value for each in several)
     }
 
 

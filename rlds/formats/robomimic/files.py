@@ -128,17 +128,17 @@ class DemoFile:
     def _read_others(self, file: Any, data: Any) -> dict[str, Any]:
         """Reads the arrays and attributes outside demonstrations."""
         hdf5 = self.hdf5
-        found: list[tuple[str, Any]] = [("/", file), (_DATA, data)]
+        items: list[tuple[str, Any]] = [("/", file), (_DATA, data)]
         for name in file:
             if name not in (_DATA, SIDECAR_GROUP):
                 item = hdf5.member(file, name, name)
-                found.append((name, item))
-                found += [] if is_array(item) else hdf5.items(item, name)
+                items.append((name, item))
+                items += [] if is_array(item) else hdf5.items(item, name)
         for name in data:
             item = hdf5.member(data, name, f"{_DATA}/{name}")
-            found += [(f"{_DATA}/{name}", item)] if is_array(item) else []
+            items += [(f"{_DATA}/{name}", item)] if is_array(item) else []
         attributes, arrays = {}, {}
-        for path, item in found:
+        for path, item in items:
             if of_item := read_attributes(hdf5, item, path):
                 attributes[path] = of_item
             if is_array(item):

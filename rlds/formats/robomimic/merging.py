@@ -84,8 +84,8 @@ def merge(
     arrays: dict[str, Merged] = {}
     attributes: dict[str, Merged] = {}
     for demo in sound(demos):
-        for merged, found in ((arrays, demo.arrays), (attributes, demo.attributes)):
-            for path, stored in found.items():
+        for merged, of_demo in ((arrays, demo.arrays), (attributes, demo.attributes)):
+            for path, stored in of_demo.items():
                 at_path = merged.setdefault(path, Merged(stored.kind, stored.dtype, stored.shape))
                 at_path.add(stored, merged is arrays and has_steps(demo, path))
     return arrays, attributes
@@ -128,8 +128,8 @@ def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
     # An array of the episode may have as many rows as there are actions by chance.
     of_steps = {
         path
-        for path, found in fitting.items()
-        if found[True] >= max(1, found[False]) or (found[True] and root_of(path) in _OF_STEPS)
+        for path, counts in fitting.items()
+        if counts[True] >= max(1, counts[False]) or (counts[True] and root_of(path) in _OF_STEPS)
     }
     for demo in sound(demos):
         for path in demo.rows:

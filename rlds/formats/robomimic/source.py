@@ -138,8 +138,8 @@ class RobomimicSource(Source):
             # Exports write what the names mean in robomimic itself.
             self._is_exported = first.is_exported and len(paths) == 1
             arrays = next((demo.arrays for demo in sound(first.demos)), ())
-            found = "robomimic" if self._is_exported else dialect_of(first.attributes, arrays)
-            self._dialect = DIALECTS[dialect or found]
+            proposed = "robomimic" if self._is_exported else dialect_of(first.attributes, arrays)
+            self._dialect = DIALECTS[dialect or proposed]
             self._is_shifted = alignment == "shift" and "obs" in self._dialect.following
             initial = self._dialect.initial
             self._of_episode = (NEXT, *per_episode, *([initial] if initial else []))
@@ -409,8 +409,8 @@ class RobomimicSource(Source):
 
     def _instruction(self, opened: OpenDemo) -> str:
         has_meta = EP_META in opened.demo.attributes
-        found = instruction_of_demo(opened.attribute(EP_META)) if has_meta else ""
-        return found or self._task(opened.demo.file)
+        text = instruction_of_demo(opened.attribute(EP_META)) if has_meta else ""
+        return text or self._task(opened.demo.file)
 
     def _value(self, opened: OpenDemo, path: str) -> Any:
         """Returns a field of an episode; a placeholder if the demonstration lacks it."""

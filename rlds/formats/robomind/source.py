@@ -96,8 +96,8 @@ class RoboMindSource(Hdf5EpisodesSource):
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
         text = self._instructions.get(_names_of(episode)[1], "")
         if not text and _RAW_INSTRUCTION in self._values:
-            found = np.asarray(group.value(_RAW_INSTRUCTION), object).reshape(-1)
-            text = found[0] if len(found) else ""
+            texts = np.asarray(group.value(_RAW_INSTRUCTION), object).reshape(-1)
+            text = texts[0] if len(texts) else ""
         return as_text(text)
 
     @functools.cached_property
@@ -144,36 +144,36 @@ def _find_episodes(path: str | os.PathLike[str]) -> dict[str, list[Hdf5Episode]]
     episodes: dict[str, list[Hdf5Episode]] = {}
     for file in sorted(_walk(root, _LEVELS), key=lambda file: natural_order(os.fspath(file))):
         split = file.parts[-4] if file.parts[-4:][0] in _SPLITS else _SPLITS[0]
-        place = os.fspath(file).removeprefix(os.fspath(root)).lstrip("/") or "/".join(_FILE)
+        below = os.fspath(file).removeprefix(os.fspath(root)).lstrip("/") or "/".join(_FILE)
         # The folders that lead to the episode, without those that are always there.
-        names = [name for name in place.split("/")[: -len(_FILE)] if name not in (_SUCCESS, split)]
+        names = [name for name in below.split("/")[: -len(_FILE)] if name not in (_SUCCESS, split)]
         key = "/".join(names) or file.parts[-3]
-        episodes.setdefault(split, []).append(Hdf5Episode(key, file, place))
+        episodes.setdefault(split, []).append(Hdf5Episode(key, file, below))
     return {split: episodes[split] for split in _SPLITS if split in episodes}
 
 
-def _walk(place: Any, levels: int) -> Iterator[epath.Path]:
+def _walk(path: Any, levels: int) -> Iterator[epath.Path]:
     """Yields the files at a place or below it.
 
     Each folder of an episode should have one, so it is yielded even if it is not there.
     """
-    parts = list(place.parts)
+    parts = list(path.parts)
     if _SUCCESS in parts[-5:]:
         below = parts[::-1].index(_SUCCESS)
         if below == 0:
             for split in _SPLITS:
-                if is_there(place / split):
-                    yield from _walk(place / split, 0)
+                if is_there(path / split):
+                    yield from _walk(path / split, 0)
         elif below == 1:
-            names = folders_in(place) if place.is_dir() else []
-            yield from (place.joinpath(name, *_FILE) for name in names)
+            names = folders_in(path) if path.is_dir() else []
+            yield from (path.joinpath(name, *_FILE) for name in names)
         else:
-            yield place.joinpath(*_FILE[below - 2 :])
-    elif place.name == _FILE[-1]:
-        if place.exists() and not place.is_dir():
-            yield place
-    elif is_there(place / _SUCCESS):
-        yield from _walk(place / _SUCCESS, 0)
-    elif levels and place.is_dir():
-        for name in folders_in(place):
-            yield from _walk(place / name, levels - 1)
+            yield path.joinpath(*_FILE[below - 2 :])
+    elif path.name == _FILE[-1]:
+        if path.exists() and not path.is_dir():
+            yield path
+    elif is_there(path / _SUCCESS):
+        yield from _walk(path / _SUCCESS, 0)
+    elif levels and path.is_dir():
+        for name in folders_in(path):
+            yield from _walk(path / name, levels - 1)

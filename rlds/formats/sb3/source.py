@@ -148,8 +148,8 @@ class Sb3Source(RowsSource):
         self.value_fields = {"env": np.int64, **ambiguous}
         self._is_scaled = actions == "scaled"
         if self._is_scaled and not may_be_scaled:
-            found = "some are beyond [-1, 1]" if self._bounds else "the action space has no bounds"
-            raise ValueError(f"actions: {self._file.name} has no scaled actions: {found}")
+            fault = "some are beyond [-1, 1]" if self._bounds else "the action space has no bounds"
+            raise ValueError(f"actions: {self._file.name} has no scaled actions: {fault}")
         low, high = (bound.tolist() for bound in self._bounds or (np.empty(0),) * 2)
         if actions is None and may_be_scaled and ({*low}, {*high}) != ({-1}, {1}):
             warn_of_convention(
@@ -177,11 +177,11 @@ class Sb3Source(RowsSource):
         if self._buffer is None:
             if stores.version_of(self._file) != self._version:
                 raise changed(os.fspath(self._file))
-            found = loads(self._file.read_bytes(), _RECORDS)
-            if not isinstance(found, Record) or found.name not in _BUFFERS:
-                what = found.name if isinstance(found, Record) else type(found).__name__
+            content = loads(self._file.read_bytes(), _RECORDS)
+            if not isinstance(content, Record) or content.name not in _BUFFERS:
+                what = content.name if isinstance(content, Record) else type(content).__name__
                 raise self._error(f"a pickle of {what}, expected a replay buffer")
-            self._buffer = self._checked(found.state)
+            self._buffer = self._checked(content.state)
         return self._buffer
 
     def _checked(self, state: Any) -> Mapping[str, Any]:
@@ -193,8 +193,8 @@ class Sb3Source(RowsSource):
             raise self._error(f"{pos}, expected at most {size}", "pos")
         for name, array in self._all_arrays(state).items():
             if not isinstance(array, np.ndarray) or array.shape[:2] != (size, envs):
-                found = array.shape if isinstance(array, np.ndarray) else type(array).__name__
-                raise self._error(f"{found}, expected {size} rows for {envs} environments", name)
+                got = array.shape if isinstance(array, np.ndarray) else type(array).__name__
+                raise self._error(f"{got}, expected {size} rows for {envs} environments", name)
         checked: Mapping[str, Any] = state
         return checked
 
@@ -213,7 +213,7 @@ class Sb3Source(RowsSource):
             rows = np.concatenate([np.arange(state["pos"], state["buffer_size"]), rows])
             if not self._knows_next:
                 rows = rows[1:]  # The observation of the oldest is the final one of the newest.
-        found = []
+        episodes = []
         for env in range(state["n_envs"]):
             ends = state["dones"][rows, env] != 0
             ends[:-1] |= self._breaks(rows, env)
@@ -222,9 +222,9 @@ class Sb3Source(RowsSource):
             for end in (np.flatnonzero(ends) + 1).tolist():
                 is_done = bool(state["dones"][rows[end - 1], env])
                 is_cut = begin == 0 and bool(state["full"])
-                found.append(_Episode(env, rows[begin:end], is_cut, is_done))
+                episodes.append(_Episode(env, rows[begin:end], is_cut, is_done))
                 begin = end
-        return found
+        return episodes
 
     def _find_bounds(self) -> tuple[np.ndarray, ...]:
         """Returns the lowest and the highest action of a bounded `Box`; nothing for others."""
@@ -262,12 +262,12 @@ class Sb3Source(RowsSource):
     def _breaks(self, rows: np.ndarray, env: int) -> np.ndarray:
         """Whether the observation of a row does not follow from the row before, bit by bit."""
         state = self._read()
-        found = np.zeros(max(len(rows) - 1, 0), bool)
+        breaks = np.zeros(max(len(rows) - 1, 0), bool)
         if self._knows_next:
             observations = _parts(state["observations"])
             for name, following in _parts(state["next_observations"]).items():
-                found |= differ(following[rows[:-1], env], observations[name][rows[1:], env])
-        return found
+                breaks |= differ(following[rows[:-1], env], observations[name][rows[1:], env])
+        return breaks
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays of the buffer, by the paths of their fields."""
@@ -280,7 +280,7 @@ class Sb3Source(RowsSource):
     @override
     def about(self) -> About:
         names = ("action_low", "action_high")
-        said = {
+        metadata = {
             **{
                 name: value
                 for name, value in self._read().items()
@@ -291,7 +291,7 @@ class Sb3Source(RowsSource):
         return About(
             description="Episodes in a replay buffer of Stable-Baselines3.",
             homepage="https://stable-baselines3.readthedocs.io",
-            metadata={METADATA_KEY: said},
+            metadata={METADATA_KEY: metadata},
             options=self._options,
         )
 

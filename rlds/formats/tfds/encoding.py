@@ -114,15 +114,15 @@ class EpisodeEncoder:
         steps = _joined([episode.steps for episode in episodes])
         try:
             fields = stack_values([fields_of(episode) for episode in episodes])
-            found = self._encode(episodes, steps, fields, "")
+            encoded = self._encode(episodes, steps, fields, "")
             lengths = np.array([episode.num_steps for episode in episodes])
-            is_right = max(len(each.example) for each in found) <= _MAX_SIZE
+            is_right = max(len(each.example) for each in encoded) <= _MAX_SIZE
             is_right = is_right and self._validator.add_all(steps, lengths, fields)
         except Exception as error:
             if not (isinstance(error, TypeError | ValueError) or is_damage(error)):
                 raise
             return None
-        return found if is_right else None
+        return encoded if is_right else None
 
     def _encode_alone(self, episode: SourceEpisode) -> Encoded:
         """Encodes an episode as it is; a dataset need not have all that is known of it."""
@@ -140,14 +140,14 @@ class EpisodeEncoder:
         fields = self._with_files(fields, self._encoder.features)
         examples = self._encoder.encode_all({rlds.STEPS: steps, **fields}, np.array(lengths))
         metadata = {name: fields[name] for name in fields if name not in RESERVED}
-        found, begin = [], 0
+        encoded, begin = [], 0
         for row, (episode, example) in enumerate(zip(episodes, examples, strict=True)):
             rows = slice(begin, begin + lengths[row])
             begin = rows.stop
             of_steps = steps if len(episodes) == 1 else _taken(steps, rows)
             fitted = dataclasses.replace(episode, steps=of_steps, metadata=_taken(metadata, row))
-            found.append(Encoded(fitted, example))
-        return found
+            encoded.append(Encoded(fitted, example))
+        return encoded
 
     def _matched(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
         """The columns of steps in the form of the fields; those whose rows differ as they are."""

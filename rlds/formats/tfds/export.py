@@ -83,12 +83,12 @@ def said_of_fields(source: AnySource, *, as_texts: bool = True) -> dict[str, Any
       as_texts: Whether to say which strings are texts, or files of images, too.
     """
     fields = as_fields({rlds.STEPS: source.fields.steps, **source.fields.episode})
-    said = {
+    fields_json = {
         path: field_json(field)
         for path, field in leaves_at(fields, None)
         if isinstance(field, Field) and (field.meaning or (as_texts and _is_more(path, field)))
     }
-    return {FIELDS: said} if said else {}
+    return {FIELDS: fields_json} if fields_json else {}
 
 
 def _is_more(path: str, field: Field) -> bool:
@@ -195,17 +195,17 @@ class TfdsExport(Export):
             self._features_json = read_json(stored.directory / FEATURES_FILE)
         if rlds.metadata.EPISODE_ID not in self._features:
             self.unchecked = {"key"}  # It is the name of a file.
-        said = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
-        templates = {split.get("filepathTemplate") for split in said.get("splits", ())}
+        info = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
+        templates = {split.get("filepathTemplate") for split in info.get("splits", ())}
         self._grows = bool(templates) and templates <= {*GROWING_TEMPLATES}
-        known = said.get("fileFormat") if said.get("fileFormat") in _FORMATS else _FORMATS[0]
-        name = name or str(said.get("name", "")) or "dataset"
-        version = version or str(said.get("version", "")) or "1.0.0"
+        known = info.get("fileFormat") if info.get("fileFormat") in _FORMATS else _FORMATS[0]
+        name = name or str(info.get("name", "")) or "dataset"
+        version = version or str(info.get("version", "")) or "1.0.0"
         if file_format not in (None, *_FORMATS):
             raise ValueError(f"file_format: got {file_format!r}, expected one of {_FORMATS}")
         about = source.about
         self.info: dict[str, Any] = {
-            **{name: said[name] for name in _KEPT if name in said},
+            **{name: info[name] for name in _KEPT if name in info},
             **info_of(
                 *(name, version, str(file_format or known)),
                 description=about.description,
@@ -275,17 +275,17 @@ class TfdsExport(Export):
             together = encoder.encode_all([episode for _, episode in group])
             for row, (index, episode) in enumerate(group):
                 try:
-                    found = encoder.encode(episode) if together is None else together[row]
-                    if row == 0 or len(found.example) > _FEW_BYTES:
-                        self._check_encoded(*found)
-                    self.watch.note(index, found.episode, _digest(found.example))
+                    encoded = encoder.encode(episode) if together is None else together[row]
+                    if row == 0 or len(encoded.example) > _FEW_BYTES:
+                        self._check_encoded(*encoded)
+                    self.watch.note(index, encoded.episode, _digest(encoded.example))
                 except SourceError as error:
                     self.watch.leave_out(index, error)
                     damaged = damaged or error
                 else:
                     is_any = True
-                    yield self.episodes.place(index)[0], *found
-            group, together, episode, found = [], None, None, None  # type: ignore[assignment]
+                    yield self.episodes.place(index)[0], *encoded
+            group, together, episode, encoded = [], None, None, None  # type: ignore[assignment]
         if damaged is not None and not is_any:
             raise damaged
 
@@ -297,10 +297,10 @@ class TfdsExport(Export):
         """
         if self._decoder is None:
             return
-        found = self._decoder.decode(example)
-        steps = found.pop(rlds.STEPS)
+        decoded = self._decoder.decode(example)
+        steps = decoded.pop(rlds.STEPS)
         others = {name: it for name, it in fields_of(episode).items() if name in self._features}
-        ones, twos = flat(episode.steps, others), flat(steps, found)
+        ones, twos = flat(episode.steps, others), flat(steps, decoded)
         for path in ones.keys() | twos.keys():
             one, two = ones.get(path), twos.get(path)
             if (what := difference(one, two)) and not _are_equal(one, two):
@@ -383,16 +383,16 @@ class TfdsExport(Export):
         metadata = {**self.episodes.metadata, **said_of_fields(source)}
         counts = self._counts({split: len(plan.sizes) for split, plan in plans.items()})
         self._check_totals(counts, left_out)
-        if all("steps" in found for found in counts.values()):
-            self.num_steps = sum(found["steps"] for found in counts.values())
+        if all("steps" in of_split for of_split in counts.values()):
+            self.num_steps = sum(of_split["steps"] for of_split in counts.values())
         if self._is_conversion:
             original = metadata.get(CONVERSION)  # Of a dataset that is copied.
             metadata[CONVERSION] = {
                 "inputs": digest_of_inputs(source),
                 **({"float64": "float32"} if self._storage.rounds else {}),
                 "splits": {
-                    split: _report(found, left_out.get(split, ()))
-                    for split, found in counts.items()
+                    split: _report(of_split, left_out.get(split, ()))
+                    for split, of_split in counts.items()
                 },
                 **({} if original is None else {"original": original}),
             }
@@ -419,9 +419,9 @@ class TfdsExport(Export):
             folder, lengths = source.folder[split], list[int]()
             with contextlib.suppress(TfdsFilesError):  # Reading its episodes says so.
                 lengths = folder.stored_lengths()
-            for file, said, found in zip(folder.paths, folder.shard_lengths, lengths):
-                if found > said:
-                    what = f"the file has {found} episodes, but dataset_info.json declares {said}"
+            for file, listed, held in zip(folder.paths, folder.shard_lengths, lengths):
+                if held > listed:
+                    what = f"the file has {held} episodes, but dataset_info.json declares {listed}"
                     raise SourceError(what, file=file)
 
     def _in_order(self) -> dict[str, list[int]]:
@@ -450,8 +450,8 @@ class TfdsExport(Export):
         if not self._shuffle:
             return orders
         return {
-            split: [found[key] for key in sorted(found, key=functools.partial(order_of, split))]
-            for split, found in keys.items()
+            split: [of_keys[key] for key in sorted(of_keys, key=functools.partial(order_of, split))]
+            for split, of_keys in keys.items()
         }
 
     def _staged_key(self, index: int) -> str:
@@ -464,7 +464,7 @@ class TfdsExport(Export):
 
     def _left_out(self, errors: Mapping[int, SourceError]) -> dict[str, list[dict[str, str]]]:
         """Returns the keys of the episodes of each split that were left out, and why."""
-        found: dict[str, list[dict[str, str]]] = {}
+        left_out: dict[str, list[dict[str, str]]] = {}
         source = self.episodes.source
         for index in sorted(errors):
             split, number = self.episodes.place(index)
@@ -472,21 +472,21 @@ class TfdsExport(Export):
             key = f"{os.path.basename(error.file)}:{error.episode}"
             if isinstance(source, Source):
                 key = source.key(split, number)
-            found.setdefault(split, []).append({"key": key, "why": str(error)})
-        return found
+            left_out.setdefault(split, []).append({"key": key, "why": str(error)})
+        return left_out
 
     def _counts(self, numbers: Mapping[str, int]) -> dict[str, Counter[str]]:
         """Returns the counts of each split; of copies, only their number."""
         assert self.staged is not None
-        found: dict[str, Counter[str]] = {split: Counter() for split in numbers}
+        counted: dict[str, Counter[str]] = {split: Counter() for split in numbers}
         for part in self.staged.sources() if self._checks else ():
             assert isinstance(part, FolderSource)
             for split, counts in part.folder.metadata[CONVERSION].items():
-                found[split].update(counts)
+                counted[split].update(counts)
         for split, number in numbers.items():
-            if found[split]["episodes"] != number:
-                found[split] = Counter(episodes=number)
-        return found
+            if counted[split]["episodes"] != number:
+                counted[split] = Counter(episodes=number)
+        return counted
 
     def _check_totals(
         self, counts: Mapping[str, Counter[str]], left_out: Mapping[str, Any]
@@ -558,7 +558,7 @@ class _Plan:
         Raises:
           StorageError: One is damaged.
         """
-        begin, end = ([0, *self.ends][shard + place] for place in (0, 1))
+        begin, end = ([0, *self.ends][shard + side] for side in (0, 1))
         while begin < end:
             stop, room = begin, _WINDOW
             while stop < end and (stop == begin or self.sizes[stop] <= room):

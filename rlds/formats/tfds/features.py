@@ -152,9 +152,9 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
     fields = source.fields
     flags = () if source.bases else fields.flags  # An edit may have added some.
     for taken, names in ((flags, fields.steps), (RESERVED, fields.episode)):
-        if found := [name for name in taken if name in names]:
+        if clashes := [name for name in taken if name in names]:
             raise SourceError(
-                f"{type(source).__name__}: the name {found[0]!r} is reserved; rename the field",
+                f"{type(source).__name__}: the name {clashes[0]!r} is reserved; rename the field",
                 file=files_of(source),
             )
     steps = {**as_fields(fields.steps), **dict.fromkeys(fields.flags, Field(np.bool_))}

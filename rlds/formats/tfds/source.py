@@ -162,31 +162,31 @@ class FolderSource(Source):
         return described
 
     @functools.cached_property
-    def _said(self) -> dict[str, Field]:
+    def _meanings(self) -> dict[str, Field]:
         """The fields with meaning that features cannot express, by path, from the metadata."""
         with source_errors(self.directory / "metadata.json", field=FIELDS):
-            said = self.folder.metadata.get(FIELDS, {}).items()
-            return {str(path): field_from_json(content) for path, content in said}
+            entries = self.folder.metadata.get(FIELDS, {}).items()
+            return {str(path): field_from_json(content) for path, content in entries}
 
     def _described(self, path: str, field: Any) -> Any:
         """A field with its names and unit; as a text, if it is one."""
-        said = self._said.get(path)
-        if said is None or not isinstance(field, Field):
+        stored = self._meanings.get(path)
+        if stored is None or not isinstance(field, Field):
             return field
-        if said.encoding and field.is_text:
-            return said  # A file that is an image, which is stored as bytes.
-        names = said.names if len(said.names or ()) == (*field.shape, None)[-2:][0] else None
-        is_text = field.is_text and said.dtype == str
+        if stored.encoding and field.is_text:
+            return stored  # A file that is an image, which is stored as bytes.
+        names = stored.names if len(stored.names or ()) == (*field.shape, None)[-2:][0] else None
+        is_text = field.is_text and stored.dtype == str
         return dataclasses.replace(
             field,
             dtype=str if is_text else field.dtype,
-            **{**said.meaning, "names": names or field.names, "unit": said.unit or field.unit},
+            **{**stored.meaning, "names": names or field.names, "unit": stored.unit or field.unit},
         )
 
     def _as_texts(self, path: str, value: Any) -> Any:
         """Returns a value as text, if its field is text that is stored as UTF-8."""
-        said = self._said.get(path)
-        if said is None or said.dtype != str:
+        stored = self._meanings.get(path)
+        if stored is None or stored.dtype != str:
             return value
         if isinstance(value, tfds_files.RaggedColumn):
             return tfds_files.RaggedColumn(as_texts(value.values), value.lengths)
@@ -203,8 +203,8 @@ class FolderSource(Source):
     @override
     def about(self) -> About:
         """The description of the dataset, without the metadata of fields."""
-        said = {name: value for name, value in self.folder.metadata.items() if name != FIELDS}
-        return About(**self._facts, metadata=said, name=self.name, version=self.version)
+        metadata = {name: value for name, value in self.folder.metadata.items() if name != FIELDS}
+        return About(**self._facts, metadata=metadata, name=self.name, version=self.version)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -230,9 +230,9 @@ class FolderSource(Source):
     def _faults(self, split: str) -> Iterator[SourceError]:
         """Yields which files hold more or fewer episodes than they should, or are not listed."""
         lengths = self.folder[split].shard_lengths, self.folder[split].stored_lengths()
-        for file, said, found in zip(self.folder[split].paths, *lengths):
-            if found != said:
-                what = f"the file has {found} episodes, but dataset_info.json declares {said}"
+        for file, declared, length in zip(self.folder[split].paths, *lengths):
+            if length != declared:
+                what = f"the file has {length} episodes, but dataset_info.json declares {declared}"
                 yield SourceError(what, file=file)
         listed = {file.name for file in self.folder[split].paths}
         like = f"-{split}.{self.folder.file_format}-"
@@ -257,11 +257,11 @@ class FolderSource(Source):
         wanted = None
         if fields is not None:
             wanted = [path for path in self._paths if path in fields or _is_about_episode(path)]
-        found = self.folder[split].example(index, wanted)
-        if self._said:
-            found = map_named_leaves(self._as_texts, found)
-        steps = found.pop(rlds.STEPS, {})
-        flags = {name: found.pop(name, None) for name in _FLAGS}
+        values = self.folder[split].example(index, wanted)
+        if self._meanings:
+            values = map_named_leaves(self._as_texts, values)
+        steps = values.pop(rlds.STEPS, {})
+        flags = {name: values.pop(name, None) for name in _FLAGS}
         is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))
         file, record = self.folder[split].place_of(index)
         return SourceEpisode(
@@ -271,7 +271,7 @@ class FolderSource(Source):
             truncated=_or(flags[TRUNCATED], not is_terminal),
             final_observation_known=_or(flags[rlds.FINAL_OBSERVATION_KNOWN], True),
             complete=_or(flags[COMPLETE], True),
-            metadata=found,
+            metadata=values,
         )
 
     def _origin(self, split: str, index: int) -> Origin | None:

@@ -93,11 +93,11 @@ class WebdatasetExport(Export):
         places = {}
         for path, field in fields.items():
             ending, name = endings[path], names[path].lower().replace("/", ".")
-            place = image_path(name.replace(".", "/"))
-            is_free = place == names[path] or not (place in taken or conflicts(taken, place))
+            array = image_path(name.replace(".", "/"))
+            is_free = array == names[path] or not (array in taken or conflicts(taken, array))
             if ending and is_free and name not in (name for name, _ in self._files.values()):
                 self._files[path] = name, ending
-                places[path] = place
+                places[path] = array
             elif not field.is_text and not field.encoding and None not in field.shape:
                 self._arrays[path] = places[path] = names[path]
         self._clips = {
@@ -114,9 +114,9 @@ class WebdatasetExport(Export):
         names |= {f"steps/{path}": f"{name}.*.{end}" for path, (name, end) in self._files.items()}
         clips = [Placement(path, name, "exact") for path, name in self._clips.items()]
         return [
-            dataclasses.replace(place, place=names.get(place.field, ""))
-            for place in sidecar_placements(self._sidecar)
-            if place.field not in self._clips
+            dataclasses.replace(it, place=names.get(it.field, ""))
+            for it in sidecar_placements(self._sidecar)
+            if it.field not in self._clips
         ] + clips
 
     @override
@@ -207,6 +207,6 @@ def _plain(value: Any) -> Any:
         with contextlib.suppress(UnicodeDecodeError):
             return as_text(value) if len(value) < 10_000 else None
         return None
-    found = np.asarray(value)
-    is_number = not found.shape and found.dtype.kind in "biuf"
-    return found.item() if is_number else None
+    array = np.asarray(value)
+    is_number = not array.shape and array.dtype.kind in "biuf"
+    return array.item() if is_number else None

@@ -155,15 +155,15 @@ def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
 def first_fields(path: epath.Path) -> list[str]:
     """Returns the names of the fields of the first sample of a file."""
     with _opened(path) as tar:
-        _, sample = next(itertools.groupby(_fields(tar), lambda found: found[1]), ("", ()))
+        _, sample = next(itertools.groupby(_fields(tar), lambda field_at: field_at[1]), ("", ()))
         return [field for _, _, field in sample]
 
 
 def unique(keys: list[str]) -> list[str]:
     """Returns unique keys: repeated ones get a number."""
     seen: Counter[str] = Counter()
-    found = []
+    keys_now = []
     for key in keys:
         seen[key] += 1
-        found.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
-    return found
+        keys_now.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+    return keys_now

@@ -268,9 +268,9 @@ class WebdatasetSource(Source):
 
     def _check(self, raw: _Raw, file: epath.Path) -> None:
         """Checks that the episode has the fields of the first one."""
-        for declared, found in zip((self._steps, self._episode), _fields_of(raw)):
-            for path in {**declared, **found}:
-                one, other = declared.get(path), found.get(path)
+        for declared, fields in zip((self._steps, self._episode), _fields_of(raw)):
+            for path in {**declared, **fields}:
+                one, other = declared.get(path), fields.get(path)
                 if one is None or other is None:
                     what = "missing" if other is None else "no such field in the first episode"
                     raise SourceError(what, file=file, field=path)
@@ -397,7 +397,7 @@ def _arrays(file: epath.Path, name: str, data: bytes) -> dict[str, np.ndarray]:
     """The arrays of an `.npz` file in a sample, by path."""
     with source_errors(file, field=name):
         arrays = NpzFile(file, io.BytesIO(data))
-        return {found: arrays.read(found) for found in arrays.arrays}
+        return {path: arrays.read(path) for path in arrays.arrays}
 
 
 def path_of(name: str) -> str:

@@ -91,7 +91,7 @@ class ZarrArray:
             raise ValueError(f"more than {_MAX_CHUNKS:,} chunks of shape {self._chunks} in a row")
         name = content["dtype"]
         self.dtype: np.dtype = np.dtype(name if isinstance(name, str) else "V8")
-        filters = [found["id"] for found in content.get("filters") or []]
+        filters = [filter_of["id"] for filter_of in content.get("filters") or []]
         self._filter: str = "".join(filters[:1])
         if filters[1:] or self._filter not in _FILTERS.get(self.dtype.kind, ("",)):
             raise ValueError(f"unsupported filters {filters} on {name!r}")
@@ -231,9 +231,9 @@ class ZarrArray:
         count, order = math.prod(self._chunks), self._order
         if self._filter:
             texts = memoryview(self._decompressed(data, None)).cast("B")
-            found = int.from_bytes(texts[:4], "little")
-            if found != count or len(texts) < 4 + 4 * count:  # Each begins with its length.
-                raise ValueError(f"{found} texts in {len(texts)} bytes, expected {count}")
+            num_texts = int.from_bytes(texts[:4], "little")
+            if num_texts != count or len(texts) < 4 + 4 * count:  # Each begins with its length.
+                raise ValueError(f"{num_texts} texts in {len(texts)} bytes, expected {count}")
             values = import_extra("numcodecs").get_codec({"id": self._filter}).decode(texts)
             return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload]
         size = count * self.dtype.itemsize

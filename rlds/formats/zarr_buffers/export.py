@@ -121,8 +121,8 @@ class ZarrExport(Export):
         held = self._columns.keys() - {*self._copies}
         names = {**self._values, **{f"{rlds.STEPS}/{path}": self._columns[path] for path in held}}
         return [
-            dataclasses.replace(place, how="exact") if place.field in self._values else place
-            for place in sidecar_placements(self._sidecar, why, names)
+            dataclasses.replace(it, how="exact") if it.field in self._values else it
+            for it in sidecar_placements(self._sidecar, why, names)
         ]
 
     @override
@@ -181,9 +181,9 @@ class ZarrExport(Export):
                 continue
             last = episode.num_steps - episode.final_observation_known
             ends.append(ends[-1] + last)
-            found = sidecar.columns(episode)
+            kept_columns = sidecar.columns(episode)
             for path, array in columns.items():
-                rows = found[path][:last]
+                rows = kept_columns[path][:last]
                 if self._is_chunks(path):
                     array.append_chunks(rows)
                 else:

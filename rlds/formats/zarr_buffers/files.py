@@ -131,8 +131,8 @@ class ZarrFiles:
     def arrays(self) -> list[str]:
         """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""
         listed = json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {})
-        found = {name.removesuffix(f"/{ARRAY}") for name in listed if name.endswith(f"/{ARRAY}")}
-        return sorted({*found, *self._arrays_below("")})
+        names = {name.removesuffix(f"/{ARRAY}") for name in listed if name.endswith(f"/{ARRAY}")}
+        return sorted({*names, *self._arrays_below("")})
 
     def _arrays_below(self, group: str) -> Iterator[str]:
         for folder in self._folders_in(group):

@@ -203,7 +203,7 @@ class ZarrSource(Source):
             if name not in known and not name.startswith(DATA)
         ]
         kept = [array for array in self._steps.values() if self._is_kept(array)]
-        said = {
+        metadata = {
             "attributes": self._attributes(),
             "values": {
                 it.name: {"dtype": it.dtype.str, "values": _json_values(it)} for it in others
@@ -213,7 +213,7 @@ class ZarrSource(Source):
         return About(
             description="Episodes of a replay buffer in Zarr.",
             homepage="https://diffusion-policy.cs.columbia.edu",
-            metadata={METADATA_KEY: said},
+            metadata={METADATA_KEY: metadata},
             options=self._options,
         )
 
@@ -224,9 +224,9 @@ class ZarrSource(Source):
             group: self._files.read(f"{group}/{ATTRIBUTES}" if group else ATTRIBUTES)
             for group in sorted({"", *parents})
         }
-        found = {group: json.loads(text or b"{}") for group, text in texts.items()}
-        found |= {name: array.attributes for name, array in self._arrays.items()}
-        return {name: attributes for name, attributes in found.items() if attributes}
+        attributes_of = {group: json.loads(text or b"{}") for group, text in texts.items()}
+        attributes_of |= {name: array.attributes for name, array in self._arrays.items()}
+        return {name: attributes for name, attributes in attributes_of.items() if attributes}
 
     @property
     @override
@@ -243,11 +243,11 @@ class ZarrSource(Source):
     def _sidecar(self) -> StoredSidecar | None:
         if SIDECAR_TEXT not in self._kept:
             return None
-        place, text = self._files.path, self._kept[SIDECAR_TEXT].all()
+        path, text = self._files.path, self._kept[SIDECAR_TEXT].all()
         if SIDECAR_ENDS not in self._kept:
-            return StoredSidecar.from_text(text.tobytes(), place, self._read_stream)
+            return StoredSidecar.from_text(text.tobytes(), path, self._read_stream)
         ends, rows = self._kept[SIDECAR_ENDS].all(), self._kept[SIDECAR_BYTES].read
-        return PackedSidecar.in_arrays(place, text, ends, rows)
+        return PackedSidecar.in_arrays(path, text, ends, rows)
 
     def _read_stream(self, stream: str, begin: int, end: int) -> Any:
         return self._kept[SIDECAR_COLUMNS + stream].read(begin, end).data
@@ -322,15 +322,15 @@ class ZarrSource(Source):
 
     def _values(self, index: int, begin: int, end: int, paths: Sequence[str]) -> dict[str, Any]:
         """Reads fields of an episode."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for path in paths:
             if path in self._of_episodes:
-                found[path] = self._of_episodes[path].read(index, index + 1)[0]
+                values[path] = self._of_episodes[path].read(index, index + 1)[0]
             elif path in self._constants:
-                found[path] = _constant(self._constants[path], begin, end)
+                values[path] = _constant(self._constants[path], begin, end)
         if any(path.startswith(f"{VIDEO}/") for path in paths) and self._times is not None:
-            found |= self._videos.read(index, self._times.read(begin, end))
-        return nest(found)
+            values |= self._videos.read(index, self._times.read(begin, end))
+        return nest(values)
 
 
 def path_of(name: str, *, is_kept: bool) -> str:

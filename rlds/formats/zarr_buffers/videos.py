@@ -47,10 +47,10 @@ class BufferVideos:
         if num_episodes and is_there(self._directory):
             numbers = filter(str.isdecimal, folders_in(self._directory))
             first = self._directory / min(numbers, key=int, default="")
-            found = filter(None, (_FILE.fullmatch(e.name) for e in stores.list_directory(first)))
+            matches = filter(None, (_FILE.fullmatch(e.name) for e in stores.list_directory(first)))
             self.cameras = {
                 f"{rlds.OBSERVATION}/camera_{match[1]}": match[0]
-                for match in sorted(found, key=lambda match: int(match[1]))
+                for match in sorted(matches, key=lambda match: int(match[1]))
             }
 
     def _file(self, index: int, name: str) -> epath.Path:
@@ -66,13 +66,13 @@ class BufferVideos:
         Raises:
           SourceError: A video is missing or damaged.
         """
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for path, name in self.cameras.items():
             file = self._file(index, name)
             if not file.exists():
                 raise SourceError("no such file", file=file, episode=index)
-            found |= read_video(file, path, functools.partial(_frames, times - times[0]))
-        return found
+            values |= read_video(file, path, functools.partial(_frames, times - times[0]))
+        return values
 
     def inputs(self) -> list[str | os.PathLike[str]]:
         """Returns the files."""
