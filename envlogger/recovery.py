@@ -30,7 +30,7 @@ from rlds_ecosystem.files.whole_files import sync, write_at_once
 
 __all__ = ["RecoveryReport", "ShardReport", "recover"]
 
-# How many positions go into one record of an index.
+# The number of positions in a record of an index.
 _RECORD_LENGTH = 1 << 16
 _OPTIONS = "zstd:3"
 
@@ -185,7 +185,7 @@ def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Pa
     directory = stores.as_path(path)
     inside, outside = (os.path.join(os.path.realpath(path), "") for path in (directory, source))
     if inside.startswith(outside):
-        # Whoever looks for recordings in `source` and below it would find the same steps twice.
+        # A search for recordings in `source` and below it would find the same steps twice.
         raise ValueError(
             f"destination {directory} is in the recording {source}, where its episodes would count "
             "twice; pass a directory outside"

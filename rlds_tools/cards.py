@@ -49,7 +49,7 @@ _LICENSES = (
 )
 _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 _WITHOUT_VIEWER = ("tfds", "envlogger")
-# What somebody has to say, as nothing else does.
+# Facts that a person has to state: no file holds them.
 _FACTS = ("description", "license", "citation")
 _MOST_CHARACTERS = 201
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "Differences", "Unmatched", "ValueDifference", "diff"]
 
 MATCHES = ("auto", "index", "id")
-# What says where an episode came from, and not what is in it.
+# Fields of the origin of an episode; its values do not depend on them.
 _PROVENANCE = (rlds.metadata.EPISODE_ID, ORIGIN)
-# How many of the episodes that only one has are named.
+# The most episodes that are named, of those that only one dataset has.
 _NAMED = 10
 
 
@@ -315,8 +315,8 @@ def _id_of(episodes: Episodes, index: int) -> str:
     source, location = episodes.source, episodes.place(index)
     field = rlds.metadata.EPISODE_ID
     if (stored := source.can.examples) is not None and field in stored.folder.features:
-        split, number = location
-        return str(_text(stored.folder[split].example(number, [field])[field]))
+        split, position = location
+        return str(_text(stored.folder[split].example(position, [field])[field]))
     if isinstance(source, Source):
         return source.key(*location)
     return episodes.peek(index).key
@@ -403,8 +403,8 @@ class _Comparison:
         numbers = [None if episodes is None else known_length(episodes) for episodes in pair]
         if None in pair or (None not in numbers and numbers[0] != numbers[1]):
             words = [
-                None if episodes is None else "?" if number is None else count(number, "episode")
-                for episodes, number in zip(pair, numbers)
+                None if episodes is None else "?" if length is None else count(length, "episode")
+                for episodes, length in zip(pair, numbers)
             ]
             self.differences.append(Difference(f"split {split}", *words))
 
@@ -413,10 +413,10 @@ class _Comparison:
         for which, (episodes, index) in enumerate(zip(self.pair, indices)):
             if index is not None:
                 key = which, self.pair[0].split
-                number, ids = self.unmatched.get(key, (0, []))
-                if number < _NAMED:
+                num_unmatched, ids = self.unmatched.get(key, (0, []))
+                if num_unmatched < _NAMED:
                     ids.append(_id_of(episodes, index))
-                self.unmatched[key] = number + 1, ids
+                self.unmatched[key] = num_unmatched + 1, ids
 
     def look_at(self, *indices: int) -> None:
         """Compares two episodes."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Group", "Stats", "stats"]
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
-# How many groups are printed.
+# The most groups that are printed.
 _SHOWN_GROUPS = 30
 
 
@@ -95,9 +95,9 @@ class Stats(Result):
             yield _table_of_groups(self.by, self.groups)
         headings, *rows = self.statistics.rows()
         called = {
-            f"{path}[{number}]": f"{path}[{number}] {name}"
+            f"{path}[{element}]": f"{path}[{element}] {name}"
             for path, names in self.names.items()
-            for number, name in enumerate(names)
+            for element, name in enumerate(names)
         }
         if self.not_finite:
             numbers = dict(_by_element(self.not_finite))
@@ -188,7 +188,7 @@ def stats(
 
     def read() -> Iterator[dict[str, Any]]:
         nonlocal first_not_finite
-        for number, episode in enumerate(_all(episodes, progress, jobs)):
+        for index, episode in enumerate(_all(episodes, progress, jobs)):
             lengths.append(episode.num_steps)
             reward = episode.total_reward
             if reward is not None:
@@ -197,7 +197,7 @@ def stats(
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             known = episode.final_observation_known
             for path, are_wrong in _not_finite(episode, chosen):
-                step, episode_number = np.argwhere(are_wrong)[0][0], number_of(episodes, number)
+                step, episode_number = np.argwhere(are_wrong)[0][0], number_of(episodes, index)
                 where = f"{path} in step {step} of episode {episode_number} ({episode.key})"
                 first_not_finite = first_not_finite or where
                 not_finite[path] = not_finite.get(path, 0) + are_wrong.sum(axis=0)

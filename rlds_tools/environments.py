@@ -175,9 +175,9 @@ def _command_for(gymnasium: Any, name: str) -> str:
 
 def _check_camera(name: str, camera: int | str, model: Any) -> None:
     """MuJoCo itself would end the process for a wrong number, and take another for a wrong name."""
-    names = [model.camera(number).name for number in range(model.ncam)]
+    names = [model.camera(index).name for index in range(model.ncam)]
     if camera not in names and camera not in range(-1, len(names)):
-        cameras = ", ".join(f"{number} {name!r}" for number, name in enumerate(names))
+        cameras = ", ".join(f"{index} {name!r}" for index, name in enumerate(names))
         raise ValueError(f"{name} has no camera {camera!r}, only -1 and {cameras or 'no others'}")
 
 

@@ -14,7 +14,7 @@ __all__ = ["Finding", "Severity", "Tally", "table_of"]
 Severity = Literal["error", "warning"]
 
 _NUMBERS_AND_NAMES = r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b"
-# How many of the episodes that have a fault are named.
+# The most episodes that are named, of those that have a fault.
 _NAMED = 10
 
 

@@ -58,9 +58,9 @@ __all__ = [
 
 _STEPS = "steps"
 _FLAGS = ("is_first", "is_last", "is_terminal")
-# How many steps of an episode are shown: the first ones, and the last.
+# The most steps of an episode that are shown: the first ones, and the last.
 _SHOWN_STEPS = 20
-# How many sentences about the meaning of actions are shown.
+# The most sentences about the meaning of actions.
 _SHOWN_MEANINGS = 6
 
 
@@ -591,9 +591,9 @@ def number_of(episodes: Episodes, index: int) -> int:
     from rlds.sources import Source
     from rlds.sources.view import traced
 
-    split, number = episodes.place(index if index >= 0 else len(episodes) + index)
+    split, position = episodes.place(index if index >= 0 else len(episodes) + index)
     source = episodes.source
-    return traced(source, split, number)[0].index if isinstance(source, Source) else number
+    return traced(source, split, position)[0].index if isinstance(source, Source) else position
 
 
 def propose_layout(path: str | os.PathLike[str], reason: str = "") -> LayoutProposal:
@@ -624,7 +624,7 @@ def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
     yield f"known dataset {meaning.name}: {' · '.join(filter(None, facts))}"
     rows = [
         [
-            f"  {number}",
+            f"  {element}",
             dimension.name,
             f"{dimension.field}[{dimension.element}]",
             f"{dimension.unit}, assumed" if "unit" in dimension.assumed else dimension.unit,
@@ -632,7 +632,7 @@ def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
             dimension.range,
             dimension.doc,
         ]
-        for number, dimension in enumerate(meaning.action)
+        for element, dimension in enumerate(meaning.action)
     ]
     yield Table(["action", "name", "field", "unit", "frame", "range", "description"], rows)
     yield from (f"known defect: {defect}" for defect in meaning.defects)

@@ -72,8 +72,8 @@ class Layers(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        number = sum(layer.labels for layer in self.layers)
-        yield f"{self.path}: {count(self.episodes, 'episode')}, {count(number, 'label')}"
+        num_labels = sum(layer.labels for layer in self.layers)
+        yield f"{self.path}: {count(self.episodes, 'episode')}, {count(num_labels, 'label')}"
         if not self.layers:
             yield next_commands(["label", "add", self.path, "quality", 0, "good", "--by", "NAME"])
             return
@@ -205,14 +205,14 @@ def add(
     labels = rlds_labels.open(path, **options)
     given = {"layer": layer, "type": type, "value": value, "annotator": by, "tool": "rlds label"}
     rows = []
-    for number in numbers_of(episodes, "EPISODES"):
-        if not 0 <= number < len(labels.digests):
+    for index in numbers_of(episodes, "EPISODES"):
+        if not 0 <= index < len(labels.digests):
             raise IndexError(
-                f"no episode {number}; the dataset has {count(len(labels.digests), 'episode')}"
+                f"no episode {index}; the dataset has {count(len(labels.digests), 'episode')}"
             )
         begin, end = (None, None) if steps is None else span_of(steps, "--steps")
-        end = labels.lengths[number] if steps is not None and end is None else end
-        rows.append({**given, "episode": labels.digests[number], "begin": begin, "end": end})
+        end = labels.lengths[index] if steps is not None and end is None else end
+        rows.append({**given, "episode": labels.digests[index], "begin": begin, "end": end})
     rows_added = rlds_labels.as_labels(rows, labels)
     labels.add_rows(rows_added)
     return Moved(path, len(rows_added), "added")

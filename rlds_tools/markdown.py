@@ -13,7 +13,7 @@ __all__ = ["code", "fenced", "paragraphs", "plain_text", "table", "yaml_text"]
 
 _MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _BEGINS_BLOCK = re.compile(r"(\d+)?([#>+=.)-])")
-# What YAML reads as other than text, or what begins a comment, a list, a reference, …
+# Texts that YAML reads as text; others may be numbers, comments, lists, references, …
 _PLAIN_YAML = re.compile(r"[A-Za-z][\w.+/-]*(?: [\w.+/-]+)*")
 _NO_TEXT_IN_YAML = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
@@ -82,10 +82,10 @@ def yaml_text(text: str) -> str:
 
 
 def _yaml_escape(character: str) -> str:
-    number = ord(character)
-    if 0xD800 <= number < 0xE000:  # Half of a character, which no file can hold.
-        number = 0xFFFD
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    code_point = ord(character)
+    if 0xD800 <= code_point < 0xE000:  # Half of a character, which no file can hold.
+        code_point = 0xFFFD
+    return f"\\u{code_point:04x}" if code_point < 0x10000 else f"\\U{code_point:08x}"
 
 
 def _longest_run(text: str) -> int:

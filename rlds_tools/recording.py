@@ -294,9 +294,9 @@ class _Session:
 
 
 def _check_positive(**numbers: int | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be positive, got {number}")
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be positive, got {value}")
 
 
 def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: str) -> int:

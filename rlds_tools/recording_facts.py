@@ -41,8 +41,8 @@ def recording_facts(
     tasks = list(map(_dict, tasks)) if isinstance(tasks, list) else []
     if tasks:
         texts = [str(task.get("task")) for task in tasks[:_SHOWN_TASKS]]
-        number = {text: f" ({count(episodes.get(text, 0), 'episode')})" for text in texts}
-        shown = "; ".join(shorten(text, 80) + number[text] * bool(episodes) for text in texts)
+        counted = {text: f" ({count(episodes.get(text, 0), 'episode')})" for text in texts}
+        shown = "; ".join(shorten(text, 80) + counted[text] * bool(episodes) for text in texts)
         yield f"{count(len(tasks), 'task')}: {shown}{'; …' if len(tasks) > _SHOWN_TASKS else ''}"
 
 

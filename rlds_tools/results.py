@@ -28,10 +28,10 @@ __all__ = [
     "text_of",
 ]
 
-# How many characters of a cell of a table are printed: names may be of any length.
+# The most characters of a cell of a table: names may be of any length.
 _MAX_CELL = 1000
 
-# How a part of the text looks on a terminal: given its text and its style.
+# Renders a part of the text for a terminal, given the text and its style.
 Style = Callable[[str, str], str]
 
 
@@ -115,10 +115,10 @@ class Spread:
 
 
 def _lines(blocks: Sequence[Block], style: Style) -> Iterable[str]:
-    for number, block in enumerate(blocks):
+    for position, block in enumerate(blocks):
         if isinstance(block, Table):
             yield from _table_lines(block, style)
-        elif number == 0:
+        elif position == 0:
             yield style(printable(block), "title")
         else:
             yield (
@@ -133,13 +133,13 @@ def _table_lines(table: Table, style: Style) -> Iterable[str]:
         [shorten(printable(cell), _MAX_CELL) for cell in row] for row in (headings, *table.rows)
     ]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    for number, row in enumerate(rows):
+    for position, row in enumerate(rows):
         cells = [
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(row, widths, is_number)
         ]
         line = "  ".join(cells).rstrip()
-        yield style(line, "heading") if number == 0 else line
+        yield style(line, "heading") if position == 0 else line
 
 
 def _html_table(table: Table) -> Markup:

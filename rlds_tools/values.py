@@ -16,7 +16,7 @@ __all__ = ["FEW_VALUES", "NumericField", "Thinned", "element_name", "statistics_
 # Of how many steps the values are kept, for histograms and quantiles, and of how many numbers.
 _KEPT_STEPS, _KEPT_NUMBERS = 20_000, 4_000_000
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-# Which share of values at a limit is worth a word, and how many values are no continuous quantity.
+# The least share of values at a limit that is reported, and the most distinct values of categories.
 _AT_LIMIT, FEW_VALUES = 0.1, 16
 
 

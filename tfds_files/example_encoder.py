@@ -38,7 +38,7 @@ __all__ = [
     "png_files",
 ]
 
-# How the files of a codec begin.
+# The first bytes of the files of a codec.
 _SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 
 # The fields of a `tf.train.Feature`, as they are tagged in its bytes; those of the lists in it,
@@ -365,7 +365,7 @@ def _leaves(
             if inner is None:
                 return None
             leaves += inner
-        # Those of one sequence are of one length.
+        # The fields of one sequence have one length.
         around = [leaf.lengths[: len(sizes)] for leaf in leaves]
         are_equal = all(all(map(np.array_equal, lengths, around[0])) for lengths in around[1:])
         return leaves if are_equal else None

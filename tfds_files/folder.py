@@ -159,9 +159,9 @@ class Split:
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(f"{self.name}: example {index} of {len(self)}")
-        number = bisect.bisect_right(self._ends, position)
-        piece = self._pieces[number]
-        return piece, piece.begin + position - (self._ends[number - 1] if number else 0)
+        piece_index = bisect.bisect_right(self._ends, position)
+        piece = self._pieces[piece_index]
+        return piece, piece.begin + position - (self._ends[piece_index - 1] if piece_index else 0)
 
 
 class DatasetFolder(Mapping[str, Split]):
@@ -310,9 +310,9 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
             if min(lengths, default=0) < 0 or sum(lengths) > sys.maxsize:
                 raise ValueError("the lengths of shards are negative or too large")
             if len(lengths) > _MANY_SHARDS:  # To find out which one is missing would take long.
-                number = len(stores.list_directory(folder.directory))
-                if number < len(lengths):
-                    raise ValueError(f"{len(lengths):,} shards, but only {number:,} files")
+                num_files = len(stores.list_directory(folder.directory))
+                if num_files < len(lengths):
+                    raise ValueError(f"{len(lengths):,} shards, but only {num_files:,} files")
             template = split.get("filepathTemplate") or TEMPLATE
             name, pieces = str(split["name"]), []
             for index, length in enumerate(lengths):

@@ -163,9 +163,9 @@ class GrowingDataset:
         """
         if self.exists:
             self._check_fits(stacklevel + 1)
-            for name, number in self.recover().items():
+            for name, num_added in self.recover().items():
                 warnings.warn(
-                    f"{self.directory}: added {number} episodes to the split {name!r}, from a "
+                    f"{self.directory}: added {num_added} episodes to the split {name!r}, from a "
                     "recorder that was killed before it finished its shard",
                     stacklevel=stacklevel,
                 )

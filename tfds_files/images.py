@@ -16,7 +16,7 @@ from tfds_files.features import Image
 __all__ = ["decode_image", "may_hold"]
 
 _MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}
-# What Pillow converts as TensorFlow does: by copying, adding and leaving out values.
+# Conversions of Pillow that equal those of TensorFlow: values are copied, added or left out.
 _EXACT = {
     "1": ("L", "RGB", "RGBA"),
     "L": ("RGB", "RGBA"),
@@ -25,7 +25,7 @@ _EXACT = {
     "RGB": ("RGBA",),
     "RGBA": ("RGB",),
 }
-# What a file of so many bytes is trusted to hold: Deflate makes 1032 bytes of one, and eight pixels
+# The most pixels that a byte is trusted to hold: Deflate makes 1032 bytes of one, and eight pixels
 # may be in a byte; JPEG has at most 64 pixels in a few bits.
 _MOST_PIXELS_PER_BYTE = 1 << 14
 

@@ -80,8 +80,8 @@ def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
       paths: Their copies.
     """
 
-    def fetch_one(number: int) -> None:
-        url, (target, *_) = stores.as_path(urls[number]), _beside(paths[number])
+    def fetch_one(index: int) -> None:
+        url, (target, *_) = stores.as_path(urls[index]), _beside(paths[index])
         if target.exists():
             return
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["index_shard", "open_indexes", "save_index"]
 
-# How many records are scanned at a time.
+# The number of records that are scanned at a time.
 _BLOCK = 1 << 14
 # Of files that writers make an index of: others are scanned as fast as their index is loaded.
 _LEAST_SIZE = 1 << 20

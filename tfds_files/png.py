@@ -24,7 +24,7 @@ _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 # Level 1 takes a fifth of the time of 6 for frames of cameras. Frames of games and simulations,
 # which shrink to a sixteenth or less, take little time at any level, and half the bytes at 6.
 _FAST, _GOOD, _SHRINKS_MUCH = 1, 6, 16
-# Which bytes of a line choose its filter: one of seven has all channels of 1 to 4 in turn.
+# The bytes of a line that choose its filter: every seventh has all channels of 1 to 4 in turn.
 _SAMPLED = slice(1, None, 7)
 
 

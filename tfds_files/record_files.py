@@ -52,7 +52,7 @@ __all__ = [
     "write_records",
 ]
 
-# How many files are open at a time. A dataset may have thousands, and systems allow 1024.
+# The most files that are open at a time. A dataset may have thousands, and systems allow 1024.
 _MAX_OPEN = 256
 # Of files with no more records it is kept where these are.
 _MOST_KEPT = 4096
@@ -164,12 +164,12 @@ class RecordFile(abc.ABC):
     def _close(opened: Any) -> None: ...
 
 
-# What was open when this process was forked.
+# Files that were open when this process was forked.
 _inherited: list[Any] = []
 
 
 class _TFRecordFile(RecordFile):
-    # Which file was closed, and where its records are: many files are opened again and again by
+    # The identity of a closed file, and its index: many files are opened again and again by
     # those that read examples of all of them in random order.
     _closed: tuple[object, np.ndarray] | None = None
 

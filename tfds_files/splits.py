@@ -68,17 +68,17 @@ def _position(
     if bound is None:
         return count if is_end else 0
     try:
-        number = float(bound) if unit == "%" else int(bound)
+        position = float(bound) if unit == "%" else int(bound)
     except ValueError:
         raise ValueError(f"{part!r}: {bound!r} is not a number") from None
     if unit == "%":
-        if abs(number) > 100:
+        if abs(position) > 100:
             raise ValueError(f"{part!r}: {bound}% is more than 100%")
-        number = round(number * count / 100.0)
+        position = round(position * count / 100.0)
     elif unit == "shard":
-        if is_end and number <= 0:  # So that [-1shard] is the last one.
-            number += len(lengths)
-        number = sum(lengths[: int(number)])
-    if abs(number) > count:
+        if is_end and position <= 0:  # So that [-1shard] is the last one.
+            position += len(lengths)
+        position = sum(lengths[: int(position)])
+    if abs(position) > count:
         raise ValueError(f"{part!r}: the split has only {count} examples")
-    return int(number) + count if number < 0 else int(number)
+    return int(position) + count if position < 0 else int(position)

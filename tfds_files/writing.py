@@ -50,9 +50,9 @@ def num_shards(
     return next((n for n in powers if least <= n <= most and n <= num_examples), 1)
 
 
-def shard_ends(num_examples: int, number: int) -> list[int]:
+def shard_ends(num_examples: int, num_shards: int) -> list[int]:
     """Returns for each shard the number of the example after its last one, as TFDS cuts them."""
-    return [round(num_examples * shard / number) for shard in range(1, number + 1)]
+    return [round(num_examples * shard / num_shards) for shard in range(1, num_shards + 1)]
 
 
 def check_word(what: str, word: str, pattern: str) -> None:

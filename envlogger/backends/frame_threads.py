@@ -21,7 +21,7 @@ __all__ = ["FrameThread", "Packet", "WaitingFrames"]
 Packet: TypeAlias = tuple[bytes, int]
 """A packet, and how many frames come between it and the one that decoding begins with."""
 
-# How much larger a packet may be than its frame: lossless noise is 1.6 times as large.
+# The largest ratio of a packet to its frame: that of lossless noise is 1.6.
 _MOST_ENCODED = 2
 
 

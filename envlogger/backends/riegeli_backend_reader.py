@@ -48,7 +48,7 @@ __all__ = ["RiegeliBackendReader"]
 
 T = TypeVar("T")
 
-# How many steps are read at once at most.
+# The most steps that are read at once.
 _MAX_RUN = 1 << 16
 
 

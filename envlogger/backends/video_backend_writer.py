@@ -126,7 +126,7 @@ class VideoBackendWriter(BackendWriter):
         step = data
         for camera in self._cameras:
             step = camera.put(step, b"")
-        # What cannot be stored is refused here.
+        # Encoding raises for values that cannot be stored, before anything is accepted.
         num_bytes = len(self._encoded(step)) + sum(frame.nbytes for frame in frames)
         if not self._waiting.admit(num_bytes):
             self._check()

@@ -514,7 +514,7 @@ _SCALAR_DECODERS: dict[str, Callable[[Any], Any]] = {
     "bigint_values": lambda blobs: int.from_bytes(blobs[0], "big", signed=True),
 }
 
-# Which values count where a foreign writer filled several fields, for instance to serve old readers
+# The precedence of fields, if a foreign writer filled several, for instance to serve old readers
 # too: those that EnvLogger has always taken.
 _SCALAR_PRECEDENCE = tuple(_SCALAR_DECODERS)
 _ARRAY_PRECEDENCE = (

@@ -16,7 +16,7 @@ from envlogger.step_data import StepData
 
 __all__ = ["StepDecoder"]
 
-# How many forms a decoder learns: in all, and of records of the same size. Steps in more go through
+# The most forms that a decoder learns: in all, and of records of one size. Other steps go through
 # the codec. (Strings, and integers that are stored with varying sizes, make many forms.)
 _MAX_TEMPLATES = 256
 _MAX_TEMPLATES_OF_SIZE = 8

@@ -27,10 +27,10 @@ from riegeli.varints import encode_varints
 
 __all__ = ["StepEncoder"]
 
-# How many structures an encoder knows. Steps that come in more go through the codec.
+# The most structures that an encoder knows. Steps of other structures go through the codec.
 _MAX_PLANS = 8
 
-# How many layouts a plan keeps, if the sizes of its payloads vary.
+# The most layouts that a plan keeps, if the sizes of its payloads vary.
 _MAX_LAYOUTS = 256
 
 # Steps with more values get no plan: it would take long to make.
@@ -314,7 +314,7 @@ class _Compiler:
         keys = tuple(entries)
         types = set(map(type, keys))
         if types == {str} and not any("\0" in key for key in keys):
-            # As many keys without NUL that join to this are these keys.
+            # The same number of keys without NUL gives the same text only if all are equal.
             joined = self._constant("\0".join(keys))
             self._unless(f"'\\0'.join({v}) != {joined}")
         elif types <= {str, int, bytes}:

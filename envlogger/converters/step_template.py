@@ -474,7 +474,7 @@ class _Parser:
 
     def step(self) -> _Container:
         record = self._record
-        # What comes here is constant, but must be parsed: text is valid, and nesting not too deep.
+        # Later records are not parsed: this checks that text is valid, and nesting not too deep.
         Data.FromString(record)
         end = self._length_delimited(0, len(record), Data.TUPLE_FIELD_NUMBER)[1]
         if Data.FromString(record[end:]).WhichOneof("value") is not None:

@@ -34,7 +34,7 @@ from envlogger.step_data import StepData
 
 __all__ = ["ACTION_SPEC", "CUSTOM_DATA_SPEC", "OBSERVATION_SPEC", "BackendContract"]
 
-# What the steps look like that the tests record, for backends that have to know in advance. Rewards
+# The specs of the recorded steps, for backends that have to know them in advance. Rewards
 # and discounts are `float`; the metadata of an episode is `{"trial": int}`.
 OBSERVATION_SPEC = {
     "number": specs.Array((), np.int64),

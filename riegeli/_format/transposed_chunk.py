@@ -54,7 +54,7 @@ MAX_BUFFERS = 1 << 20
 MAX_TRANSITIONS = 1 << 29
 """The most transitions that a transposed chunk can have; one is a byte."""
 
-# How many transitions lead from an element to the next one, at most: one reaches 64 states, so that
+# The most transitions from an element to the next one: one reaches 64 states, so that
 # even the most states need few. An element is a byte or more, or the beginning of a record.
 _MAX_TRANSITIONS_PER_ELEMENT = 8
 _SOME_TRANSITIONS = 1 << 12

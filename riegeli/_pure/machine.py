@@ -31,7 +31,7 @@ MAX_INLINE_VARINT = INLINE_VARINT + 127
 _MAX_TAG = (1 << 32) - 1
 _MAX_LENGTH = (1 << 32) - 1
 
-# How many steps the machine may take: so many in any case, and so many for each state, and for each
+# The most steps of the machine: so many in any case, and so many for each state, and for each
 # byte or record that it makes. In sound chunks, few states come between two that write something.
 _FREE_STEPS = 1 << 20
 _STEPS_FOR_EACH = 16
@@ -39,8 +39,8 @@ _STEPS_FOR_EACH = 16
 MAX_NESTING = 1 << 16
 """The maximum nesting of submessages, and of groups that a scope is looked up for."""
 
-# What is left to read of a message: all of it, or the fields that are named, with what is left of
-# them; None for a field whose value does not matter.
+# The fields to read of a message: all, or those that are named, each with the scope of its own
+# message; None for a field whose value does not matter.
 Scope = bool | dict[int, "Scope | None"]
 
 
@@ -195,27 +195,27 @@ class _Run:
             return self._begin_submessage
         if tag == RECORD_BEGIN:
             return self._begin_record
-        wire_type, number = tag & 7, tag >> 3
+        wire_type, field_number = tag & 7, tag >> 3
         if wire_type == SUBMESSAGE_END:
-            field = encode_varints((number << 3 | LENGTH,))
-            return lambda: self._end_submessage(number, field)
+            field = encode_varints((field_number << 3 | LENGTH,))
+            return lambda: self._end_submessage(field_number, field)
         field = encode_varints((tag,))
         if wire_type == GROUP_END:
-            return lambda: self._end_group(number, field)
+            return lambda: self._end_group(field_number, field)
         if wire_type == GROUP_BEGIN:
-            return lambda: self._begin_group(number, field)
+            return lambda: self._begin_group(field_number, field)
         if wire_type == VARINT and subtype >= INLINE_VARINT:
             value = bytes((subtype - INLINE_VARINT,))
-            return lambda: self._write_field(number, field, lambda: value, b"\0")
+            return lambda: self._write_field(field_number, field, lambda: value, b"\0")
         if wire_type == VARINT:
             take = lambda: self._take_varint(buffer, subtype + 1)  # noqa: E731
-            return lambda: self._write_field(number, field, take, b"\0")
+            return lambda: self._write_field(field_number, field, take, b"\0")
         if wire_type == LENGTH:
             take = lambda: self._take_with_length(buffer)  # noqa: E731
-            return lambda: self._write_field(number, field, take, b"\0")
+            return lambda: self._write_field(field_number, field, take, b"\0")
         width = 8 if wire_type == FIXED64 else 4
         return lambda: self._write_field(
-            number, field, lambda: self._take(buffer, width), bytes(width)
+            field_number, field, lambda: self._take(buffer, width), bytes(width)
         )
 
     def progress(self) -> int:
@@ -274,24 +274,24 @@ class _Run:
         length, as_stored = self._take_length(buffer)
         return as_stored + self._take(buffer, length)
 
-    def _scope_of(self, number: int) -> tuple[bool, Scope | None]:
+    def _scope_of(self, field_number: int) -> tuple[bool, Scope | None]:
         """Whether a field is to be read, and with what scope; None if its value does not matter."""
         if isinstance(self._scope, dict):
-            return number in self._scope, self._scope.get(number, {})
+            return field_number in self._scope, self._scope.get(field_number, {})
         return True, True
 
     def _write_field(
-        self, number: int, field: bytes, take: Callable[[], bytes], default: bytes
+        self, field_number: int, field: bytes, take: Callable[[], bytes], default: bytes
     ) -> None:
-        wanted, scope = self._scope_of(number)
+        wanted, scope = self._scope_of(field_number)
         if wanted:
             self._write(default if scope is None else take())
             self._write(field)
         else:
             self._leave_out(field)
 
-    def _end_submessage(self, number: int, field: bytes) -> None:
-        wanted, scope = self._scope_of(number)
+    def _end_submessage(self, field_number: int, field: bytes) -> None:
+        wanted, scope = self._scope_of(field_number)
         _check_nesting(self._submessages)
         if not wanted:
             self._leave_out(field)
@@ -309,8 +309,8 @@ class _Run:
             self._write(encode_varints((length,)))
             self._write(field)
 
-    def _end_group(self, number: int, field: bytes) -> None:
-        wanted, scope = self._scope_of(number)
+    def _end_group(self, field_number: int, field: bytes) -> None:
+        wanted, scope = self._scope_of(field_number)
         if self._record_scope is not True:
             _check_nesting(self._groups)
             self._groups.append((self._scope, wanted))
@@ -320,8 +320,8 @@ class _Run:
         else:
             self._leave_out(field)
 
-    def _begin_group(self, number: int, field: bytes) -> None:
-        wanted = self._scope_of(number)[0]
+    def _begin_group(self, field_number: int, field: bytes) -> None:
+        wanted = self._scope_of(field_number)[0]
         if self._groups:
             self._scope, wanted = self._groups.pop()
         if wanted:

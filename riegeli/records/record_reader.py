@@ -728,7 +728,7 @@ class _Search:
         except Exception as e:
             self._skip(e)
         pos = reader._chunks.pos
-        # What is damaged may reach from the middle to the end.
+        # Damage may reach from the middle to the end.
         return pos if pos < high else low
 
     def read_chunk(self, begin: int) -> tuple[int, int] | None:

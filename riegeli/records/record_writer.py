@@ -23,7 +23,7 @@ from riegeli.records.stored_chunk import StoredChunk
 
 __all__ = ["FlushType", "RecordWriter", "set_record_type"]
 
-# What a record is taken to cost besides its bytes when a chunk is filled up to its size.
+# The cost of a record, besides its bytes, in the size of a chunk.
 _RECORD_OVERHEAD = 8
 
 

@@ -350,15 +350,15 @@ def _compared(
     Raises:
       ValueError: It differs; says where.
     """
-    read, number = comparison.found, len(comparison.written)
-    size = min(number // _CALLS + 1, _COMPARED)
-    ranges = [range(n, min(n + size, number)) for n in range(0, number, size)]
+    read, count = comparison.found, len(comparison.written)
+    size = min(count // _CALLS + 1, _COMPARED)
+    ranges = [range(n, min(n + size, count)) for n in range(0, count, size)]
     done = workers.do(comparison, ranges, after=_QUICK, on_advance=on_advance)
     num_steps = sum(steps for _, steps in done)
-    if read.has(number):
-        raise ValueError(f"{read.format}: the files hold more than the {number} written episodes")
+    if read.has(count):
+        raise ValueError(f"{read.format}: the files hold more than the {count} written episodes")
     has_copies = any(is_copied for *_, is_copied in comparison.written)
-    return number, _num_steps(read) if has_copies else num_steps
+    return count, _num_steps(read) if has_copies else num_steps
 
 
 def _counted(read: Episodes, notes: Notes) -> tuple[int, int | None]:

@@ -137,8 +137,8 @@ def sizes_of(episodes: Episodes) -> np.ndarray | None:
     """
     if (lengths := episodes.lengths()) is not None:
         return lengths.num_steps * _bytes_of_step(episodes)
-    number, size = len(episodes), decoded_size(episodes.source)
-    return np.full(number, size // max(number, 1)) if size else None
+    num_episodes, size = len(episodes), decoded_size(episodes.source)
+    return np.full(num_episodes, size // max(num_episodes, 1)) if size else None
 
 
 def decoded_size(source: AnySource) -> int:

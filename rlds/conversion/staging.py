@@ -180,15 +180,15 @@ class Staging:
         Args:
           part: The share of the work, such as `(3, 64)`, counted from 1.
         """
-        number, of = part
-        if not 1 <= number <= of:
-            raise ValueError(f"part: got {number} of {of}, expected 1 of {of} to {of} of {of}")
+        share, of = part
+        if not 1 <= share <= of:
+            raise ValueError(f"part: got {share} of {of}, expected 1 of {of} to {of} of {of}")
         if not self.parts:
             raise ValueError(
                 "part: these episodes are too few for several parts, or their fields change; write "
                 "them at once, without it"
             )
-        return range(number - 1, len(self.parts), of)
+        return range(share - 1, len(self.parts), of)
 
     def run(
         self,
@@ -491,8 +491,8 @@ class StagedParts:
         self._places: dict[int, tuple[int, str, int]] = {}
         self.left_out: dict[int, SourceError] = {}
         counts: Counter[str] = Counter()
-        for number, numbers in enumerate(parts):
-            part = read_part(folder / f"{number:05d}.json")
+        for n, numbers in enumerate(parts):
+            part = read_part(folder / f"{n:05d}.json")
             assert part is not None
             before = 0
             if isinstance(numbers, StreamPart) and numbers.split:  # It counts from zero.
@@ -504,7 +504,7 @@ class StagedParts:
             for episode in part.episodes:
                 index = before + episode.index
                 split = export.episodes.place(index)[0] if export.keeps_splits else ""
-                self._noted[index], self._places[index] = episode, (number, split, counted[split])
+                self._noted[index], self._places[index] = episode, (n, split, counted[split])
                 counted[split] += 1
         # A writer that reads parts in another order opens each once.
         self._open = functools.lru_cache(None if export.from_parts else _OPEN)(self._opened)
@@ -524,8 +524,8 @@ class StagedParts:
 
     def place(self, index: int) -> Place:
         """Returns where the parts have an episode."""
-        number, split, at = self._places[index]
-        episodes = self._open(number)
+        part_index, split, at = self._places[index]
+        episodes = self._open(part_index)
         assert isinstance(episodes.source, Source)
         if split:
             return Place(episodes.source, split, at)

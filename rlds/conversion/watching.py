@@ -112,9 +112,9 @@ class Notes(Watch):
     def warn(self) -> None:
         """Warns of episodes that were left out."""
         if self.left_out:
-            number = len(self.left_out)
-            what = "1 episode is" if number == 1 else f"{number} episodes are"
-            first = "" if number == 1 else ", the first"
+            num_left_out = len(self.left_out)
+            what = "1 episode is" if num_left_out == 1 else f"{num_left_out} episodes are"
+            first = "" if num_left_out == 1 else ", the first"
             error = next(iter(self.left_out.values()))
             warnings.warn(f"{what} damaged and left out{first}: {error}", stacklevel=3)
 
@@ -126,13 +126,13 @@ class Notes(Watch):
             return by_split
         bases = reading.bases(episodes.source)
         for index, origin in self.origins.items():
-            source, (split, number) = episodes.source, episodes.place(index)
+            source, (split, at) = episodes.source, episodes.place(index)
             name = split if self._export.keeps_splits else ""
             if name not in by_split:
                 by_split[name] = lineage.Trace(record, bases)
             if isinstance(source, Source):
-                (source, split, number), _ = traced(source, split, number)
-            by_split[name].add(source, split, number, origin)
+                (source, split, at), _ = traced(source, split, at)
+            by_split[name].add(source, split, at, origin)
         return by_split
 
 

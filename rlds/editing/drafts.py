@@ -124,11 +124,11 @@ class Draft:
             )
         (part,) = self.parts.values()
         begins: dict[str, int] = {}
-        number = 0
+        num_episodes = 0
         for name, begin, end in part.episodes.ranges:
-            begins[name] = number - begin
-            number += end - begin
-        chosen = np.zeros(number, np.bool_)
+            begins[name] = num_episodes - begin
+            num_episodes += end - begin
+        chosen = np.zeros(num_episodes, np.bool_)
         for name, begin, end in Episodes(part.episodes.source, split).ranges:
             chosen[begins[name] + begin : begins[name] + end] = True
         return chosen
@@ -292,28 +292,28 @@ class Draft:
             for name, p in prefixes.items()
             if p
         ]
-        for number, (name, episodes) in enumerate(datasets.items()):
-            change: View = unified[number]
-            self.notes += [f"{name}: {note}" for note in unified[number].notes]
-            if numbers[number]:
-                change = Renumbered(change, numbers[number])
+        for index, (name, episodes) in enumerate(datasets.items()):
+            change: View = unified[index]
+            self.notes += [f"{name}: {note}" for note in unified[index].notes]
+            if numbers[index]:
+                change = Renumbered(change, numbers[index])
                 self._renumbered.append(change)
             if own:
                 after = fields_of(change)
                 path = free_name(DATASET_METADATA, after, "{}_{}")
                 after[path] = Field(str, doc="The metadata of its dataset, in JSON.")
-                change = Unified(change, after, {path: json.dumps(own[number])})
+                change = Unified(change, after, {path: json.dumps(own[index])})
             changed = Episodes(change, episodes.split, format=episodes.format)
             self.parts[name] = Part(episodes, changed, prefixes[name])
         self._whole = self._joined()
         self._extend([episodes for name, episodes in datasets.items() if name != first])
 
     def _extend(self, others: Sequence[Episodes]) -> None:
-        number = sum(map(len, others))
-        self.kept = np.append(self.kept, np.ones(number, np.bool_))
-        self.fixed = np.append(self.fixed, np.zeros(number, np.bool_))
-        self.begin = np.append(self.begin, np.zeros(number, np.int64))
-        self.end = np.append(self.end, np.full(number, -1, np.int64))
+        num_new = sum(map(len, others))
+        self.kept = np.append(self.kept, np.ones(num_new, np.bool_))
+        self.fixed = np.append(self.fixed, np.zeros(num_new, np.bool_))
+        self.begin = np.append(self.begin, np.zeros(num_new, np.int64))
+        self.end = np.append(self.end, np.full(num_new, -1, np.int64))
         self.split = np.concatenate([self.split, *map(_splits_of, others)])
 
     def view(self, *, copies_numbers: bool = False) -> SelectedSource:

@@ -342,11 +342,11 @@ class Split(Operation):
 
     def _by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
-        rest = [number for number, name in enumerate(self.parts) if self.parts[name] is None]
+        rest = [part for part, name in enumerate(self.parts) if self.parts[name] is None]
         parts = np.full(len(draft.kept), -1)
-        for number, condition in enumerate(self.parts.values()):
+        for part, condition in enumerate(self.parts.values()):
             if condition is not None:
-                parts[(parts < 0) & draft.chosen(self.do, str(condition), None)] = number
+                parts[(parts < 0) & draft.chosen(self.do, str(condition), None)] = part
         left = (parts < 0) & draft.kept
         if left.any() and len(rest) != 1:
             raise ValueError(
@@ -354,7 +354,7 @@ class Split(Operation):
                 "condition, for the rest (None, --split NAME)"
             )
         parts[left] = rest[0] if rest else -1
-        return [names[number] for number in parts.tolist()]
+        return [names[part] for part in parts.tolist()]
 
     def _by_fraction(self, draft: Draft) -> list[str | None]:
         given = [part for part in self.parts.values() if part is not None]
@@ -377,13 +377,13 @@ class Split(Operation):
         ends = np.rint(np.cumsum(fractions) * len(rows))
         names, done = list(self.parts), 0
         part_of: list[str | None] = [None] * len(draft.kept)
-        for number in order.tolist():
+        for group in order.tolist():
             # A group goes where most of it would go, if episodes were dealt one by one.
-            middle = done + len(members[number]) / 2
+            middle = done + len(members[group]) / 2
             part = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
-            for row in members[number]:
+            for row in members[group]:
                 part_of[row] = names[part]
-            done += len(members[number])
+            done += len(members[group])
         return part_of
 
 

@@ -78,18 +78,18 @@ class Trimmed(View):
         if begin <= 0 and end < 0:
             return read_values(at, fields, rows)
         episode, values = read_values(at, None if fields is None else {*fields, *_FLAGS})
-        number = num_steps_of(values)
-        end = number if end < 0 else min(end, number)
+        num_steps = num_steps_of(values)
+        end = num_steps if end < 0 else min(end, num_steps)
         if begin >= end:
             raise ValueError(
-                f"trim: no step of episode {episode.key!r} is left: it has {number}, got "
+                f"trim: no step of episode {episode.key!r} is left: it has {num_steps}, got "
                 f"{begin}:{end}"
             )
-        trimmed = _trimmed(values, begin, end, is_cut=end < number)
+        trimmed = _trimmed(values, begin, end, is_cut=end < num_steps)
         trimmed |= _flags(trimmed.get(_FLAGS[2]), end - begin, self.fields.flags)
         origin, first = episode.origin, episode.origin.begin
         num_rows = origin.end - first  # The final observation has a row, or none.
-        if num_rows in (number, number - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
+        if num_rows in (num_steps, num_steps - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
             origin = Origin(origin.file, first + begin, first + min(end, num_rows))
         return dataclasses.replace(episode, origin=origin), taken(trimmed, rows)
 
@@ -163,11 +163,11 @@ def _stacked(column: Any) -> Any:
     return stack(list(column)) if is_of_arrays else column
 
 
-def _flags(is_terminal: Any, number: int, names: Collection[str]) -> dict[str, np.ndarray]:
+def _flags(is_terminal: Any, num_steps: int, names: Collection[str]) -> dict[str, np.ndarray]:
     """Flags by path, of which the first step is the first, and the last step alone is the last."""
-    rows = np.arange(number)
-    stored = np.zeros(number, np.bool_) if is_terminal is None else is_terminal
-    is_last = rows == number - 1
+    rows = np.arange(num_steps)
+    stored = np.zeros(num_steps, np.bool_) if is_terminal is None else is_terminal
+    is_last = rows == num_steps - 1
     flags = {
         rlds.IS_FIRST: rows == 0,
         rlds.IS_LAST: is_last,

@@ -10,6 +10,18 @@
 
 A feed is a sequence of batches: which samples batch k has depends on the data, the seed and k, and
 on nothing else.
+
+    k --- order: the numbers of its samples; planning chooses the shuffle --> numbers (feed)
+    numbers --- samples: transitions, windows, ... --> episodes and steps
+    episodes and steps --- table: the fields to read --> a storage:
+        mapped    rows that are copied out of mapped TFRecord files
+        storage   whole episodes of any format, of which a cache keeps the last ones
+        views     rows of views (selected, joined, renamed, ...), made of rows of the two others
+    rows --- images: files to pixels --> columns --- transform --> batch k (feed)
+
+`mixture` draws each number from one of several datasets, and `priorities` by weights that change.
+`adapters` hands batches to the loaders of PyTorch (by shared memory, `workers`) and Grain.
+`policy_samples` and its neighbours make the samples of Octo, OpenVLA and openpi.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

@@ -520,7 +520,7 @@ class FeedIterator(Iterator[Batch]):
             self._begin(first)
         assert self._next is not None
         _, future, ended = self._next
-        # What is interrupted here goes on with this future. (`concurrent.futures.wait` may keep the
+        # An interrupted wait goes on with this future. (`concurrent.futures.wait` may keep the
         # lock of the future if it is interrupted, and the thread would wait for it for ever.)
         while not future.done():
             with contextlib.suppress(Empty):

@@ -140,7 +140,7 @@ class UniformFields(View):
         for path in [p for of in self._parts.values() for p in of if p is not None]:
             if path not in known:
                 raise KeyError(f"no field {path!r}; {fields_there_are(path, known)}")
-        # What the fields have in all steps: text says it in each.
+        # Masks are the same in all steps, except those of text.
         self._masks = {f"{path}{_MASK}": self._mask(path) for path in wanted}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
         self.columns: dict[str, Field] = {**wanted, **masks}

@@ -250,8 +250,8 @@ class Hdf5EpisodesSource(Source):
         raise damage
 
     def _describe(self, group: EpisodeGroup, episode: Hdf5Episode) -> None:
-        number = self._num_transitions(group)
-        if not number:
+        num_transitions = self._num_transitions(group)
+        if not num_transitions:
             raise group.error("no rows", next(iter(group.arrays)))
         self._cameras = list(self._videos(episode))
         self._columns: dict[str, StepArray] = {}
@@ -264,7 +264,7 @@ class Hdf5EpisodesSource(Source):
         for path in group.arrays:
             if path in self.table.derived:
                 continue
-            column = self._column(path, group, number)
+            column = self._column(path, group, num_transitions)
             taken, name = (of_episode, path) if column is None else (of_steps, column.path)
             if name in taken or conflicts(taken, name):
                 raise group.error(f"another field is called {name!r}", path)
@@ -337,39 +337,39 @@ class Hdf5EpisodesSource(Source):
     ) -> SourceEpisode:
         episode = self._episodes[split][index]
         with self._opened(episode) as group:
-            number, num_steps = self._num_rows(group)
+            num_transitions, num_steps = self._num_rows(group)
             if not num_steps:
                 raise SourceError("no rows", file=group.file)
             is_terminal = self._is_terminal(group)
-            others = derived_columns(num_steps, number, terminal=is_terminal)
+            others = derived_columns(num_steps, num_transitions, terminal=is_terminal)
             paths = self.fields.step_paths(fields)
             if INSTRUCTION in paths and self.has_instruction:
                 text = self._instruction(episode, group)
                 others[INSTRUCTION] = np.full(num_steps, text, object)
             begin, end, _ = rows.indices(num_steps)
             steps = {name: others[name][begin:end] for name in paths if name in others}
-            steps |= self._read_columns(group, paths, slice(begin, end), number)
+            steps |= self._read_columns(group, paths, slice(begin, end), num_transitions)
             return SourceEpisode(
                 key=episode.key,
                 steps=nest(steps),
                 origin=Origin(episode.place, 0, num_steps),
                 truncated=not is_terminal,
-                final_observation_known=num_steps > number,
-                complete=self._is_complete(episode, number),
+                final_observation_known=num_steps > num_transitions,
+                complete=self._is_complete(episode, num_transitions),
                 metadata=self._metadata(
                     group, episode, num_steps, self.fields.episode_paths(fields)
                 ),
             )
 
     def _read_columns(
-        self, group: EpisodeGroup, wanted: Collection[str], rows: slice, number: int
+        self, group: EpisodeGroup, wanted: Collection[str], rows: slice, num_transitions: int
     ) -> dict[str, np.ndarray]:
         """Reads rows of the wanted columns; a final observation has a placeholder in others."""
         columns = {}
         for path, (name, field, has_final) in self._columns.items():
             group.check(path, field)
             if name in wanted:
-                end = rows.stop if has_final else min(rows.stop, number)
+                end = rows.stop if has_final else min(rows.stop, num_transitions)
                 column = group.rows(path, field, slice(rows.start, end))
                 is_short = len(column) < rows.stop - rows.start
                 columns[name] = with_placeholder(column) if is_short else column
@@ -416,20 +416,20 @@ class Hdf5EpisodesSource(Source):
 
     def _num_rows(self, group: EpisodeGroup) -> tuple[int, int]:
         """Checks that arrays have their rows; returns how many transitions and steps there are."""
-        number = self._num_transitions(group)
+        count = self._num_transitions(group)
         num_rows = {path: group.num_rows(path) for path in self._columns}
         finals = [path for path, column in self._columns.items() if column.has_final]
-        num_steps = number + any(num_rows[path] == number + 1 for path in finals)
+        num_steps = count + any(num_rows[path] == count + 1 for path in finals)
         for path, column in self._columns.items():
-            expected = num_steps if column.has_final else number
+            expected = num_steps if column.has_final else count
             if num_rows[path] != expected:
-                what = f"{num_rows[path]} rows, expected {expected}: there are {number} actions"
+                what = f"{num_rows[path]} rows, expected {expected}: there are {count} actions"
                 raise group.error(what, path)
-        return number, num_steps
+        return count, num_steps
 
     def _check_values(self, group: EpisodeGroup) -> None:
         """Checks that an episode has no arrays but those of the first one."""
-        number = self._num_transitions(group)
+        num_transitions = self._num_transitions(group)
         for path in group.arrays:
             known = path in self._columns or path in self._values or path in self.table.derived
             if not known:
@@ -437,7 +437,7 @@ class Hdf5EpisodesSource(Source):
         for path, field in self._values.items():
             group.check(path, field, as_rows=False)
             has_other_rows = group.num_rows(path) != self._rows_of_values[path]
-            if has_other_rows and self._is_of_steps(path, group, number):
+            if has_other_rows and self._is_of_steps(path, group, num_transitions):
                 raise group.error("one row for each step, but not in the first episode", path)
 
     def _read_attributes(self, group: EpisodeGroup) -> dict[str, Any]:

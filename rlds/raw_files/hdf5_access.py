@@ -308,11 +308,11 @@ class Hdf5File:
         descriptor = self._file.id.get_vfd_handle()
         rest = values.reshape(-1).view(np.uint8).data
         while rest:
-            number = os.preadv(descriptor, [rest], offset)
-            if not number:
+            num_read = os.preadv(descriptor, [rest], offset)
+            if not num_read:
                 what = f"cut short: {len(rest)} bytes are missing at byte {offset}"
                 raise self.error(what, path)
-            offset, rest = offset + number, rest[number:]
+            offset, rest = offset + num_read, rest[num_read:]
 
     def _text(self, name: bytes) -> str:
         try:

@@ -280,9 +280,9 @@ def check_new_fields(spec: Any, names: Iterable[str], caller: str) -> None:
 
 def check_positive(caller: str, **numbers: int | None) -> None:
     """Checks numbers, by the names of the arguments; None passes."""
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise ValueError(f"{caller}: {name} must be positive, got {number}.")
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{caller}: {name} must be positive, got {value}.")
 
 
 def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -66,11 +66,11 @@ def mix(
             raise ValueError(
                 f"{_CALLER}: there are {len(datasets)} datasets and {len(given)} {what}."
             )
-        if any(not 0.0 <= number < float("inf") for number in given):
+        if any(not 0.0 <= weight < float("inf") for weight in given):
             raise ValueError(f"{_CALLER}: {what} must be finite and not negative, got {given}.")
         numbers = [one * float(other) for one, other in zip(numbers, given)]
     _check_elements(datasets)
-    drawn = [(dataset, number) for dataset, number in zip(datasets, numbers) if number > 0]
+    drawn = [(dataset, weight) for dataset, weight in zip(datasets, numbers) if weight > 0]
     if not drawn:
         raise ValueError(f"{_CALLER}: all weights are 0.")
     datasets = [dataset for dataset, _ in drawn]
@@ -82,7 +82,7 @@ def mix(
         datasets = [dataset.repeat() for dataset in datasets]
     mixture = tf.data.Dataset.sample_from_datasets(
         datasets,
-        weights=[number for _, number in drawn],
+        weights=[weight for _, weight in drawn],
         seed=seed,
         stop_on_empty_dataset=stop == "first",
         rerandomize_each_iteration=rerandomize_each_iteration,

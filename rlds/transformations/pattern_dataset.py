@@ -313,13 +313,13 @@ class Patterns:
         steps = _Steps(columns, ends, index, available)
         history = tuple(tf.concat(both, 0) for both in zip(carried, columns))
         keys, parts, applied = [], [], []
-        for number, (rule, counter) in enumerate(zip(self._rules, last_applied)):
+        for rule_index, (rule, counter) in enumerate(zip(self._rules, last_applied)):
             at_step, at_end, counter = rule.apply(steps, counter)
             applied.append(counter)
             times = tf.where(at_step | at_end)[:, 0]
             # All configs of a step come before those which the end of the episode adds.
             phase = 2 * times + tf.cast(tf.gather(at_end, times), tf.int64)
-            keys.append(phase * len(self._rules) + number)
+            keys.append(phase * len(self._rules) + rule_index)
             parts.append(
                 tuple(
                     leaf.gather(
@@ -351,14 +351,14 @@ class Patterns:
         ]
 
         def output(config: tf.Tensor, row: tf.Tensor) -> Any:
-            def of_config(number: int) -> list[tf.Tensor]:
+            def of_config(n: int) -> list[tf.Tensor]:
                 return [
                     unpack(tf.gather(values, row))
-                    for unpack, values in zip(of_configs[number], parts[number])
+                    for unpack, values in zip(of_configs[n], parts[n])
                 ]
 
             leaves = tf.switch_case(
-                config, [functools.partial(of_config, number) for number in range(len(parts))]
+                config, [functools.partial(of_config, n) for n in range(len(parts))]
             )
             for leaf, spec in zip(leaves, tree.flatten(self._signature)):
                 leaf.set_shape(spec.shape)

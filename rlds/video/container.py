@@ -221,11 +221,11 @@ class VideoFile:
           SourceError: There are no such frames.
         """
         _, packets = self.index()
-        number = len(packets.frames)
-        if not 0 <= begin < end <= number:
+        total = len(packets.frames)
+        if not 0 <= begin < end <= total:
             why = f" ({packets.fault})" if packets.fault else ""
             raise SourceError(
-                f"needs frames {begin} to {end}, but the video has {number}{why}", file=self.name
+                f"needs frames {begin} to {end}, but the video has {total}{why}", file=self.name
             )
         with source_errors(self.name):
             return Span(self, range(*packets.range_of(begin, end)), int(packets.frames[begin]))
@@ -310,13 +310,13 @@ def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
       SourceError: The clip is damaged, or has no such frames.
       ValueError: `begin` and `end` are no range of the wanted frames.
     """
-    number = _check_frames(clip)
-    if not 0 <= begin < end <= number:
-        raise ValueError(f"begin, end: got {begin}, {end}, expected a range of {number} frames")
+    num_frames = _check_frames(clip)
+    if not 0 <= begin < end <= num_frames:
+        raise ValueError(f"begin, end: got {begin}, {end}, expected a range of {num_frames} frames")
     return clip.video.clip(clip.first + begin, clip.first + end)
 
 
-def split_clip(clip: Clip, number: int) -> tuple[Clip, Clip | None]:
+def split_clip(clip: Clip, num_frames: int) -> tuple[Clip, Clip | None]:
     """Splits a clip into its first wanted frames and all frames after them, without decoding.
 
     The second clip begins with the keyframe that its first wanted frame needs. It is None, and the
@@ -325,16 +325,16 @@ def split_clip(clip: Clip, number: int) -> tuple[Clip, Clip | None]:
 
     Args:
       clip: The clip.
-      number: The number of frames of the first one.
+      num_frames: The number of frames of the first one.
 
     Raises:
       SourceError: The clip is damaged, or has fewer frames.
     """
-    video, middle = clip.video, clip.first + number
+    video, middle = clip.video, clip.first + num_frames
     if video.info.num_frames <= middle or video.info.has_audio:
         return clip, None
     head = dataclasses.replace(video.clip(clip.first, middle), name=clip.name)
-    if head.video.info.num_frames > head.first + number:
+    if head.video.info.num_frames > head.first + num_frames:
         return clip, None
     return head, video.clip(middle, video.info.num_frames)
 
@@ -481,13 +481,13 @@ def _check_frames(clip: Clip) -> int:
     Raises:
       SourceError: It has not, or is damaged.
     """
-    video, number = clip.video, clip.video.info.num_frames
-    end = number if clip.num_frames is None else clip.first + clip.num_frames
+    video, num_frames = clip.video, clip.video.info.num_frames
+    end = num_frames if clip.num_frames is None else clip.first + clip.num_frames
     if video.fault:
         raise SourceError(video.fault, file=video.name)
-    if not 0 <= clip.first < end <= number:
+    if not 0 <= clip.first < end <= num_frames:
         raise SourceError(
-            f"needs frames {clip.first} to {end}, but the video has {number}", file=video.name
+            f"needs frames {clip.first} to {end}, but the video has {num_frames}", file=video.name
         )
     return end - clip.first
 

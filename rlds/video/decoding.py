@@ -163,66 +163,66 @@ class ClipReader:
         frames, keys = self.index.packets.frames, self.index.keys
         # A decoder goes on where it can; only who reads in order is going to make use of that.
         is_in_order = numbers[0] in (0, self._next)
-        for at, number in enumerate(numbers):
-            key = keys[number]
-            if self._is_drained or not (key < self._packet and self._next <= number):
-                self._begin(key, number)
+        for at, frame in enumerate(numbers):
+            key = keys[frame]
+            if self._is_drained or not (key < self._packet and self._next <= frame):
+                self._begin(key, frame)
             following = numbers[at + 1 :][:1]
             goes_on = is_in_order or any(
-                after == number + 1 or keys[after] <= frames[number] for after in following
+                after == frame + 1 or keys[after] <= frames[frame] for after in following
             )
-            yield self._find(number, goes_on)
+            yield self._find(frame, goes_on)
 
-    def _find(self, number: int, goes_on: bool) -> Any:
+    def _find(self, wanted: int, goes_on: bool) -> Any:
         """Decodes up to a frame; all that the decoder holds if nothing after it is wanted."""
-        last = self.index.packets.frames[number]
-        while self._next <= number:
+        last = self.index.packets.frames[wanted]
+        while self._next <= wanted:
             while not self._ready:
-                self._feed(number, drain=not goes_on and self._packet > last)
+                self._feed(wanted, drain=not goes_on and self._packet > last)
             frame = self._ready.popleft()
             shown = int(np.searchsorted(self._times, frame.pts))
             if shown < self._next:  # It is shown before the keyframe.
                 continue
             self._next = shown + 1
             is_sound = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
-            if shown == number and is_sound:
+            if shown == wanted and is_sound:
                 return frame
-            if shown >= number:
+            if shown >= wanted:
                 break
-        raise SourceError("the frame is damaged", file=self._name, row=number)
+        raise SourceError("the frame is damaged", file=self._name, row=wanted)
 
-    def _feed(self, number: int, *, drain: bool) -> None:
+    def _feed(self, frame: int, *, drain: bool) -> None:
         """Puts a packet into the decoder, and takes the frames that it has ready."""
         packets = self.index.packets
         data = None
         if not drain and self._packet < len(packets):
             data = self._read_packet(self._packet)
             if self.info.decoder in _CAN_SKIP:
-                is_before = packets.pts[self._packet] < self._times[number]
+                is_before = packets.pts[self._packet] < self._times[frame]
                 self._decoder.skip_frame = "NONREF" if is_before else "DEFAULT"
         elif self._is_drained:
-            raise SourceError("the frame cannot be decoded", file=self._name, row=number)
+            raise SourceError("the frame cannot be decoded", file=self._name, row=frame)
         self._is_drained = data is None
         self._packet += 1
         self._ready.extend(self._decoder.decode(data))
 
-    def _read_packet(self, number: int) -> Any:
+    def _read_packet(self, index: int) -> Any:
         packets = self.index.packets
-        self._file.seek(int(packets.pos[number]))
-        size = int(packets.size[number])
+        self._file.seek(int(packets.pos[index]))
+        size = int(packets.size[index])
         data = self._file.read(size)
         if len(data) < size:
             raise SourceError(
                 "the file is shorter than before: it was changed; open it again", file=self._name
             )
         packet = import_extra("av").Packet(data)
-        packet.pts, packet.dts = int(packets.pts[number]), int(packets.dts[number])
+        packet.pts, packet.dts = int(packets.pts[index]), int(packets.dts[index])
         return packet
 
-    def _begin(self, key: int, number: int) -> None:
+    def _begin(self, key: int, frame: int) -> None:
         """Goes to a keyframe."""
-        if key > self.index.packets.frames[number]:
-            raise SourceError("no keyframe comes before it", file=self._name, row=number)
+        if key > self.index.packets.frames[frame]:
+            raise SourceError("no keyframe comes before it", file=self._name, row=frame)
         if self._decoder is None:
             av = import_extra("av")
             self._decoder = av.CodecContext.create(self.info.decoder, "r")

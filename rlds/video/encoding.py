@@ -50,8 +50,8 @@ def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: float
     """
     output = io.BytesIO()
     with StreamWriter(output, codec, fps) as writer:
-        for number, packet in enumerate(packets):
-            writer.add(packet, bool(is_key[number]))
+        for index, packet in enumerate(packets):
+            writer.add(packet, bool(is_key[index]))
     return Clip(output.getvalue(), 0, len(packets))
 
 
@@ -169,13 +169,13 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
     info, known = video.index()
     if (np.diff(known.pts) <= 0).any() or not known.is_key[clip.first]:
         raise SourceError("the frames do not begin with a keyframe, or are reordered", file="clip")
-    number = len(known) - clip.first if clip.num_frames is None else clip.num_frames
+    num_frames = len(known) - clip.first if clip.num_frames is None else clip.num_frames
     packets = video.packets(0, len(known))
     if info.codec in _FILTERS:
         with video_errors("clip"), video.stream() as stream:
             convert = av.BitStreamFilterContext(_FILTERS[info.codec], stream)
             packets = [bytes(each) for data in packets for each in convert.filter(av.Packet(data))]
-    chosen = slice(clip.first, clip.first + number)
+    chosen = slice(clip.first, clip.first + num_frames)
     return packets[chosen], known.is_key[chosen]
 
 
@@ -227,9 +227,9 @@ def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[by
 def _decoded(
     reader: ClipReader, numbers: Iterable[int], shape: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    for number in numbers:
+    for frame in numbers:
         image = np.empty(shape, np.uint8)
-        reader.read_into([number], [image])
+        reader.read_into([frame], [image])
         yield image
 
 

@@ -236,12 +236,12 @@ def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     is_key, is_discard = flags & _KEY, (flags & _DISCARD) > 0
     rows = np.column_stack([times, times, begins, sizes, is_key, is_discard, lasts])
     is_there = (begins >= 0) & (begins <= size) & (sizes > 0) & (sizes <= size - begins)
-    number = len(rows) if is_there.all() else int(np.argmin(is_there))
-    return rows[:number], _missing(number) if number < len(rows) else ""
+    num_there = len(rows) if is_there.all() else int(np.argmin(is_there))
+    return rows[:num_there], _missing(num_there) if num_there < len(rows) else ""
 
 
-def _missing(number: int) -> str:
-    return f"the video was cut: packet {number} is incomplete"
+def _missing(index: int) -> str:
+    return f"the video was cut: packet {index} is incomplete"
 
 
 def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple[np.ndarray, str]:

@@ -45,10 +45,10 @@ COMMANDS = (
     "completion",
 )
 
-# Those of the web tool, which knows this package.
+# Commands of the web tool, which imports this package.
 _OF_CREATOR = {"create", "export", "view"}
 
-# What people look for, and the command that does it.
+# Names that people try, and the command that does it.
 _ELSEWHERE = {
     "delete": "rlds edit PATH --delete-episodes 3,7",
     "merge": "rlds edit PATH --merge OTHER --to NEW",
@@ -56,7 +56,7 @@ _ELSEWHERE = {
 }
 
 _INTERRUPTED = 130
-# What data, places and arguments can do wrong. Anything else is a fault of the program.
+# Errors of data, files and arguments. Any other error is a fault of the program.
 _EXPECTED = (OSError, ValueError, LookupError, ImportError, RuntimeError, MemoryError)
 
 

@@ -33,7 +33,7 @@ __all__ = [
     "writers_option",
 ]
 
-# What is around the commands of `next_commands`.
+# The texts around the commands of `next_commands`.
 _NEXT, _BETWEEN = "next: ", " · "
 
 _STYLES: dict[str, dict[str, Any]] = {

@@ -104,7 +104,7 @@ class BackgroundWriter:
         # Changed by the thread alone, between its rounds.
         self._pacing = Pacing(flush_interval, max_pending_bytes)
 
-        # What is below is shared, and used under the lock. A recorder may be garbage collected, and
+        # The lock guards the attributes below. A recorder may be garbage collected, and
         # closed, by whichever thread allocates something, even by one that holds the lock.
         self.lock = threading.RLock()
         self._work = threading.Condition(self.lock)
@@ -231,7 +231,7 @@ class BackgroundWriter:
             self._progress.wait()
         raise self._failure or UsageError("the recorder is closed")
 
-    # What follows runs in the thread.
+    # The methods below run in the thread.
 
     def _run(self) -> None:
         failure = None

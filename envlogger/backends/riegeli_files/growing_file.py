@@ -86,7 +86,7 @@ class GrowingFile:
         try:
             for record in records:
                 writer.write_record(record)
-                # Where it will be is known when chunks before it are encoded, perhaps by threads.
+                # Its offset depends on the sizes of the chunks before it, which threads encode.
                 positions.append(writer.last_pos)
         except OSError as e:
             self._make_room_after(e)

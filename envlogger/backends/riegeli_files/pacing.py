@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 __all__ = ["Pacing"]
 
-# How many bytes gather before the thread is woken: often enough to keep it busy, seldom enough that
+# The bytes that gather before the thread is woken: often enough to keep it busy, seldom enough that
 # not one step in a hundred pays for it.
 _WAKE_BYTES = 1 << 22
 
-# How many jobs may wait before it is known how long they take.
+# The jobs that may wait before their duration is known.
 _FIRST_JOBS = 64
 
 # Resting a third of the time shows that the thread keeps up: how much more or less counts.
@@ -98,7 +98,7 @@ class Pacing:
         self._seconds += seconds
         self._num_jobs += num_jobs
         if self._num_jobs:
-            # What is accepted must not have to wait until it is too late for it.
+            # Accepted jobs have to be done within the flush period.
             seconds_per_job = self._seconds / self._num_jobs
             possible = self._flush_period / 2 / max(seconds_per_job, self._seconds_per_job)
             self.max_jobs = max(1, min(possible, 2 * self.max_jobs))

@@ -177,7 +177,7 @@ def _load_shard(directory: epath.Path) -> Shard | None:
         offsets = offsets[:num_steps]
         is_cut = True
 
-    # Where nothing was flushed the other files may not even be there.
+    # If nothing was flushed, the other files may be missing.
     content = _read_file(index_path) if content or steps_size else b""
     rows, _, problem = _read_arrays(content or b"", (2,))
     if problem is None and not _is_increasing(rows[:, 0]):

@@ -80,7 +80,7 @@ class ShardWriter:
         self.was_flushed = False
         self._num_steps = 0
         self._num_indexed_steps = 0
-        # What the index does not cover yet; the last episode is the running one. The steps are
+        # Episodes that are not in the index yet; the last one is running. Their steps are
         # those in `positions` of their file.
         self._pending_episodes: list[_Episode] = []
         self._is_indexing = False

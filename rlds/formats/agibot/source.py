@@ -297,16 +297,16 @@ class _Proprio(EpisodeGroup):
 
     def _steps_of(self, path: str) -> np.ndarray:
         """Returns the steps that the rows of an action belong to."""
-        number = self._rows_stored[path]
-        if number in (0, self.num_steps):
-            return np.arange(number)
+        num_rows = self._rows_stored[path]
+        if num_rows in (0, self.num_steps):
+            return np.arange(num_rows)
         index = f"{path.rpartition('/')[0]}/index"
         if not self._rows_stored.get(index):  # Published files lack that of the hands.
             index = index.replace("/end/", "/joint/")
         self.num_rows(index)
         rows = self.value(index)
-        if rows.shape != (number,) or rows.dtype.kind not in "iu":
-            what = f"{number} rows, but {index} holds {rows.dtype} of shape {rows.shape}"
+        if rows.shape != (num_rows,) or rows.dtype.kind not in "iu":
+            what = f"{num_rows} rows, but {index} holds {rows.dtype} of shape {rows.shape}"
             raise self.error(what, path)
         steps = np.asarray(rows, np.int64)
         if (np.diff(steps) <= 0).any() or not 0 <= steps[0] <= steps[-1] < self.num_steps:

@@ -216,14 +216,14 @@ class _Compiler:
         mask = self._mask(size)
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
-            number = count
-            if number is None:
-                number, at = length(data, at)
-            if not number:
+            length_of = count
+            if length_of is None:
+                length_of, at = length(data, at)
+            if not length_of:
                 return np.zeros(0, dtype), at
             at = (at + mask) & ~mask
-            numbers = np.frombuffer(data, stored, number, at)
-            return numbers.astype(dtype, copy=False), at + number * size
+            numbers = np.frombuffer(data, stored, length_of, at)
+            return numbers.astype(dtype, copy=False), at + length_of * size
 
         return read
 
@@ -240,11 +240,11 @@ class _Compiler:
         length = self._length()
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
-            number = count
-            if number is None:
-                number, at = length(data, at)
+            num_items = count
+            if num_items is None:
+                num_items, at = length(data, at)
             items = []
-            for _ in range(number):
+            for _ in range(num_items):
                 begin = at
                 value, at = reader(data, at)
                 if at == begin:

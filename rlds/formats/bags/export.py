@@ -115,8 +115,8 @@ class McapExport(Export):
     @override
     def write(self, path: Path) -> None:
         path.mkdir()
-        for number, episode in enumerate(self.each_or_stored()):
-            name = path / f"episode_{number:06}.mcap"
+        for index, episode in enumerate(self.each_or_stored()):
+            name = path / f"episode_{index:06}.mcap"
             if isinstance(episode, Place):
                 link(stored_in(episode, McapSource)[0].stored_file(episode.index), name)
                 continue
@@ -150,13 +150,13 @@ class McapExport(Export):
         data = self._sidecar.pack(episode)
         writer.add_attachment(0, 0, EPISODE_ATTACHMENT, "application/octet-stream", data)
 
-    def _times(self, columns: Mapping[str, Any], number: int) -> list[int]:
+    def _times(self, columns: Mapping[str, Any], num_steps: int) -> list[int]:
         times = columns.get("timestamp")
         if times is None or times.dtype != np.int64 or times.ndim != 1:
-            times = np.full(number, -1)
+            times = np.full(num_steps, -1)
         if times.min(initial=0) >= 0 and (np.diff(times) >= 0).all():
             return [int(time) for time in times]
-        return [round(step * 1e9 / self._rate) for step in range(number)]
+        return [round(step * 1e9 / self._rate) for step in range(num_steps)]
 
 
 def _type_of(field: Any) -> str:

@@ -131,7 +131,7 @@ class BagSource(Source):
         fields = [known.get(field.field, field) for field in self.config.fields]
         self.config = dataclasses.replace(self.config, fields=tuple(fields))
         if self.config.episodes.by == "bag":
-            self._spans = [(number, EpisodeSpan()) for number in range(len(self._recordings))]
+            self._spans = [(n, EpisodeSpan()) for n in range(len(self._recordings))]
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {**vars(self), "_indexed": None, "_picked": {}}
@@ -161,9 +161,9 @@ class BagSource(Source):
         self, config: BagConfig, rate: float | None, policy: Any, max_age: float | None
     ) -> BagConfig:
         """Returns a configuration with the options that were given separately."""
-        for name, number in (("rate", rate), ("max_age", max_age)):
-            if number is not None and not number > 0:
-                raise ValueError(f"{name} must be positive, got {number}")
+        for name, value in (("rate", rate), ("max_age", max_age)):
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
         if policy not in (None, "hold", "nearest", "linear"):
             raise ValueError(f"policy: got {policy!r}, expected hold, nearest or linear")
         fields = []
@@ -276,16 +276,16 @@ class BagSource(Source):
         """Returns the episodes, with the numbers of their recordings; may read all of them."""
         if self._spans is None:
             spans: list[tuple[int, EpisodeSpan]] = []
-            for number, recording in enumerate(self._recordings):
+            for recording_index, recording in enumerate(self._recordings):
                 with source_errors(recording.files[0]):
                     index = make_index(recording, self.config, {})
                     records = recording.metadata()
                     new = spans_of(index, self.config.episodes, records)
                     # A recorder may have been killed as soon as the last one had begun.
                     if len(new) > 1 and not new[-1].has_end:
-                        kept = self._steps_in(number, new[-1]).times
+                        kept = self._steps_in(recording_index, new[-1]).times
                         new = new if len(kept) else new[:-1]
-                spans += [(number, span) for span in new]
+                spans += [(recording_index, span) for span in new]
             self._spans = spans
         return self._spans
 
@@ -294,11 +294,11 @@ class BagSource(Source):
         if self._stored:
             return self._stored.key(index)
         spans = self._all_spans()
-        number = spans[index][0]
-        name = self._recordings[number].name
+        at = spans[index][0]
+        name = self._recordings[at].name
         if self.config.episodes.by == "bag":
             return name
-        first = next(i for i, (other, _) in enumerate(spans) if other == number)
+        first = next(i for i, (other, _) in enumerate(spans) if other == at)
         return f"{name}:{index - first}"
 
     @override
@@ -313,9 +313,9 @@ class BagSource(Source):
             return self._stored.read(
                 index, self.fields.step_paths(fields), self.fields.episode_paths(fields)
             )
-        number, span = self._all_spans()[index]
-        is_complete = self._is_complete(number, span)
-        steps = self._steps_in(number, span)
+        at, span = self._all_spans()[index]
+        is_complete = self._is_complete(at, span)
+        steps = self._steps_in(at, span)
         times = steps.times
         if not len(times):
             raise SourceError(steps.why_none, file=steps.recording.files[0])
@@ -329,7 +329,7 @@ class BagSource(Source):
         about: dict[str, Any] = {}
         for root in {root_of(path) for path in self.fields.episode_paths(fields)}:
             if root == RECORDING:
-                about[root] = self._about(number, span, steps)
+                about[root] = self._about(at, span, steps)
             else:
                 about[root] = nest({path: self._clip(steps, path) for path in self._videos})
         return SourceEpisode(
@@ -342,13 +342,13 @@ class BagSource(Source):
             metadata=about,
         )
 
-    def _steps_in(self, number: int, span: EpisodeSpan) -> _Steps:
+    def _steps_in(self, at: int, span: EpisodeSpan) -> _Steps:
         """Returns the steps of an episode that have the values that they need.
 
         Raises:
           SourceError: A field makes steps without a value an error.
         """
-        recording, index = self._recordings[number], self._index_of(number)
+        recording, index = self._recordings[at], self._index_of(at)
         tracks = {path: track.within(span.begin, span.end) for path, track in index.fields.items()}
         # The keyframe may be before the episode.
         tracks |= {path: index.fields[path].within(0, 2**63 - 1) for path in self._videos}
@@ -375,23 +375,23 @@ class BagSource(Source):
             "" if is_kept.any() else _why_empty(times, tracks),
         )
 
-    def _index_of(self, number: int) -> Index:
-        if self._indexed is None or self._indexed[0] != number:
-            recording = self._recordings[number]
+    def _index_of(self, at: int) -> Index:
+        if self._indexed is None or self._indexed[0] != at:
+            recording = self._recordings[at]
             with source_errors(recording.files[0]):
-                self._indexed = number, make_index(recording, self.config, self._picked)
+                self._indexed = at, make_index(recording, self.config, self._picked)
         return self._indexed[1]
 
-    def _is_complete(self, number: int, span: EpisodeSpan) -> bool:
+    def _is_complete(self, at: int, span: EpisodeSpan) -> bool:
         """Whether all of an episode is there."""
-        index = self._index_of(number)
+        index = self._index_of(at)
         flaws = index.flaws
         damages = [
             why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
         ]
         if damages and not self._leaves_out:
             what = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
-            raise SourceError(what, file=self._recordings[number].files[0])
+            raise SourceError(what, file=self._recordings[at].files[0])
         is_cut = bool(flaws.cut) and span.end > index.last
         return not is_cut and not damages and span.has_end
 
@@ -455,14 +455,14 @@ class BagSource(Source):
                     return {CLIP: clip, FIRST: np.int64(frames[0]), FRAMES: frames}
         raise SourceError("no keyframe comes before the first step", file=file, field=path)
 
-    def _about(self, number: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
+    def _about(self, at: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
         """Returns the metadata of an episode about its recording."""
         recording, index = steps.recording, steps.index
-        if number not in self._digests:
-            self._digests[number] = recording.sha256()
+        if at not in self._digests:
+            self._digests[at] = recording.sha256()
         return {
             "files": ", ".join(file.name for file in recording.files),
-            "sha256": self._digests[number],
+            "sha256": self._digests[at],
             "begin": np.int64(max(span.begin, index.first)),
             "end": np.int64(min(span.end, index.last + 1)),
             "dropped_steps": np.int64(steps.num_dropped),

@@ -32,8 +32,8 @@ def messages(
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 30)
         _check_tables(database)
         channels = {
-            number: channel
-            for number, channel in _channels(database).items()
+            row_id: channel
+            for row_id, channel in _channels(database).items()
             if topics is None or channel.topic in topics
         }
         marks = ", ".join("?" * len(channels))
@@ -45,12 +45,12 @@ def messages(
             (begin, end, *channels),
         )
         latest = -1
-        for number, topic, time, data in rows:
-            if number <= latest:  # Damaged pages may lead to one another for ever.
-                raise ValueError(f"the database is damaged: row {number} comes after {latest}")
+        for row_id, topic, time, data in rows:
+            if row_id <= latest:  # Damaged pages may lead to one another for ever.
+                raise ValueError(f"the database is damaged: row {row_id} comes after {latest}")
             if not isinstance(time, int) or not isinstance(data, bytes):
-                raise ValueError(f"row {number} of the table messages is not a message")
-            latest = number
+                raise ValueError(f"row {row_id} of the table messages is not a message")
+            latest = row_id
             yield Message(channels[topic], time, time, 0, _plain(data))
 
 
@@ -79,9 +79,9 @@ def _channels(database: sqlite3.Connection) -> dict[int, Channel]:
         definitions = {kind: (encoding, text) for kind, encoding, text in rows}
     topics = database.execute("SELECT id, name, type, serialization_format FROM topics")
     channels = {}
-    for number, topic, kind, encoding in topics:
+    for channel_id, topic, kind, encoding in topics:
         schema_encoding, schema = definitions.get(kind, ("", ""))
-        channels[number] = Channel(
+        channels[channel_id] = Channel(
             str(topic), str(kind), str(encoding), str(schema).encode(), str(schema_encoding)
         )
     return channels

@@ -99,13 +99,13 @@ def step_times(
         return np.zeros(0, np.int64)
     first = max(int(stamps[0]) for stamps in series)
     last = min((int(stamps[-1]) for stamps in series if len(stamps) > 1), default=first)
-    number = int((last - first) * config.clock.rate / 1e9) + 1 if last >= first else 0
-    if number > _MAX_STEPS:
+    num_steps = int((last - first) * config.clock.rate / 1e9) + 1 if last >= first else 0
+    if num_steps > _MAX_STEPS:
         raise ValueError(
-            f"{number:,} steps at {config.clock.rate} Hz, expected at most {_MAX_STEPS:,}: the "
+            f"{num_steps:,} steps at {config.clock.rate} Hz, expected at most {_MAX_STEPS:,}: the "
             'stamps seem to jump; try stamp = "log_time"'
         )
-    return first + np.round(np.arange(number) * 1e9 / config.clock.rate).astype(np.int64)
+    return first + np.round(np.arange(num_steps) * 1e9 / config.clock.rate).astype(np.int64)
 
 
 def _check_runs(stamps: Any, topic: str) -> None:
@@ -129,11 +129,11 @@ def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
       A row of the track for each step, -1 if there is none; for "linear" and "slerp" the one at or
       before it; for "window" the last one of them.
     """
-    stamps, number = track.stamps, len(track.stamps)
-    if not number:
+    stamps, num_messages = track.stamps, len(track.stamps)
+    if not num_messages:
         return np.full(len(times), -1)
     rows = np.searchsorted(stamps, times, side="right") - 1
-    following = np.minimum(rows + 1, number - 1)
+    following = np.minimum(rows + 1, num_messages - 1)
     if field.policy == "nearest":
         before = np.maximum(rows, 0)
         is_nearer = stamps[following] - times < times - stamps[before]
@@ -142,7 +142,7 @@ def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
         rows = np.searchsorted(stamps, times, side="left")
         usual = int(np.median(np.diff(times))) if len(times) > 1 else 10**8
         ends = np.append(times[1:], times[-1:] + usual)
-        is_in = (rows < number) & (stamps[np.minimum(rows, number - 1)] < ends)
+        is_in = (rows < num_messages) & (stamps[np.minimum(rows, num_messages - 1)] < ends)
         rows = np.where(is_in, rows, -1)
     elif field.policy in ("linear", "slerp"):
         is_exact = stamps[rows] == times

@@ -41,10 +41,10 @@ def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
     """
     stream = io.BytesIO(b"".join(packets))
     with import_extra("av").open(stream, format=codec) as container:
-        number = sum(packet.size > 0 for packet in container.demux(video=0))
-    if number != len(packets):
+        num_frames = sum(packet.size > 0 for packet in container.demux(video=0))
+    if num_frames != len(packets):
         raise ValueError(
-            f"{len(packets)} messages hold {number} frames of video, expected one each"
+            f"{len(packets)} messages hold {num_frames} frames of video, expected one each"
         )
     is_key = np.array([is_keyframe(packet, codec) for packet in packets])
     return encoding.clip_of(packets, is_key, codec, _FPS).data

@@ -236,10 +236,10 @@ class CalvinSource(Source):
         """Reads fields of some steps, by their numbers."""
         of_split = self._splits[split]
         begin = of_split.ranges[index][0]
-        files = [of_split.step(number) for number in numbers] if paths else []
-        for number, file in zip(numbers, files):
+        files = [of_split.step(step_number) for step_number in numbers] if paths else []
+        for step_number, file in zip(numbers, files):
             if not file.exists():  # Before there is memory for so many.
-                raise SourceError("no such file", file=file, row=number - begin)
+                raise SourceError("no such file", file=file, row=step_number - begin)
         columns = {}
         for path in paths:
             dtype, shape = self._shapes[self._paths[path]]

@@ -116,8 +116,8 @@ class D4rlExport(Export):
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
-        number = outline.num_steps - outline.final_observation_known
-        return without_transitions(number, self.format)
+        num_transitions = outline.num_steps - outline.final_observation_known
+        return without_transitions(num_transitions, self.format)
 
     @override
     def files_order(self) -> Sequence[int] | None:
@@ -168,7 +168,7 @@ class D4rlExport(Export):
         column[last] = True
         return dataclasses.replace(episode, steps={**episode.steps, TIMEOUTS: column})
 
-    def _copy_rows(self, first: Place, number: int, parts: PartFiles, file: Any) -> None:
+    def _copy_rows(self, first: Place, num_rows: int, parts: PartFiles, file: Any) -> None:
         """Copies rows of a part, from those of an episode on."""
         assert isinstance(first.source, RestoredSource)
         lengths = first.source.kept.outlines(first.split)
@@ -178,8 +178,8 @@ class D4rlExport(Export):
             for name in dict.fromkeys([*self._arrays, *_OTHERS]):
                 if name in part:
                     size = max(1, _COPIED_BYTES // max(1, part[name][:1].nbytes))
-                    for row in range(begin, begin + number, size):
-                        _append(file, name, part[name][row : min(row + size, begin + number)])
+                    for row in range(begin, begin + num_rows, size):
+                        _append(file, name, part[name][row : min(row + size, begin + num_rows)])
 
     def _write_others(self, file: Any) -> None:
         """Writes the other contents of a file of D4RL."""
@@ -191,19 +191,19 @@ class D4rlExport(Export):
     def _rows_of(self, episode: SourceEpisode) -> Iterator[tuple[str, np.ndarray]]:
         """Yields the rows of an episode, by the names of their arrays."""
         columns = self._sidecar.rows(episode)
-        number = episode.num_steps - episode.final_observation_known
+        num_rows = episode.num_steps - episode.final_observation_known
         for name, path in self._arrays.items():
             # Observations have an axis after that of rows.
             is_vector = name == OBSERVATIONS or name in self._recorded.get(VECTORS, ())
             is_vector &= columns[path].ndim == 1
             yield name, _as_vectors(columns[path]) if is_vector else columns[path]
         if REWARDS not in self._arrays:
-            yield REWARDS, np.zeros(number, np.float32)
+            yield REWARDS, np.zeros(num_rows, np.float32)
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
         for name, is_end in ((TERMINALS, is_terminal), (TIMEOUTS, not is_terminal)):
             # In files of D4RL without timeouts, something else says where episodes end.
             if name not in self._arrays and not self._is_recorded:
-                yield name, np.arange(number) == (number - 1 if is_end else number)
+                yield name, np.arange(num_rows) == (num_rows - 1 if is_end else num_rows)
         if NEXT_OBSERVATIONS not in self._arrays and episode.final_observation_known:
             path = self._arrays[OBSERVATIONS]
             column = self._sidecar.columns(episode)[path][1:]

@@ -112,25 +112,25 @@ class ImitationSource(RowsSource):
 
     def _place(self, index: int) -> tuple[int, int]:
         """The file of a trajectory, and its row there."""
-        for number, count in enumerate(self._sizes):
+        for file_index, count in enumerate(self._sizes):
             if index < count:
-                return number, index
+                return file_index, index
             index -= count
         raise IndexError(f"there are {sum(self._sizes)} trajectories")
 
     def _array(self, name: str, index: int) -> Any:
         """Returns the validated Arrow array of a column for a trajectory."""
-        number, row = self._place(index)
-        array = self._read_tables()[number][name].slice(row, 1).combine_chunks()
+        file_index, row = self._place(index)
+        array = self._read_tables()[file_index][name].slice(row, 1).combine_chunks()
         array.validate(full=True)
         if array.null_count:
-            raise SourceError("no value", file=self._files[number], row=row, field=name)
+            raise SourceError("no value", file=self._files[file_index], row=row, field=name)
         return array
 
     def _column(self, name: str, index: int) -> np.ndarray:
         """A column of the steps of a trajectory."""
-        number, row = self._place(index)
-        with source_errors(self._files[number], row=row, field=name):
+        file_index, row = self._place(index)
+        with source_errors(self._files[file_index], row=row, field=name):
             return as_rows(self._array(name, index).flatten())
 
     def _field(self, name: str) -> Field:
@@ -160,8 +160,8 @@ class ImitationSource(RowsSource):
 
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:
-        number, row = self._place(index)
-        file = self._files[number]
+        file_index, row = self._place(index)
+        file = self._files[file_index]
         with source_errors(file, row=row):
             observations, actions = (len(self._array(n, index).flatten()) for n in (OBS, ACTS))
             terminal = bool(self._array(TERMINAL, index)[0].as_py())
@@ -179,7 +179,7 @@ class ImitationSource(RowsSource):
                 columns[path] = column = self._column(name, index)
                 shape, field = column.shape[1:], self.step_fields[path]
                 if (column.dtype, shape) != (field.column_dtype, field.shape):
-                    number, row = self._place(index)
+                    file_index, row = self._place(index)
                     what = f"{column.dtype} of shape {shape}, but the first one has {field}"
-                    raise SourceError(what, file=self._files[number], row=row, field=name)
+                    raise SourceError(what, file=self._files[file_index], row=row, field=name)
         return columns

@@ -204,9 +204,9 @@ class DataFiles:
     def _damage(
         self, episode: EpisodeRow, span: range, field: str, what: str, row: int | None = None
     ) -> SourceError:
-        number = None if row is None else episode.begin + span.start + row
+        row_of_file = None if row is None else episode.begin + span.start + row
         file = self._root / episode.file
-        return SourceError(what, file=file, episode=episode.key, row=number, field=field)
+        return SourceError(what, file=file, episode=episode.key, row=row_of_file, field=field)
 
     def _read_table(
         self, row: EpisodeRow, names: Sequence[str], span: range, *, ahead: bool = False

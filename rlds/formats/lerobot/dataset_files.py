@@ -248,8 +248,8 @@ class DatasetFiles(abc.ABC):
 
     def _write_extras(self, extras: Mapping[str, bytes], index: int = 0) -> None:
         """Writes further files of the next episode, or of one after it."""
-        number = self._num_episodes + index
-        folder = self._directory / layout.EXTRAS.format(episode_index=number)
+        episode_index = self._num_episodes + index
+        folder = self._directory / layout.EXTRAS.format(episode_index=episode_index)
         for name, data in extras.items():
             write_below(folder, name, data)
 
@@ -422,9 +422,9 @@ class _Files30(DatasetFiles):
         entry["dataset_from_index"] = self._num_rows
         entry["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items() if rows.clips else ():
-            number, clip = table.num_rows, rows.clips[name]
-            chunk, file, begin = files.add(clip, number, is_staged=rows.is_staged)
-            end = begin + number / self._fps
+            num_rows, clip = table.num_rows, rows.clips[name]
+            chunk, file, begin = files.add(clip, num_rows, is_staged=rows.is_staged)
+            end = begin + num_rows / self._fps
             entry |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
             if self._is_part:
                 entry[layout.video_bytes(name)] = files.last_size
@@ -449,10 +449,8 @@ class _Files30(DatasetFiles):
 
     def _write_table(self, table: Any) -> None:
         numbers = self._episodes.place(size_of(table))
-        for name, number in zip(("chunk", "file"), numbers):
-            table = table.append_column(
-                f"meta/episodes/{name}_index", [np.full(len(table), number)]
-            )
+        for name, index in zip(("chunk", "file"), numbers):
+            table = table.append_column(f"meta/episodes/{name}_index", [np.full(len(table), index)])
         self._episodes.add(table, size_of(table))
 
     def planners(self) -> Mapping[str, Any]:
@@ -486,14 +484,14 @@ class _Files30(DatasetFiles):
 
     def _placed(self, episodes: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
         """Returns the next rows of the table of episodes, with the locations of their data."""
-        arrow, number = import_extra("pyarrow"), len(episodes)
+        arrow, num_episodes = import_extra("pyarrow"), len(episodes)
         others = [*layout.others_of(dict.fromkeys(episodes.column_names))]
         ends = self._num_rows + np.cumsum(lengths)
         columns = {
-            "episode_index": self._num_episodes + np.arange(number),
+            "episode_index": self._num_episodes + np.arange(num_episodes),
             **{name: episodes[name] for name in ("tasks", "length", *others)},
-            "data/chunk_index": np.full(number, chunk),
-            "data/file_index": np.full(number, file),
+            "data/chunk_index": np.full(num_episodes, chunk),
+            "data/file_index": np.full(num_episodes, file),
             "dataset_from_index": ends - lengths,
             "dataset_to_index": ends,
             **{name: episodes[name] for name in episodes.column_names if name.startswith("stats/")},
@@ -549,8 +547,8 @@ class _Files30(DatasetFiles):
         """Finds the quantiles of all rows, where a sketch does not have them."""
         selections = self._total.selections()
         select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(selections))
-        number = self._num_files or self._data.num_files
-        for _, seen in self._workers(select, range(number) if selections else ()):
+        num_files = self._num_files or self._data.num_files
+        for _, seen in self._workers(select, range(num_files) if selections else ()):
             for name, of in seen.items():
                 selections[name].merge(of)
         self._total.select(selections)

@@ -151,8 +151,8 @@ class LeRobotExport(Export):
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
-        number = outline.num_steps - outline.final_observation_known
-        return without_transitions(number, "LeRobot")
+        num_transitions = outline.num_steps - outline.final_observation_known
+        return without_transitions(num_transitions, "LeRobot")
 
     @override
     def read_options(self) -> Mapping[str, Any]:

@@ -88,8 +88,8 @@ def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
     """Returns the statistics of features of numbers in an episode, those of small ones together."""
     small = {name: _elements(it) for name, it in columns.items() if it.size <= _SMALL_COLUMN}
     features = {name: of_column(it) for name, it in columns.items() if name not in small}
-    for number in {it.shape[1] for it in small.values()}:
-        names = [name for name, it in small.items() if it.shape[1] == number]
+    for num_rows in {it.shape[1] for it in small.values()}:
+        names = [name for name, it in small.items() if it.shape[1] == num_rows]
         together = of_column(np.concatenate([small[name] for name in names]).T)
         ends = np.cumsum([len(small[name]) for name in names]).tolist()
         for name, begin, end in zip(names, [0, *ends], ends):
@@ -128,11 +128,11 @@ def of_images(images: Iterable[np.ndarray], values: np.ndarray | None = None) ->
     codes = np.arange(counts.shape[1])
     values = (codes if values is None else values.take(codes, mode="clip")).astype(np.float64)
     sums = counts.cumsum(axis=1)
-    number = int(sums[0, -1])
-    mean = counts @ values / number
-    variance = [row @ (values - center) ** 2 / number for row, center in zip(counts, mean)]
-    ranks = {"min": 0, "max": number - 1}
-    ranks |= {name: _rank(share, number) for name, share in QUANTILES.items()}
+    num_pixels = int(sums[0, -1])
+    mean = counts @ values / num_pixels
+    variance = [row @ (values - center) ** 2 / num_pixels for row, center in zip(counts, mean)]
+    ranks = {"min": 0, "max": num_pixels - 1}
+    ranks |= {name: _rank(share, num_pixels) for name, share in QUANTILES.items()}
     kinds: dict[str, np.ndarray] = {"mean": mean, "std": np.sqrt(variance)}
     for name, rank in ranks.items():
         kinds[name] = values[[int(np.searchsorted(row, rank, "right")) for row in sums]]
@@ -152,8 +152,8 @@ def sampled_frames(num_frames: int) -> list[int]:
     >>> len(sampled_frames(50)), len(sampled_frames(1000)), sampled_frames(150)[:4]
     (50, 177, [0, 2, 3, 5])
     """
-    number = max(min(_MIN_FRAMES, num_frames), min(int(num_frames**_POWER), _MAX_FRAMES))
-    frames: list[int] = np.round(np.linspace(0, num_frames - 1, number)).astype(int).tolist()
+    num_sampled = max(min(_MIN_FRAMES, num_frames), min(int(num_frames**_POWER), _MAX_FRAMES))
+    frames: list[int] = np.round(np.linspace(0, num_frames - 1, num_sampled)).astype(int).tolist()
     return frames
 
 
@@ -331,8 +331,8 @@ class Total:
             values = rows.get(name)
             if values is not None and not has_some.all():
                 values = values.reshape(lengths.sum(), -1)[np.repeat(has_some, lengths)]
-            number = counts.max(axis=1).tolist()
-            self._add_quantiles(name, number, size, values, functools.partial(np.stack, knots))
+            num_values = counts.max(axis=1).tolist()
+            self._add_quantiles(name, num_values, size, values, functools.partial(np.stack, knots))
         if self._num_bytes > _BYTES_AT_ONCE:
             self._add_rows()
 
@@ -506,8 +506,8 @@ def _merged(kinds: Statistics) -> Statistics:
     least, most, means, stds, counts = (
         np.ascontiguousarray(np.moveaxis(kinds[kind], 0, -1)) for kind in MOMENTS
     )
-    number = counts.sum(-1)
-    shares = counts / number[..., None]
+    count = counts.sum(-1)
+    shares = counts / count[..., None]
     with np.errstate(invalid="ignore"):  # Of infinite values.
         mean = (means * shares).sum(-1)
         variance = ((stds**2 + (means - mean[..., None]) ** 2) * shares).sum(-1)
@@ -516,13 +516,13 @@ def _merged(kinds: Statistics) -> Statistics:
             "max": most.max(-1),
             "mean": mean,
             "std": np.sqrt(variance),
-            "count": number,
+            "count": count,
         }
 
 
-def _rank(share: float, number: int) -> int:
+def _rank(share: float, count: int) -> int:
     """Returns the position of a quantile among the ordered values."""
-    return max(0, int(np.ceil(share * number)) - 1)
+    return max(0, int(np.ceil(share * count)) - 1)
 
 
 def _shrunk(image: np.ndarray) -> np.ndarray:

@@ -71,9 +71,9 @@ class _FileWriter:
         Args:
           task: A video feature, or "" for rows; and which of its files.
         """
-        (name, number), plan, made = task, self.plan, self.export.rows
-        begin, end = [*plan.files[name], len(plan.lengths)][number : number + 2]
-        before = Before(begin, plan.begins[begin], number, plan.tasks)
+        (name, file_index), plan, made = task, self.plan, self.export.rows
+        begin, end = [*plan.files[name], len(plan.lengths)][file_index : file_index + 2]
+        before = Before(begin, plan.begins[begin], file_index, plan.tasks)
         told = []
         with made.files(self.path, before=before, has_tables=False) as files:
             places = map(self.export.staged.place, self.export.order[begin:end])
@@ -97,8 +97,8 @@ def _runs(places: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
     """Yields the ranges of episodes that follow each other in a part."""
 
     def run_of(numbered: tuple[int, Place]) -> tuple[AnySource, str, int]:
-        number, place = numbered
-        return place.source, place.split, place.index - number
+        position, place = numbered
+        return place.source, place.split, place.index - position
 
     for (source, split, _), run in itertools.groupby(enumerate(places), run_of):
         indices = [place.index for _, place in run]

@@ -398,9 +398,9 @@ def _nested(name: str, known: set[str]) -> str:
     parts = name.split(".")
     if not all(parts):
         return name
-    for number in range(1, len(parts)):
-        if ".".join(parts[:number]) in known:
-            return "/".join([*parts[: number - 1], ".".join(parts[number - 1 :])])
+    for depth in range(1, len(parts)):
+        if ".".join(parts[:depth]) in known:
+            return "/".join([*parts[: depth - 1], ".".join(parts[depth - 1 :])])
     return "/".join(parts)
 
 

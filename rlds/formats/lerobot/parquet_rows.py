@@ -122,17 +122,17 @@ class ParquetRows:
         """Yields the batches of a row group and of the later ones."""
         about = self._metadata.row_group(group)
         row_bytes = max(about.total_byte_size, 1) / max(about.num_rows, 1)
-        end, number = self._metadata.num_row_groups, 1
+        end, num_groups = self._metadata.num_row_groups, 1
         # Each that may be read takes time before the first is, and often no more is wanted.
         while group < end:
             yield from self._file.iter_batches(
                 batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH)),
-                row_groups=range(group, min(group + number, end)),
+                row_groups=range(group, min(group + num_groups, end)),
                 columns=self.columns,
                 use_threads=False,  # A forked process has no threads.
             )
-            group += number
-            number *= 2
+            group += num_groups
+            num_groups *= 2
 
 
 def as_numpy(array: Any) -> np.ndarray:

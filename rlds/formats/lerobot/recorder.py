@@ -422,10 +422,10 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             shutil.rmtree(draft, ignore_errors=True)
         self._added, self._last, self._before = names, self._before, after
 
-    def _begin(self, folder: Path, number: int, names: Sequence[str]) -> None:
+    def _begin(self, folder: Path, num_episodes: int, names: Sequence[str]) -> None:
         """Writes the journal of an episode: files that come or go, and the count of episodes."""
         log = _with_kind(folder, RUNNING).name
-        write_at_once(self._own / _JOURNAL, json.dumps([number, log, *names]).encode())
+        write_at_once(self._own / _JOURNAL, json.dumps([num_episodes, log, *names]).encode())
 
     def _take_back(self) -> Path:
         """Takes the last episode out of the dataset again; returns its log."""
@@ -565,13 +565,13 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
     content = _content(root / FOLDER / _JOURNAL)
     if content is None:
         return False, "", []
-    number, log, *names = json.loads(content)
+    num_episodes, log, *names = json.loads(content)
     if Path(log).name != log or any(".." in Path(name).parts for name in names):
         raise StorageError(
             f"{root / FOLDER / _JOURNAL} names files outside the dataset: {log}, {names}"
         )
     info = _content(root / layout.INFO)
-    return info is not None and json.loads(info)["total_episodes"] == number, log, names
+    return info is not None and json.loads(info)["total_episodes"] == num_episodes, log, names
 
 
 def _with_kind(folder: Path, kind: str) -> Path:

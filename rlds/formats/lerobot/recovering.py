@@ -193,7 +193,7 @@ class _Remains:
         self._info = self._read_info()
         raw = self._info.raw if self._info is not None else {}
         totals = [raw.get(name) for name in ("total_episodes", "total_frames")]
-        self._claimed = [number if type(number) is int else 0 for number in totals]
+        self._claimed = [total if type(total) is int else 0 for total in totals]
         if self._info is not None:
             self._entries = self._rows_of_table(self._info)
             self._schema, files = self._data_files(self._info)
@@ -265,8 +265,8 @@ class _Remains:
 
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         file = self._root / name
-        for number, line in enumerate(file.read_bytes().splitlines() if file.exists() else ()):
-            with self._noting(f"{name}, line {number + 1}"):
+        for line_index, line in enumerate(file.read_bytes().splitlines() if file.exists() else ()):
+            with self._noting(f"{name}, line {line_index + 1}"):
                 yield dict(json.loads(line))
 
     def _files(self, folder: str, suffix: str = ".parquet") -> list[str]:
@@ -399,10 +399,10 @@ class _Remains:
             if (clip := self._left_frames(info, camera, episode)) is not None:
                 episode.frames[camera] = clip
 
-    def _doubt(self, file: str, number: int) -> None:
+    def _doubt(self, file: str, num_frames: int) -> None:
         """Notes that no frame of a file is provably that of a row."""
         self._faults.append(
-            f"{file}: {number} frames do not match the rows of its episodes, so their episodes "
+            f"{file}: {num_frames} frames do not match the rows of its episodes, so their episodes "
             "are unknown"
         )
 
@@ -415,18 +415,18 @@ class _Remains:
             video = self._video(file)
             if video is None:
                 break
-            end, number = ends.get(file, 0), video.info.num_frames
+            end, num_frames = ends.get(file, 0), video.info.num_frames
             first: list[tuple[_Episode, int]] = []
-            while waiting and waiting[0].length <= number - end:
+            while waiting and waiting[0].length <= num_frames - end:
                 first.append((waiting.pop(0), end))
                 end += first[-1][0].length
             # The remaining ones have been encoded to files of their own, or not yet.
             own = [self._left_frames(info, camera, episode) for episode in waiting]
             late = [e for e, clip in zip(waiting, own) if clip is None and e.index < num_claimed]
             # There may be frames between episodes, too: those of final observations, for example.
-            is_other = end < number and bool(first or waiting)
+            is_other = end < num_frames and bool(first or waiting)
             if (is_other or (late and file == files[-1])) and not video.fault:
-                self._doubt(file, number)
+                self._doubt(file, num_frames)
                 break
             for episode, begin in first:
                 episode.frames[camera] = _frames(video, begin, episode.length)
@@ -472,13 +472,13 @@ class _Remains:
             others = f" to {untold[-1]}" if len(untold) > 1 else ""
             self._faults.append(f"{table}: rows are missing for {untold[0]}{others}")
         self.episodes = whole
-        for name, number in {
+        for name, total in {
             "total_episodes": len(whole),
             "total_frames": sum(episode.length for episode in whole),
         }.items():
-            if info.raw.get(name) != number:
+            if info.raw.get(name) != total:
                 self._faults.append(
-                    f"{layout.INFO}: {name} is {info.raw.get(name)}, but {number} are complete"
+                    f"{layout.INFO}: {name} is {info.raw.get(name)}, but {total} are complete"
                 )
         if info.is_v3 and (self._root / layout.STATS).exists():
             with self._noting(layout.STATS):
@@ -490,9 +490,9 @@ class _Remains:
         for name in leftovers(epath.Path(self._root)):
             self._faults.append(f"{name}: left over from a killed recorder")
             is_running = name.startswith(_IMAGES) and int(name[-6:]) not in known
-            if is_running and (number := len([*(self._root / name).iterdir()])):
+            if is_running and (num_images := len([*(self._root / name).iterdir()])):
                 self._lost.append(
-                    f"{name}: {number} images without rows, which were only in memory"
+                    f"{name}: {num_images} images without rows, which were only in memory"
                 )
 
     @contextlib.contextmanager
@@ -647,15 +647,15 @@ def _number(row: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _frames(video: VideoFile, begin: int, number: int) -> Callable[[], Frames]:
-    return lambda: video.span(begin, begin + number)
+def _frames(video: VideoFile, begin: int, num_frames: int) -> Callable[[], Frames]:
+    return lambda: video.span(begin, begin + num_frames)
 
 
-def _clip_of(frames: Frames, number: int) -> Clip:
+def _clip_of(frames: Frames, num_frames: int) -> Clip:
     if isinstance(frames, Clip):
         return frames
     begin = int(np.flatnonzero(frames.video.index()[1].frames == frames.first)[0])
-    return frames.video.clip(begin, begin + number)
+    return frames.video.clip(begin, begin + num_frames)
 
 
 def _encoded(images: Sequence[Path], fps: float) -> Clip:

@@ -68,11 +68,11 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
     else:
         rows = [raw for _, raw in read_lines(file)]
     indices: set[int] = set()
-    for number, row in enumerate(rows):
+    for row_index, row in enumerate(rows):
         index, text = row.get("task_index"), task_text(row)
         if not isinstance(index, int) or not isinstance(text, str) or index in indices:
             what = f"{row!r:.200}, expected a unique task_index, and the text of the task"
-            raise SourceError(what, file=file, row=number)
+            raise SourceError(what, file=file, row=row_index)
         indices.add(index)
     return rows
 
@@ -156,14 +156,14 @@ def read_lines(file: epath.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     check_is_file(file)
     offset = 0
     with stores.open_binary(file) as opened:
-        for number, line in enumerate(opened):
+        for line_index, line in enumerate(opened):
             begin, offset = offset, offset + len(line)
             if not line.strip():
                 continue
-            with source_errors(file, row=number):
+            with source_errors(file, row=line_index):
                 raw = json.loads(line)
                 if not isinstance(raw, dict):
-                    raise SourceError("expected a JSON object", file=file, row=number)
+                    raise SourceError("expected a JSON object", file=file, row=line_index)
             yield begin, raw
 
 

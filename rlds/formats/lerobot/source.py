@@ -431,7 +431,7 @@ class LeRobotSource(Source):
     def _stated_splits(self) -> dict[str, range]:
         """The splits that info.json names; none, if they are not all episodes without gaps."""
         raw = self._info.raw.get("splits")
-        number, num_lost = len(self._table.indices), len(self._table.lost)
+        num_episodes, num_lost = len(self._table.indices), len(self._table.lost)
         splits: dict[str, range] = {}
         for name, text in raw.items() if isinstance(raw, Mapping) else ():
             bounds = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", str(text))
@@ -442,10 +442,10 @@ class LeRobotSource(Source):
         begins = [0, *(splits[name].stop for name in names)]
         if not names or [splits[name].start for name in names] != begins[:-1]:
             return {}
-        if sorted(begins) != begins or not number - num_lost <= begins[-1] <= number:
+        if sorted(begins) != begins or not num_episodes - num_lost <= begins[-1] <= num_episodes:
             return {}
         # The last one has the episodes that the table does not name.
-        return {**splits, names[-1]: range(splits[names[-1]].start, number)}
+        return {**splits, names[-1]: range(splits[names[-1]].start, num_episodes)}
 
     # --- One episode.
 
@@ -724,13 +724,13 @@ class LeRobotSource(Source):
     def _instructions(self, row: EpisodeRow, tasks: np.ndarray, span: range) -> np.ndarray:
         texts = [self.texts.get(int(task)) for task in tasks]
         if None in texts:
-            number = texts.index(None)
-            raise self._without_text(row, span, number, _TASK_INDEX, f"task {tasks[number]}")
+            frame = texts.index(None)
+            raise self._without_text(row, span, frame, _TASK_INDEX, f"task {tasks[frame]}")
         return objects(texts)
 
     def _without_text(
-        self, row: EpisodeRow, span: range, number: int, field: str, what: str
+        self, row: EpisodeRow, span: range, frame: int, field: str, what: str
     ) -> SourceError:
-        what, position = f"the dataset has no {what}", row.begin + span.start + number
+        what, position = f"the dataset has no {what}", row.begin + span.start + frame
         file = self._root / row.file
         return SourceError(what, file=file, episode=row.key, row=position, field=field)

@@ -59,18 +59,18 @@ class _Group(NamedTuple):
     columns: Sequence[range]  # Which pages each has.
 
 
-def _leaves(kind: Any, number: int | None, shape: list[int]) -> list[_Column]:
+def _leaves(kind: Any, width: int | None, shape: list[int]) -> list[_Column]:
     types = import_extra("pyarrow").types
     kind = getattr(kind, "storage_type", kind)
     if types.is_struct(kind):
         members = [kind.field(i).type for i in range(kind.num_fields)]
-        return [leaf for member in members for leaf in _leaves(member, number, shape)]
+        return [leaf for member in members for leaf in _leaves(member, width, shape)]
     if types.is_fixed_size_list(kind):
         shape = [kind.list_size]
     elif not types.is_list(kind):
-        return [_Column(number, types.is_boolean(kind))]
+        return [_Column(width, types.is_boolean(kind))]
     size = shape[0] if shape else None
-    return _leaves(kind.value_type, number and size and number * size, shape[1:])
+    return _leaves(kind.value_type, width and size and width * size, shape[1:])
 
 
 def finish_parquet(
@@ -97,14 +97,14 @@ def finish_parquet(
     pages = list(_pages(data))
     groups = list(_groups(pages, leaves))
     end = pages[groups[-1].columns[-1].stop - 1].end if groups else len(_MAGIC)
-    footer, number = _template(schema), sum(group.num_rows for group in groups)
+    footer, num_rows = _template(schema), sum(group.num_rows for group in groups)
     _, [like] = footer[4][1]
     _, chunks = like[1][1]
     described = [_described(group, pages, chunks) for group in groups]
-    footer[3], footer[4] = (_I64, number), (_LIST, (_STRUCT, described))
+    footer[3], footer[4] = (_I64, num_rows), (_LIST, (_STRUCT, described))
     packed = _packed(footer)
     path.write_bytes(data[:end] + packed + struct.pack("<I", len(packed)) + _MAGIC)
-    return number, len(data) - end
+    return num_rows, len(data) - end
 
 
 def _pages(data: bytes) -> Iterator[_Page]:
@@ -116,12 +116,12 @@ def _pages(data: bytes) -> Iterator[_Page]:
             header, begin = _read_struct(file), file.tell()
             kinds = {name: header[name][0] for name in (_TYPE, _SIZE)}
             kind = header[_TYPE][1]
-            number, end = header[_HEADERS[kind]][1][1][1], begin + header[_SIZE][1]
+            num_values, end = header[_HEADERS[kind]][1][1][1], begin + header[_SIZE][1]
         except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
             return
-        if {*kinds.values()} != {_I32} or not begin <= end <= len(data) or number < 0:
+        if {*kinds.values()} != {_I32} or not begin <= end <= len(data) or num_values < 0:
             return
-        yield _Page(position, end, kind == 2, number)
+        yield _Page(position, end, kind == 2, num_values)
         position = end
 
 
@@ -219,12 +219,12 @@ def _read_struct(file: BinaryIO) -> _Struct:
       ValueError: There is none.
     """
     fields: _Struct = {}
-    number = 0
+    field_id = 0
     while kind := file.read(1)[0]:
         step, kind = divmod(kind, 16)
-        number = number + step if step else _read_integer(file)
+        field_id = field_id + step if step else _read_integer(file)
         is_flag = kind in (_TRUE, _FALSE)
-        fields[number] = (kind, kind == _TRUE if is_flag else _read_value(file, kind))
+        fields[field_id] = (kind, kind == _TRUE if is_flag else _read_value(file, kind))
     return fields
 
 
@@ -266,14 +266,14 @@ def _read_integer(file: BinaryIO) -> int:
 def _packed(fields: _Struct) -> bytes:
     """Writes a struct."""
     parts, last = [], 0
-    for number, (kind, value) in sorted(fields.items()):
+    for field_id, (kind, value) in sorted(fields.items()):
         if kind in (_TRUE, _FALSE):
             kind = _TRUE if value else _FALSE
-        short = 0 < number - last < 16
-        parts.append(bytes([(number - last) << 4 | kind if short else kind]))
-        parts += [] if short else [encode_varint(number << 1)]
+        short = 0 < field_id - last < 16
+        parts.append(bytes([(field_id - last) << 4 | kind if short else kind]))
+        parts += [] if short else [encode_varint(field_id << 1)]
         parts += [] if kind in (_TRUE, _FALSE) else [_value(kind, value)]
-        last = number
+        last = field_id
     return b"".join([*parts, b"\0"])
 
 

@@ -167,7 +167,7 @@ class EnvLoggerExport(Export):
 
     def _steps(self, episode: SourceEpisode) -> Iterator[StepData]:
         """Yields the steps of an episode as an environment emits them: rewards follow actions."""
-        number, terminal = episode.num_steps, bool(episode.steps[rlds.IS_TERMINAL][-1])
+        num_steps, terminal = episode.num_steps, bool(episode.steps[rlds.IS_TERMINAL][-1])
         columns = dict(leaves_at(episode.steps, None))
         if self._sidecar is not None:
             columns_of = self._sidecar.columns(episode)
@@ -179,12 +179,12 @@ class EnvLoggerExport(Export):
         tuples = [(name, spec) for name, spec in recorded if _has_tuples(spec)]
         begins, ends = episode.complete or not terminal, episode.complete or terminal
         before: dict[str, Any] = {}  # What the step before brings.
-        for row in range(number):
+        for row in range(num_steps):
             now = nest({path: column[row] for path, column in columns.items()})
             now |= {name: _with_tuples_of(spec, now[name]) for name, spec in tuples if name in now}
-            is_last, is_first = row == number - 1, row == 0
+            is_last, is_first = row == num_steps - 1, row == 0
             kind = dm_env.StepType.MID
-            if is_first and begins and not (is_last and ends and number > 1):
+            if is_first and begins and not (is_last and ends and num_steps > 1):
                 kind = dm_env.StepType.FIRST
             elif is_last and ends:
                 kind = dm_env.StepType.LAST

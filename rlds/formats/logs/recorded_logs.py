@@ -109,7 +109,7 @@ class IdleReaders:
 
     def _take(self, log: Log) -> envlogger.Reader | None:
         with self._lock:
-            indices = [number for number, (other, _) in enumerate(self._readers) if other is log]
+            indices = [n for n, (other, _) in enumerate(self._readers) if other is log]
             return self._readers.pop(indices[0])[1] if indices else None
 
 

@@ -343,21 +343,21 @@ class EnvLoggerSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        log, number = self._place(split, index)
-        with self._idle.borrow(log) as reader, _errors_of(log, number):
-            episode = reader.episodes[number]
+        log, position = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, position):
+            episode = reader.episodes[position]
             begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
             wants_video = bool(self._video) and (fields is None or VIDEO in map(root_of, fields))
             packets: dict[tuple[str, ...], Any] = {}
             if not wants_video and set(self.fields.step_paths(fields)) <= set(rlds.STEP_FLAGS):
                 steps = self._read_flags(episode)
             else:
-                steps, packets = self._read_steps(log, reader, number)
+                steps, packets = self._read_steps(log, reader, position)
             clips = self._clips(packets) if wants_video else {}
             ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
-            metadata = reader.episode_metadata()[number]
+            metadata = reader.episode_metadata()[position]
         key = self.key(split, index)
-        episode_read = self._episode(log, number, key, steps, metadata, begins=begins, ends=ends)
+        episode_read = self._episode(log, position, key, steps, metadata, begins=begins, ends=ends)
         return dataclasses.replace(episode_read, metadata={**episode_read.metadata, **clips})
 
     def _clips(self, packets: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
@@ -404,13 +404,13 @@ class EnvLoggerSource(Source):
         Raises:
           SourceError: It is damaged.
         """
-        log, number = self._place(split, index)
-        with self._idle.borrow(log) as reader, _errors_of(log, number):
-            return _files_in(reader).stored_episode(number)
+        log, position = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, position):
+            return _files_in(reader).stored_episode(position)
 
     def _origin(self, split: str, index: int) -> Origin:
-        log, number = self._place(split, index)
-        return Origin(log.name, int(log.begins[number]), int(log.begins[number + 1]))
+        log, position = self._place(split, index)
+        return Origin(log.name, int(log.begins[position]), int(log.begins[position + 1]))
 
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the records of an episode, without the mark of its begin.
@@ -418,12 +418,12 @@ class EnvLoggerSource(Source):
         Raises:
           SourceError: It is damaged.
         """
-        log, number = self._place(split, index)
-        with self._idle.borrow(log) as reader, _errors_of(log, number):
+        log, position = self._place(split, index)
+        with self._idle.borrow(log) as reader, _errors_of(log, position):
             files = _files_in(reader)
-            crc = google_crc32c.value(files.stored_episode(number).metadata or b"")
+            crc = google_crc32c.value(files.stored_episode(position).metadata or b"")
             is_first = True
-            for steps in files.stored_steps(number):
+            for steps in files.stored_steps(position):
                 crc = google_crc32c.extend(crc, b"".join(steps[is_first:]))
                 is_first = False
         return int(crc)
@@ -455,12 +455,12 @@ class EnvLoggerSource(Source):
 
     def _place(self, split: str, index: int) -> tuple[Log, int]:
         """Returns the log that an episode is in, and its number there."""
-        number = bisect.bisect_right(self._ends[split], index)
-        return self._logs[split][number], index - self._begin(split, number)
+        log_index = bisect.bisect_right(self._ends[split], index)
+        return self._logs[split][log_index], index - self._begin(split, log_index)
 
-    def _begin(self, split: str, number: int) -> int:
+    def _begin(self, split: str, log_index: int) -> int:
         """Returns the number of episodes before those of a log of a split."""
-        return int(self._ends[split][number] - self._logs[split][number].num_episodes)
+        return int(self._ends[split][log_index] - self._logs[split][log_index].num_episodes)
 
     def _run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
         """Reads episodes that follow each other at once, which is faster than one by one.
@@ -469,9 +469,9 @@ class EnvLoggerSource(Source):
           The episodes from `begin` on, at most those of one log, up to the first that has to be
           read by itself, perhaps to learn what is wrong with it. Their steps share memory.
         """
-        number = bisect.bisect_right(self._ends[split], begin)
-        log, before = self._logs[split][number], self._begin(split, number)
-        end = min(end, self._ends[split][number])
+        log_index = bisect.bisect_right(self._ends[split], begin)
+        log, before = self._logs[split][log_index], self._begin(split, log_index)
+        end = min(end, self._ends[split][log_index])
         keys = [self.key(split, index) for index in range(begin, end)]
         episodes: list[SourceEpisode] = []
         with contextlib.suppress(Exception), self._idle.borrow(log) as reader:

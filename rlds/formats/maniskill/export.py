@@ -67,8 +67,8 @@ class ManiSkillExport(Hdf5EpisodesExport):
             PartFiles() as parts,
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
-            for number, each in enumerate(self.each_or_stored()):
-                group = f"{TRAJECTORY}{number}"
+            for index, each in enumerate(self.each_or_stored()):
+                group = f"{TRAJECTORY}{index}"
                 if isinstance(each, Place):
                     parts.copy(each.source, {f"{TRAJECTORY}{each.index}": group}, file)
                     episode = copy_row(each, sidecar)
@@ -77,7 +77,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
                     sidecar.add(episode)
                     self._write_group(ordered_group(file, group), episode)
                 check()
-                entries.append({**self._entry(episode), EPISODE_ID: number})
+                entries.append({**self._entry(episode), EPISODE_ID: index})
         content = {**self._content(), SAID: self.sidecar.digest, EPISODES: entries}
         (path / f"{name}.json").write_text(json.dumps(content, indent=2))
 

@@ -313,13 +313,13 @@ class MinariExport(Export):
         described["dataset_size"] = round(size / 1_000_000, 1)  # Minari counts megabytes.
         (data / "metadata.json").write_text(json.dumps(described))
 
-    def _write_table(self, data: pathlib.Path, number: int, episode: RawEpisode | Place) -> None:
+    def _write_table(self, data: pathlib.Path, index: int, episode: RawEpisode | Place) -> None:
         """See `Writer`."""
         if isinstance(episode, Place):
             part, _ = stored_in(episode, MinariSource)
-            copy_table(part.stored_file(episode.index).parent, data, number)
+            copy_table(part.stored_file(episode.index).parent, data, index)
         else:
-            write_table(data, self._spaces, self._data_format, number, episode)
+            write_table(data, self._spaces, self._data_format, index, episode)
 
     def _restated(self, sidecar: Sidecar, spaces: Mapping[str, str]) -> Sidecar:
         """Returns the sidecar with the spaces that fields have now, and the given metadata."""
@@ -332,13 +332,13 @@ class MinariExport(Export):
         return self.order_of_origin() if self._recorded else None
 
     def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
-        number = total_steps = 0
+        index = total_steps = 0
         for each in self.each_or_stored():
-            made = each if isinstance(each, Place) else self._episode(each, number)
+            made = each if isinstance(each, Place) else self._episode(each, index)
             try:
-                write(number, made)
+                write(index, made)
             except ValueError as error:
-                raise ValueError(f"episode {number}: {error}") from error
+                raise ValueError(f"episode {index}: {error}") from error
             if isinstance(each, Place):
                 episode = copy_row(each, sidecar)
                 steps = read(*each, [f"{rlds.STEPS}/{path}" for path in self._texts]).steps
@@ -349,8 +349,8 @@ class MinariExport(Export):
                 end = None if _has_final(self._paths[path]) else -1
                 texts.add(as_texts(at(steps, path))[:end])
             total_steps += episode.num_steps - 1
-            number += 1
-        return {"total_episodes": number, "total_steps": total_steps}
+            index += 1
+        return {"total_episodes": index, "total_steps": total_steps}
 
     @override
     def finish(self, path: str | os.PathLike[str]) -> None:
@@ -372,8 +372,8 @@ class MinariExport(Export):
 
     # --- One episode.
 
-    def _episode(self, episode: SourceEpisode, number: int) -> RawEpisode:
-        """Returns an episode as Minari has it; `number` counts the episodes."""
+    def _episode(self, episode: SourceEpisode, index: int) -> RawEpisode:
+        """Returns an episode as Minari has it; `index` counts the episodes."""
         steps, transitions = episode.steps, episode.num_steps - 1
         columns = self._flags(episode, transitions)
         absent = absent_infos(episode.metadata) if self._recorded else []
@@ -388,14 +388,14 @@ class MinariExport(Export):
                     keeps_jpeg=path in self._jpegs,
                 )
             except ValueError as error:
-                raise ValueError(f"episode {number}, steps/{path}: {error}") from error
+                raise ValueError(f"episode {index}, steps/{path}: {error}") from error
             if not _has_final(minari_path):
                 column = StoredColumn(column.field, column.values[:transitions])
             columns[minari_path] = column
         columns.setdefault(REWARDS, _numbers(np.zeros(transitions, np.float32)))
         recorded = self._recorded
         attributes = attributes_of(episode.metadata) if recorded else self._attributes(episode)
-        return RawEpisode(columns, {**attributes, "id": number, "total_steps": transitions})
+        return RawEpisode(columns, {**attributes, "id": index, "total_steps": transitions})
 
     def _flags(self, episode: SourceEpisode, transitions: int) -> dict[str, StoredColumn]:
         terminations = np.array(episode.steps[rlds.IS_TERMINAL][1:])

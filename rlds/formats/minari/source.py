@@ -149,21 +149,21 @@ class MinariSource(Source):
         return stores.as_path(self._directory) / self._storage.path(index)
 
     def _check_indices(self) -> range:
-        number = self._metadata["total_episodes"]
+        total = self._metadata["total_episodes"]
         indices = self._storage.indices()
-        if len(indices) != number or indices != list(range(number)):
+        if len(indices) != total or indices != list(range(total)):
             present = set(indices)
             # There is one in a number more than are present.
-            first = range(min(number, len(indices) + 1))
+            first = range(min(total, len(indices) + 1))
             missing = [index for index in first if index not in present]
             held = f"the files hold {len(indices)}"
             what = f"episode {missing[0]} is missing" if missing else held
             raise SourceError(
-                f"{number} episodes, but {what}", file=self._metadata_file, field="total_episodes"
+                f"{total} episodes, but {what}", file=self._metadata_file, field="total_episodes"
             )
-        if not number:
+        if not total:
             raise SourceError("there is no episode", file=self._metadata_file)
-        return range(number)
+        return range(total)
 
     # --- What there is, over all episodes.
 
@@ -289,26 +289,26 @@ class MinariSource(Source):
             path: self._fit(path, column, index, 0 if path in SCALARS else rows.start or 0)
             for path, column in raw.columns.items()
         }
-        number = self._check_lengths(columns, index, rows)
-        recorded = raw.attributes.get(TOTAL_STEPS, number)
-        if not np.array_equal(recorded, number):
-            what = f"{recorded!r}, but there are {number} rewards"
+        count = self._check_lengths(columns, index, rows)
+        recorded = raw.attributes.get(TOTAL_STEPS, count)
+        if not np.array_equal(recorded, count):
+            what = f"{recorded!r}, but there are {count} rewards"
             raise self._storage.error(what, index, TOTAL_STEPS)
         terminated = bool(columns[TERMINATIONS][-1:].any())
         truncated = bool(columns[TRUNCATIONS][-1:].any())
         steps = self._steps(index, columns, paths, rows)
-        others = derived_columns(number + 1, number, terminal=terminated)
+        others = derived_columns(count + 1, count, terminal=terminated)
         steps |= {name: column[rows] for name, column in others.items() if name in wanted}
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(steps),
-            origin=Origin(self._storage.path(index), 0, number + 1),
+            origin=Origin(self._storage.path(index), 0, count + 1),
             truncated=not terminated,
             complete=terminated or truncated,
             metadata=metadata_of(raw.attributes, self._attributes, absent, index)
             if metadata
             else {},
-            counts={"total_episodes": 1, "total_steps": number},
+            counts={"total_episodes": 1, "total_steps": count},
         )
 
     def _absent_infos(self, index: int, read: Collection[str]) -> list[str]:
@@ -321,8 +321,8 @@ class MinariSource(Source):
         self, index: int, columns: Mapping[str, np.ndarray], paths: Collection[str], rows: slice
     ) -> dict[str, Any]:
         """Returns the wanted columns, by the paths of their fields."""
-        number = len(columns[REWARDS])
-        num_steps = len(range(*rows.indices(number + 1)))
+        count = len(columns[REWARDS])
+        num_steps = len(range(*rows.indices(count + 1)))
         steps = {}
         for path in paths:
             if path in columns:
@@ -381,15 +381,15 @@ class MinariSource(Source):
         for path in SCALARS:
             if path not in columns:
                 raise self._storage.error("missing", index, path)
-        number = len(columns[REWARDS])
+        count = len(columns[REWARDS])
         for path, values in columns.items():
-            expected = number + (root_of(path) in _OF_OBSERVATIONS)
+            expected = count + (root_of(path) in _OF_OBSERVATIONS)
             if path not in SCALARS:
                 expected = len(range(*rows.indices(expected)))
             if len(values) != expected:
-                what = f"{len(values)} rows, expected {expected}: there are {number} rewards"
+                what = f"{len(values)} rows, expected {expected}: there are {count} rewards"
                 raise self._storage.error(what, index, path)
-        return number
+        return count
 
 
 def _read_metadata(file: Any) -> dict[str, Any]:

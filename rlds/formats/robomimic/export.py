@@ -140,8 +140,8 @@ class RobomimicExport(Hdf5EpisodesExport):
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
-        number = outline.num_steps - outline.final_observation_known
-        return without_transitions(number, "robomimic")
+        num_transitions = outline.num_steps - outline.final_observation_known
+        return without_transitions(num_transitions, "robomimic")
 
     @override
     def write(self, path: Path) -> None:
@@ -151,8 +151,8 @@ class RobomimicExport(Hdf5EpisodesExport):
         with new_file(path) as (file, check), PartFiles() as parts:
             data = file.create_group("data")
             sidecar = hdf5_sidecar_writer(file, self.sidecar)
-            for number, each in enumerate(self.each_or_stored()):
-                name = f"demo_{number}"
+            for index, each in enumerate(self.each_or_stored()):
+                name = f"demo_{index}"
                 if isinstance(each, Place):
                     parts.copy(each.source, {f"data/demo_{each.index}": f"data/{name}"}, file)
                     episode = copy_row(each, sidecar)
@@ -174,7 +174,7 @@ class RobomimicExport(Hdf5EpisodesExport):
             self._write_others(file)
             data.attrs["total"] = total
             if any(_NUMBER in others["attributes"].get("data", {}) for others in self._others):
-                data.attrs[_NUMBER] = number + 1
+                data.attrs[_NUMBER] = index + 1
 
     def _write_others(self, file: Any) -> None:
         """Writes the arrays and attributes in which no files differ, and the environment."""

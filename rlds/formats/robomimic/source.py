@@ -219,8 +219,8 @@ class RobomimicSource(Source):
 
     @override
     def key(self, split: str, index: int) -> str:
-        number = len(self._keys)
-        return self._keys[index] if index < number else self._cut[index - number][0]
+        num_sound = len(self._keys)
+        return self._keys[index] if index < num_sound else self._cut[index - num_sound][0]
 
     @contextlib.contextmanager
     def _hold_open(self) -> Iterator[None]:

@@ -260,7 +260,7 @@ class TfdsExport(Export):
                 if self._checks:
                     counts[split].update(counts_of(episode))
                 del episode  # It may be large, and the next one is read now.
-        splits = [_split_json(split, [number]) for split, number in lengths.items()]
+        splits = [_split_json(split, [length]) for split, length in lengths.items()]
         info = {**info_of(_PART, "1.0.0", _FORMATS[0]), "splits": splits}
         describe(path, info, self._features_json, {CONVERSION: counts})
 
@@ -369,8 +369,8 @@ class TfdsExport(Export):
         name, file_format = self.info["name"], self.info["fileFormat"]
         for split, plan in plans.items():
             most = self._shard_episodes
-            number = self._num_shards if most is None else -(-len(plan.sizes) // most)
-            plan.cut(split, number, self.shard_sizes)
+            count = self._num_shards if most is None else -(-len(plan.sizes) // most)
+            plan.cut(split, count, self.shard_sizes)
         template = self._template
         writer = _ShardWriter(path, name, template, file_format, self._features_json, plans)
         tasks = [(split, shard) for split, plan in plans.items() for shard in range(len(plan.ends))]
@@ -434,13 +434,11 @@ class TfdsExport(Export):
         source, numbers = self.episodes.source, self.order
         orders: dict[str, list[int]] = {}
         for index in range(len(self.episodes)) if numbers is None else numbers:
-            split, number = self.episodes.place(index)
+            split, at = self.episodes.place(index)
             orders.setdefault(split, []).append(index)
             if not (self._shuffle or self._checks):
                 continue
-            key = (
-                source.key(split, number) if isinstance(source, Source) else self._staged_key(index)
-            )
+            key = source.key(split, at) if isinstance(source, Source) else self._staged_key(index)
             if keys.setdefault(split, {}).setdefault(key, index) != index:
                 raise SourceError(
                     f"another episode has the key {key!r}; keys must be unique",
@@ -457,21 +455,21 @@ class TfdsExport(Export):
     def _staged_key(self, index: int) -> str:
         """The key of an episode, as the example has it that a part has."""
         assert self.staged is not None
-        source, split, number = self.staged.place(index)
+        source, split, at = self.staged.place(index)
         assert isinstance(source, FolderSource)
         name = rlds.metadata.EPISODE_ID
-        return str(source.folder[split].example(number, [name])[name].decode())
+        return str(source.folder[split].example(at, [name])[name].decode())
 
     def _left_out(self, errors: Mapping[int, SourceError]) -> dict[str, list[dict[str, str]]]:
         """Returns the keys of the episodes of each split that were left out, and why."""
         left_out: dict[str, list[dict[str, str]]] = {}
         source = self.episodes.source
         for index in sorted(errors):
-            split, number = self.episodes.place(index)
+            split, at = self.episodes.place(index)
             error = errors[index]
             key = f"{os.path.basename(error.file)}:{error.episode}"
             if isinstance(source, Source):
-                key = source.key(split, number)
+                key = source.key(split, at)
             left_out.setdefault(split, []).append({"key": key, "why": str(error)})
         return left_out
 
@@ -483,9 +481,9 @@ class TfdsExport(Export):
             assert isinstance(part, FolderSource)
             for split, counts in part.folder.metadata[CONVERSION].items():
                 counted[split].update(counts)
-        for split, number in numbers.items():
-            if counted[split]["episodes"] != number:
-                counted[split] = Counter(episodes=number)
+        for split, num_episodes in numbers.items():
+            if counted[split]["episodes"] != num_episodes:
+                counted[split] = Counter(episodes=num_episodes)
         return counted
 
     def _check_totals(
@@ -595,8 +593,8 @@ class _ShardWriter:
         """Writes a shard of a split, unless it is there."""
         split, shard = task
         plan = self.plans[split]
-        number = len(plan.ends)
-        name = shard_name(self.template, self.name, split, self.file_format, shard, number)
+        count = len(plan.ends)
+        name = shard_name(self.template, self.name, split, self.file_format, shard, count)
         if (self.folder / name).exists():
             return
         # Another worker may be at the same, if this one was thought to be dead.
