@@ -5,7 +5,8 @@
 
 Faults are planted in generated datasets (tests/support/audited_data.py), one episode each, and in
 simulations of MuJoCo (tests/support/simulated_data.py); faults of pictures in others
-(tests/support/camera_data.py). Conventions of actions are known
+(tests/support/camera_data.py). No check was made on those of tests/support/held_out_data.py.
+Conventions of actions are known
 (tests/support/action_conventions.py), and so is the skill of demonstrations
 (tests/support/skilled_data.py). Seeds below 41 were used while the checks were made, and for tests.
 """
@@ -13,6 +14,7 @@ simulations of MuJoCo (tests/support/simulated_data.py); faults of pictures in o
 import argparse
 import collections
 import functools
+import itertools
 import json
 import re
 import subprocess
@@ -166,25 +168,63 @@ def filmed() -> dict[str, FaultyDataset]:
             codec,
         )
         for name in camera_data.DATASETS
-        for how, codec in (("", None), (", H.264", "h264"))
+        for how, codec in _STORED.items()
     }
 
 
+_STORED: Mapping[str, Literal["h264"] | None] = {"": None, ", H.264": "h264"}
+
+
 def simulated() -> dict[str, FaultyDataset]:
-    """Returns the simulated datasets of MuJoCo, without the faults of grippers and torques."""
+    """Returns the simulated datasets of MuJoCo."""
     import simulated_data
 
+    return _of_torques(simulated_data.made, simulated_data.DATASETS, "HalfCheetah")
+
+
+def controlled() -> dict[str, FaultyDataset]:
+    """Returns the datasets of dm_control, which are held out."""
+    import held_out_data
+
+    return _of_torques(held_out_data.made, held_out_data.NUMBERS, "walker")
+
+
+def games() -> dict[str, FaultyDataset]:
+    """Returns Atari games, which are held out, as they are, and as video."""
+    import held_out_data
+
+    found = {}
+    kinds = [kind for kind in camera_data.FAULTS if kind != "swapped"]  # There is one camera.
+    for name, (how, codec) in itertools.product(held_out_data.FILMED, _STORED.items()):
+        made = functools.partial(held_out_data.made_films, name)
+        found[f"{name}{how}"] = FaultyDataset(
+            lambda seed, made=made: camera_data.plant(made(seed), kinds, seed),
+            made,
+            camera_data.FAULTS,
+            codec,
+        )
+    return found
+
+
+def _of_torques(
+    made: Callable[..., list[audited_data.Episode]], names: Iterable[str], with_large_steps: str
+) -> dict[str, FaultyDataset]:
+    """Returns datasets without the faults of grippers, and those of what actions lead to.
+
+    Args:
+      made: Makes episodes of a name, from a seed.
+      names: The names.
+      with_large_steps: That of which dropped rows look like its steps.
+    """
     no_torque = audited_data.FAULTS["sign"].but["gait"]
     found = {}
-    for name in simulated_data.DATASETS:
-        but = {"inert gripper"} | ({"rows dropped"} if name == "HalfCheetah" else set())
+    for name in names:
+        but = {"inert gripper"} | ({"rows dropped"} if name == with_large_steps else set())
         but |= {kind for kind, it in audited_data.FAULTS.items() if no_torque in it.but.values()}
         kinds = [kind for kind in audited_data.FAULTS if kind not in but]
         found[name] = FaultyDataset(
-            lambda seed, name=name, kinds=kinds: audited_data.plant(
-                simulated_data.made(name, seed), kinds, seed
-            ),
-            functools.partial(simulated_data.made, name, episodes=60),
+            lambda seed, name=name, kinds=kinds: audited_data.plant(made(name, seed), kinds, seed),
+            functools.partial(made, name, episodes=60),
         )
     return found
 
@@ -327,10 +367,12 @@ def main() -> None:
         return
     faults(range(begin, end), generated())
     faults(range(begin, begin + 2), simulated())
+    faults(range(begin, begin + 2), controlled())
     faults(range(begin, begin + 3), timed())
     leaks(range(begin, begin + 3))
     # Thresholds and generators were changed after the seeds from 41 to 43.
     faults(range(begin + 3, begin + 6), filmed())
+    faults(range(begin, begin + 2), games())
     conventions(range(begin + 1000, end + 1000))
     skills(range(begin, end))
 

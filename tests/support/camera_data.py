@@ -10,7 +10,7 @@ from pathlib import Path
 import audited_data
 import numpy as np
 
-__all__ = ["DATASETS", "FAULTS", "made", "planted", "write"]
+__all__ = ["DATASETS", "FAULTS", "made", "plant", "planted", "write"]
 
 _HEIGHT, _WIDTH = 72, 96
 _Y, _X = np.mgrid[:_HEIGHT, :_WIDTH].astype(np.float32)
@@ -273,8 +273,15 @@ FAULTS: Mapping[str, audited_data.Fault] = {
 
 def planted(name: str, seed: int, episodes: int = 40) -> audited_data.Planted:
     """Returns a dataset in which each fault is once."""
-    found, kinds = made(name, seed, episodes), [k for k, f in FAULTS.items() if name not in f.but]
-    places = np.random.default_rng([seed, 2]).choice(episodes, len(kinds), replace=False).tolist()
+    return plant(
+        made(name, seed, episodes), [k for k, f in FAULTS.items() if name not in f.but], seed
+    )
+
+
+def plant(clean: Sequence[Filmed], kinds: Sequence[str], seed: int) -> audited_data.Planted:
+    """Returns clean episodes, of which some have one of the faults each."""
+    made, rng = list(clean), np.random.default_rng([seed, 2])
+    places = rng.choice(len(clean), len(kinds), replace=False).tolist()
     for place, kind in zip(places, kinds):
-        found[place] = FAULTS[kind].plant(found[place])
-    return audited_data.Planted(found, dict(zip(places, kinds)))
+        made[place] = FAULTS[kind].plant(made[place])
+    return audited_data.Planted(made, dict(zip(places, kinds)))
