@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -26,7 +26,9 @@ class AuditedDataset(Result):
 
     Attributes:
       path: The path of the data.
-      audits: The audit of each split.
+      audits: The audit of each split, with the stored numbers of episodes in its findings.
+      numbers: For each audit, the stored numbers of all of its episodes, in the order of scores.
+      has_splits: Whether the dataset has several splits.
       most: The maximum number of printed findings, or episodes, of a split.
       by: The score whose lowest episodes are printed.
       best: The share of the episodes of each task that the printed command keeps.
@@ -34,6 +36,8 @@ class AuditedDataset(Result):
 
     path: str
     audits: tuple[Audit, ...]
+    numbers: tuple[Sequence[int], ...]
+    has_splits: bool = False
     most: int = 20
     by: str | None = None
     best: float = 0.5
@@ -45,31 +49,34 @@ class AuditedDataset(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        for audit in self.audits:
+        for audit, numbers in zip(self.audits, self.numbers):
             read = f"{count(audit.num_episodes, 'episode')}, {count(audit.num_rows, 'row')}"
             yield f"{self.path} {audit.split}: {read}"
             if audit.unreadable:
                 total = audit.num_episodes + len(audit.unreadable)
-                first = f"the first is episode {audit.unreadable[0]}"
-                yield f"cannot be read: {len(audit.unreadable)} of {total:,} episodes, {first}"
+                which = f"the first is episode {audit.unreadable[0]}"
+                yield f"unreadable: {len(audit.unreadable)} of {total:,} episodes, {which}"
             for vector in audit.vectors:
                 yield from vector.sentences()
             yield from self._findings(audit)
-            yield from (f"of the dataset: {fact}" for fact in audit.facts)
+            for check, texts in audit.facts.items():
+                yield from (f"of the dataset: {check}: {text}" for text in texts[: self.most])
+                if len(texts) > self.most:
+                    yield f"{len(texts) - self.most} more of {check} (--max shows more)"
             yield from (f"not assessed: {text}" for text in audit.unassessed)
             if self.by is not None:
-                yield from self._lowest(audit, self.by)
-            yield from self._next(audit)
+                yield from self._lowest(audit, self.by, numbers)
+            yield from self._next(audit, numbers)
 
-    def _lowest(self, audit: Audit, by: str) -> Iterator[Block]:
+    def _lowest(self, audit: Audit, by: str, numbers: Sequence[int]) -> Iterator[Block]:
         ranks = audit.ranks[by].tolist()
         known = sorted((rank, index) for index, rank in enumerate(ranks) if rank == rank)
         unknown = len(ranks) - len(known)
         yield f"lowest {by} of {count(len(known), 'episode')}, within their task"
         names = [by, *(name for name in audit.scores if name != by)]
         rows = [
-            [str(index), f"{rank:.0%}", *(_number(audit.scores[name][index]) for name in names)]
-            for rank, index in known[: self.most]
+            [str(numbers[i]), f"{rank:.0%}", *(_number(audit.scores[name][i]) for name in names)]
+            for rank, i in known[: self.most]
         ]
         yield Table([">episode", ">rank", *(f">{name}" for name in names)], rows)
         if unknown:
@@ -90,7 +97,7 @@ class AuditedDataset(Result):
         if len(shown) < len(audit.findings):
             yield f"{len(audit.findings) - len(shown)} more findings (--max shows more)"
 
-    def _next(self, audit: Audit) -> Iterator[str]:
+    def _next(self, audit: Audit, numbers: Sequence[int]) -> Iterator[str]:
         if self.by is not None:
             condition = f"audit.{self.by}_rank >= {round(1 - self.best, 6):g}"
             if audit.is_kept:
@@ -102,11 +109,12 @@ class AuditedDataset(Result):
         if not audit.episodes:
             return
         named = list(dict.fromkeys(one.episode for one in audit.findings))[:_NAMED]
-        chosen = ",".join(map(str, named))
+        # Reports count the episodes that are chosen, edits those of all splits.
+        places = ",".join(str([*numbers].index(number)) for number in named)
         split = ["--split", audit.split] if len(self.audits) > 1 else []
-        report = ["report", self.path, *split, "--episodes", chosen, "--open"]
-        edits = [] if split else [["edit", self.path, "--delete-episodes", chosen, "--plan"]]
-        yield next_commands(report, *edits)
+        report = ["report", self.path, *split, "--episodes", places, "--open"]
+        edit = ["edit", self.path, "--delete-episodes", ",".join(map(str, named)), "--plan"]
+        yield next_commands(report, *([] if self.has_splits else [edit]))
 
 
 def _number(value: float) -> str:
@@ -182,5 +190,14 @@ def audit(
             "convert it first (rlds convert), and audit the result"
         )
     filled = [one for one in splits if len(one)]
-    audits = auditing.audit_splits(filled, progress=progress, jobs=jobs)
-    return AuditedDataset(path, tuple(audits), most, by, best)
+    numbers = tuple([*map(one.stored_number, range(len(one)))] for one in filled)
+    audits = [
+        dataclasses.replace(
+            found,
+            unreadable=[of[place] for place in found.unreadable],
+            findings=[dataclasses.replace(it, episode=of[it.episode]) for it in found.findings],
+        )
+        for found, of in zip(auditing.audit_splits(filled, progress=progress, jobs=jobs), numbers)
+    ]
+    has_splits = any(len(one.splits) > 1 for one in splits)
+    return AuditedDataset(path, tuple(audits), numbers, has_splits, most, by, best)

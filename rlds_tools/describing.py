@@ -22,7 +22,6 @@ from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.inspection import number_of
 from rlds_tools.reading import indices_of, read_all
 from rlds_tools.results import Block, Result, Spread, Table, count, next_commands, plain, text_of
 from rlds_tools.values import element_name
@@ -197,7 +196,7 @@ def stats(
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             known = episode.final_observation_known
             for path, are_wrong in _not_finite(episode, chosen):
-                step, episode_number = np.argwhere(are_wrong)[0][0], number_of(episodes, index)
+                step, episode_number = np.argwhere(are_wrong)[0][0], episodes.stored_number(index)
                 where = f"{path} in step {step} of episode {episode_number} ({episode.key})"
                 first_not_finite = first_not_finite or where
                 not_finite[path] = not_finite.get(path, 0) + are_wrong.sum(axis=0)

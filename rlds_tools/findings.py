@@ -1,17 +1,20 @@
-"""Findings of a validation: each kind of fault once, with the episodes that have it."""
+"""Findings about a dataset: each kind of fault once, with the episodes that have it."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from array import array
 from collections.abc import Sequence
-from typing import Literal
 
+from rlds.auditing import CHECKS, Audit
+from rlds.auditing.checks import USUAL_PART
+from rlds.auditing.registry import Severity
 from rlds_tools.results import Table, count
 
-__all__ = ["Finding", "Severity", "Tally", "table_of"]
+__all__ = ["Finding", "Tally", "table_of"]
 
-Severity = Literal["error", "warning"]
+_CHECKS = {check.name: check for check in CHECKS}
 
 _NUMBERS_AND_NAMES = r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b"
 # The most episodes that are named, of those that have a fault.
@@ -23,22 +26,29 @@ class Finding:
     """A fault.
 
     Attributes:
-      severity: "error" for a broken rule of the format, "warning" for what is probably a mistake.
+      check: The name of the check that found it, one of `rlds.auditing.CHECKS`.
       text: The description of the fault.
       field: The path of the field, if it is about one.
       count: The number of affected episodes; 0 if it is about the dataset as a whole.
       episodes: The first of these.
+      texts: Its description in each of these.
       step: The step of the first one, if it is about a step.
       hint: The remedy, if there is one.
+      severity: "error" or "warning", as the check has it.
     """
 
-    severity: Severity
+    check: str
     text: str
     field: str | None = None
     count: int = 0
     episodes: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
     step: int | None = None
     hint: str = ""
+    severity: Severity = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "severity", _CHECKS[self.check].severity)
 
     @property
     def where(self) -> str:
@@ -53,38 +63,58 @@ class Finding:
 
 def table_of(findings: Sequence[Finding]) -> Table:
     """Returns findings as a table."""
-    rows = [[finding.severity, finding.text, finding.where] for finding in findings]
-    return Table(["severity", "finding", "where"], rows)
+    rows = [[it.severity, it.check, it.text, it.where] for it in findings]
+    return Table(["severity", "finding", "what", "where"], rows)
 
 
 class Tally:
-    """Collects faults episode by episode."""
+    """Collects faults episode by episode.
+
+    Attributes:
+      episodes: The episodes with faults, by the names of the checks; none if the dataset has them.
+    """
 
     def __init__(self) -> None:
         self._findings: dict[tuple[str, str | None, str], Finding] = {}
+        self.episodes: dict[str, array[int]] = {}
 
-    def add(
-        self,
-        severity: Severity,
-        text: str,
-        *,
-        field: str | None = None,
-        episode: int | None = None,
-        step: int | None = None,
-        hint: str = "",
-    ) -> None:
+    def add(self, finding: Finding, episode: int | None = None) -> None:
         """Adds a fault. Those of episodes that differ only in numbers and names are one."""
+        text = finding.text
         kind = text if episode is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
-        key = severity, field, kind
-        finding = self._findings.get(key)
-        if finding is None:
-            finding = Finding(severity, text, field, step=step, hint=hint)
-        elif finding.episodes[-1:] == (episode,) or episode is None:
+        key = finding.check, finding.field, kind
+        faulty = self.episodes.setdefault(finding.check, array("q"))
+        before = self._findings.setdefault(key, finding)
+        if episode is None or before.episodes[-1:] == (episode,):
             return
-        if episode is not None:
-            named = (*finding.episodes, episode)[:_NAMED]
-            finding = dataclasses.replace(finding, count=finding.count + 1, episodes=named)
-        self._findings[key] = finding
+        faulty.append(episode)
+        named, texts = (*before.episodes, episode)[:_NAMED], (*before.texts, text)[:_NAMED]
+        self._findings[key] = dataclasses.replace(
+            before, count=before.count + 1, episodes=named, texts=texts
+        )
+
+    def add_audit(self, audit: Audit, indices: Sequence[int]) -> None:
+        """Adds the findings of an audit, without those that repeat a fault.
+
+        Args:
+          audit: The audit.
+          indices: The indices of its episodes.
+        """
+        known: dict[str, set[int]] = {}
+        for name, episodes in self.episodes.items():
+            check = _CHECKS[name]
+            for hidden in (name, *(check.hides if check.find is None else ())):
+                known.setdefault(hidden, set()).update(episodes)
+        for one in audit.findings:
+            index = indices[one.episode]
+            if index not in known.get(one.check, ()):
+                step = one.row if one.row >= 0 else None
+                self.add(Finding(one.check, one.text, step=step), index)
+        for name, texts in audit.facts.items():
+            # A fact of most episodes is new if it is known of few.
+            if name not in known or 0 < len(known[name]) <= USUAL_PART * len(indices):
+                for text in texts:
+                    self.add(Finding(name, text))
 
     def result(self) -> tuple[Finding, ...]:
         """Returns the findings, errors first."""

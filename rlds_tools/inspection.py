@@ -50,7 +50,6 @@ __all__ = [
     "inspect",
     "inspect_episode",
     "inspect_step",
-    "number_of",
     "propose_layout",
     "shape_in_words",
     "with_meanings",
@@ -530,7 +529,7 @@ def inspect_episode(
     return EpisodeView(
         path=os.fspath(path),
         split=episodes.split,
-        episode=number_of(episodes, episode),
+        episode=episodes.stored_number(episode),
         key=read.key,
         num_steps=num_steps,
         total_reward=read.total_reward,
@@ -583,17 +582,7 @@ def inspect_step(
     step %= read.num_steps
     columns = episodes.columns(episode, start=step, stop=step + 1)
     fields = {name: np.asarray(column[0]) for name, column in named_leaves(columns)}
-    return StepView(os.fspath(path), episodes.split, number_of(episodes, episode), step, fields)
-
-
-def number_of(episodes: Episodes, index: int) -> int:
-    """Returns the number of an episode in its split, of which a condition may have chosen some."""
-    from rlds.sources import Source
-    from rlds.sources.view import traced
-
-    split, position = episodes.place(index if index >= 0 else len(episodes) + index)
-    source = episodes.source
-    return traced(source, split, position)[0].index if isinstance(source, Source) else position
+    return StepView(os.fspath(path), episodes.split, episodes.stored_number(episode), step, fields)
 
 
 def propose_layout(path: str | os.PathLike[str], reason: str = "") -> LayoutProposal:

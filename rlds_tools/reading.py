@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from rlds.sources import Episodes, SourceEpisode, SourceError, reading
+from rlds.sources.texts import is_instruction
 from rlds.sources.view import View
 from rlds_ecosystem.files.processes import in_processes
 from rlds_ecosystem.model.nests import named_leaves
+from rlds_tools.results import text_of
 
-__all__ = ["indices_of", "is_whole", "known_length", "read_all"]
+__all__ = ["indices_of", "instructions_in", "is_whole", "known_length", "read_all"]
 
 # Starting processes takes seconds, and what they read is copied: it pays for many small episodes.
 _MANY, _SMALL = 5_000, 1 << 18
@@ -24,6 +26,18 @@ _CHUNK, _CHUNK_BYTES = 128, 32 << 20
 def indices_of(episodes: Episodes) -> Iterator[int]:
     """Yields the indices of all episodes; those of a source without an index are not counted."""
     return itertools.takewhile(episodes.has, itertools.count())
+
+
+def instructions_in(episode: SourceEpisode) -> dict[str, list[str]]:
+    """Returns the texts of the fields of instructions, by their paths: of the episode, or steps."""
+    of_episode = ((path, [value]) for path, value in named_leaves(episode.metadata))
+    of_steps = ((path, it) for path, it in named_leaves(episode.steps) if np.ndim(it))
+    found = {
+        path: [text_of(value) for value in values if isinstance(value, str | bytes)]
+        for path, values in (*of_episode, *of_steps)
+        if is_instruction(path)
+    }
+    return {path: texts for path, texts in found.items() if texts}
 
 
 def is_whole(episodes: Episodes) -> bool:

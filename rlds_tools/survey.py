@@ -1,15 +1,14 @@
 """One pass over the episodes of a split, which finds what `rlds validate` and `rlds report` show.
 
 The memory that it takes does not grow with the lengths of the episodes, and by some 50 bytes for
-each episode. Numbers are looked at for several thousand steps at once; a picture is decoded only as
-far as it takes to see that there is something on it.
+each episode and 8 for each of its faults. Numbers are looked at for several thousand steps at once;
+a picture is decoded only as far as it takes to see that there is something on it.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,21 +17,21 @@ import numpy as np
 
 import rlds
 from rlds import validation
+from rlds.auditing.audits import faults_of_files
+from rlds.auditing.findings import originals
 from rlds.feeds.compat import loader_profiles
-from rlds.sources import Episodes, reading
+from rlds.sources import Episodes
 from rlds.sources.cameras import Frames, cameras_of, fault_of
 from rlds.sources.digests import digest_of_columns
-from rlds.sources.digests import text_of as comparable
 from rlds.sources.source import SourceEpisode, SourceError
-from rlds.sources.texts import is_instruction
 from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
-from rlds_tools.findings import Finding, Severity, Tally
+from rlds_tools.findings import Finding, Tally
 from rlds_tools.inspection import recorded_steps
-from rlds_tools.reading import is_whole, known_length, read_all
-from rlds_tools.results import count, text_of
+from rlds_tools.reading import instructions_in, is_whole, known_length, read_all
+from rlds_tools.results import count
 from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField, element_name
 from tfds_files import RaggedColumn, TfdsFilesError
@@ -53,12 +52,11 @@ _SHORT, _ENOUGH_STEPS = 2, 10
 # In which share of the episodes the first action is zero, and of all other steps any is, for it to
 # be no accident.
 _FIRST_ZERO, _OTHERS_ZERO = 0.9, 0.1
-_FIRST_ACTION = "the first action"
 # What is kept of an episode, see `Survey.table`.
 _EPISODE = np.dtype(
     [
         *(("index", np.int64), ("length", np.int64), ("reward", np.float64)),
-        *(("is_terminal", np.bool_), ("still", np.float32), ("digest", np.uint64)),
+        *(("is_terminal", np.bool_), ("digest", np.uint64)),
     ]
 )
 
@@ -115,18 +113,15 @@ class Survey:
       finite: Paths of fields that must be neither NaN nor infinite.
       profile: A profile that they have to fit; see `rlds.validation.validate`.
       decode_all: Whether to decode all images.
-      with_motion: Whether to measure how actions change; see `jerks`.
 
     Attributes:
       episodes: The split.
       numbers: The statistics of numeric fields, by path.
       cameras: The fields that hold pictures.
-      jerks: For each episode, and each element of actions that are floats, the mean size of the
-        second difference: how much the change from step to step changes.
       instructions: In how many episodes each instruction is.
       num_steps: The number of steps.
-      is_whole: Whether they are a split as it is stored, and not a part of one.
       num_unreadable: The number of unreadable episodes.
+      tally: The faults.
     """
 
     def __init__(
@@ -136,10 +131,8 @@ class Survey:
         finite: Sequence[str] = (),
         profile: str | None = None,
         decode_all: bool = False,
-        with_motion: bool = False,
     ) -> None:
         self.episodes, self._decode_all, self._finite = episodes, decode_all, tuple(finite)
-        self._with_motion = with_motion
         self.fields: dict[str, Any] = dict(named_leaves(episodes.spec[rlds.STEPS]))
         self.cameras = cameras_of(self.fields)
         self.numbers = {
@@ -148,14 +141,12 @@ class Survey:
             if _is_numeric(field) and path not in self.cameras and path not in rlds.STEP_FLAGS
         }
         self._rows = bytearray()
-        self.jerks: list[np.ndarray] = []
         self.instructions: collections.Counter[str] = collections.Counter()
         self.num_steps = self.num_unreadable = 0
         self._validator = validation.Validator(self._finite, profile)
-        self._tally = Tally()
+        self.tally = Tally()
         self._waiting: list[_Row] = []
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
-        self.is_whole = is_whole(episodes)
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
         # In how many episodes with actions that are floats the first one is zero, how many these
@@ -167,50 +158,41 @@ class Survey:
         """A row for each episode that was read.
 
         `index` is that in the split, `length` the number of steps, `reward` their sum (NaN if there
-        is none), `is_terminal` whether it ended in a terminal state, `still` in which share of the
-        steps the observation is exactly that of the step before, and `digest` is equal for episodes
-        of the same observations and actions.
+        is none), `is_terminal` whether it ended in a terminal state, and `digest` is equal for
+        episodes of the same observations and actions.
         """
         return np.frombuffer(bytes(self._rows), _EPISODE).view(np.recarray)
 
     def read(self, indices: Iterable[int], jobs: int = 1) -> None:
-        """Reads episodes, in so many processes, and looks at them.
+        """Looks at the files and, one by one, at episodes, which so many processes read.
 
         It ends where too many in a row cannot be read: there may be no end to what a file declares.
         """
+        for text, field in check_description(self.episodes):
+            self.tally.add(Finding("description", text, field))
+        self._is_whole = is_whole(self.episodes)
+        for text in faults_of_files(self.episodes.source, [self.episodes.split] * self._is_whole):
+            self.tally.add(Finding("files", text))
         in_a_row = 0
         for index, episode in read_all(self.episodes, indices, jobs):
             if in_a_row == _MOST_UNREADABLE:
                 what = f"stopped at episode {index:,}"
-                self._tally.add(
-                    "error", f"{what}: the {in_a_row:,} episodes before it cannot be read"
-                )
+                text = f"{what}: the {in_a_row:,} episodes before it cannot be read"
+                self.tally.add(Finding("unreadable", text))
                 break
             if isinstance(episode, SourceError):
                 self.num_unreadable += 1
                 in_a_row += 1
-                self._found("error", f"cannot be read: {episode}", index)
+                self._found("unreadable", f"cannot be read: {episode}", index)
             else:
                 in_a_row = 0
                 self._look_at(index, episode)
         self._flush()
-
-    def look_at_files(self) -> None:
-        """Compares the files with what is said about them, if they are of a whole split.
-
-        What is said about the dataset as a whole is looked at in any case.
-        """
-        for text, field in check_description(self.episodes):
-            self._tally.add("warning", text, field=field)
-        if not self.is_whole:
-            return
-        try:
-            with reading.errors_of(self.episodes.source):
-                faults = self.episodes.source.can.faults
-                for error in faults(self.episodes.split) if faults else ():
-                    self._tally.add("error", str(error))
-        except (SourceError, TfdsFilesError) as error:
-            self._tally.add("error", str(error))
+        self._look_at_totals()
+        self._look_at_numbers()
+        self._look_at_duplicates()
+        self._look_at_first_actions()
+        self._look_at_ends()
 
     def look_at_profile(self) -> None:
         """Checks how the dataset is stored, if that is what the profile is about.
@@ -221,49 +203,25 @@ class Survey:
         stored = self.episodes.source.can.examples
         if stored is None:
             raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
-        directory = stored.directory
-        features = loader_profiles.read_features(directory)
-        for violation in (
-            *self._validator.check_place(directory),
-            *self._validator.check_features(features),
-        ):
+        features = loader_profiles.read_features(stored.directory)
+        of_place = self._validator.check_place(stored.directory)
+        for violation in (*of_place, *self._validator.check_features(features)):
             self._add(violation)
 
-    def look_at_totals(self) -> None:
-        """Compares the number of steps with what a conversion wrote about it."""
-        said = recorded_steps(self.episodes.metadata, self.episodes.split)
-        is_complete = self.is_whole and len(self.table) == known_length(self.episodes)
-        if said is not None and is_complete and not self.num_unreadable and said != self.num_steps:
-            text = f"the split has {self.num_steps:,} steps, but the metadata says {said:,}"
-            self._tally.add("error", text)
-
+    @property
     def findings(self) -> tuple[Finding, ...]:
-        """Returns what is wrong with all that was read."""
-        self._look_at_numbers()
-        self._look_at_duplicates()
-        self._look_at_first_actions()
-        if self.num_steps and rlds.IS_TERMINAL not in self.fields:
-            self._tally.add(
-                "warning", "is_terminal is missing: terminal and truncated episodes look the same"
-            )
-        elif self._is_rewarded and not self._num_terminal and len(self.table) > 1:
-            self._tally.add("warning", "is_terminal is false in all steps of all episodes")
+        """The faults, errors first."""
         return tuple(
             finding if finding.hint else dataclasses.replace(finding, hint=self._known(finding))
-            for finding in self._tally.result()
+            for finding in self.tally.result()
         )
 
-    @property
-    def _is_rewarded(self) -> bool:
-        """Whether ends matter: demonstrations without rewards have no values to bootstrap."""
-        return self.num_steps > 0 and any(root_of(path) == rlds.REWARD for path in self.fields)
-
     def _known(self, finding: Finding) -> str:
-        words = [finding.field, _FIRST_ACTION if _FIRST_ACTION in finding.text else None]
-        return known_defect(self._meaning, *words)
+        of_actions = finding.check if finding.check == "first action" else None
+        return known_defect(self._meaning, finding.field, of_actions)
 
-    def _found(self, severity: Severity, text: str, episode: int, field: str | None = None) -> None:
-        self._tally.add(severity, text, field=field, episode=episode)
+    def _found(self, check: str, text: str, episode: int, field: str | None = None) -> None:
+        self.tally.add(Finding(check, text, field), episode)
 
     def _look_at(self, index: int, episode: SourceEpisode) -> None:
         leaves = named_leaves(episode.steps)
@@ -289,20 +247,17 @@ class Survey:
             length,
             math.nan if reward is None else reward,
             ends or (is_terminal is None and not episode.truncated),
-            _still(columns) if length > 1 else 0.0,
             _digest(columns),
         )
         self._rows += np.array(row, _EPISODE).tobytes()
-        if self._with_motion:
-            self.jerks.append(self._jerk(plain, length - known))
-        if length <= _SHORT:
-            text = f"the episode has {count(length, 'step')}"
-            self._found("warning" if length else "error", text, index)
+        if 0 < length <= _SHORT:  # One without steps breaks a rule.
+            self._found("few steps", f"the episode has {count(length, 'step')}", index)
         if not episode.complete:
-            self._found("warning", "the recording of the episode is incomplete", index)
-        self._look_at_texts(index, columns, episode.metadata)
+            self._found("incomplete", "the recording of the episode is incomplete", index)
+        self._look_at_texts(index, episode)
         for path, missing in self._missing_frames(plain, episode.metadata):
-            self._found("warning", f"{path} has no frame in {count(missing, 'step')}", index, path)
+            text = f"{path} has no frame in {count(missing, 'step')}"
+            self._found("camera gaps", text, index, path)
         for path, field in self.cameras.items():
             if length and path in columns:
                 self._look_at_frames(index, path, Frames(columns[path], field))
@@ -324,23 +279,18 @@ class Survey:
         try:
             fault = fault_of(frames, decode_all=self._decode_all)
         except TfdsFilesError as error:
-            self._found("error", f"{path} cannot be decoded: {error}", index, path)
+            self._found("unreadable", f"{path} cannot be decoded: {error}", index, path)
         else:
             if fault:
-                self._found("warning", f"{path} {fault}", index, path)
+                self._found("camera blank", f"{path} {fault}", index, path)
 
-    def _look_at_texts(
-        self, index: int, columns: Mapping[str, Any], metadata: Mapping[str, Any]
-    ) -> None:
-        of_steps = {path: column for path, column in columns.items() if is_instruction(path)}
-        of_episode = {path: [v] for path, v in named_leaves(metadata) if is_instruction(path)}
-        for path, values in {**of_steps, **of_episode}.items():
-            texts = {text_of(value) for value in values if isinstance(value, str | bytes)}
-            for text in sorted(texts):
+    def _look_at_texts(self, index: int, episode: SourceEpisode) -> None:
+        for path, texts in instructions_in(episode).items():
+            for text in sorted({*texts}):
                 if len(self.instructions) < _MOST_TEXTS or text in self.instructions:
                     self.instructions[text] += 1
-            if texts and not any(text.strip() for text in texts):
-                self._found("warning", f"{path} is empty", index, path)
+            if not any(map(str.strip, texts)):
+                self._found("task", f"{path} is empty", index, path)
 
     # --- Many episodes at once.
 
@@ -381,9 +331,8 @@ class Survey:
         """Checks all of them at once, which says whether something is wrong, but not what."""
         first, last = rows[0], rows[-1]
         names = first.fields.keys()
-        if last.number - first.number != len(rows) - 1 or any(
-            r.fields.keys() != names for r in rows
-        ):
+        is_consecutive = last.number - first.number == len(rows) - 1
+        if not is_consecutive or any(row.fields.keys() != names for row in rows):
             return False
         fields = {name: [row.fields[name] for row in rows] for name in names}
         known = np.array(fields[rlds.FINAL_OBSERVATION_KNOWN])
@@ -400,8 +349,8 @@ class Survey:
             self._add(violation, row.number)
 
     def _add(self, violation: validation.Violation, episode: int | None = None) -> None:
-        place: Any = {"field": violation.field, "episode": episode, "step": violation.step}
-        self._tally.add("error", _said(violation), **place, hint=violation.hint)
+        place: Any = {"field": violation.field, "step": violation.step, "hint": violation.hint}
+        self.tally.add(Finding("rules", _said(violation), **place), episode)
 
     def _add_numbers(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> None:
         ends = np.cumsum([row.length for row in rows])
@@ -424,34 +373,43 @@ class Survey:
         if len(places):
             step, element = map(int, places[0])
             name = element_name(path, column.shape[1:], element)
-            what = "NaN" if np.isnan(values[step, element]) else "infinite"
-            self._tally.add("warning", f"{name} is {what}", field=path, episode=episode, step=step)
+            text = f"{name} is {'NaN' if np.isnan(values[step, element]) else 'infinite'}"
+            self.tally.add(Finding("not finite", text, path, step=step), episode)
 
-    def _float_actions(self, columns: Mapping[str, np.ndarray], length: int) -> list[np.ndarray]:
-        """The elements of the action that are floats, without the placeholder."""
-        return [
-            columns[path].reshape(len(columns[path]), -1)[:length]
+    def _count_zero_actions(self, columns: Mapping[str, np.ndarray], length: int) -> None:
+        """Counts the actions of floats that are zero, without the placeholder."""
+        if length < 2:
+            return
+        zeros = [
+            ~columns[path].reshape(len(columns[path]), -1)[:length].any(axis=1)
             for path in self.numbers
             if root_of(path) == rlds.ACTION and path in columns and columns[path].dtype.kind == "f"
         ]
-
-    def _count_zero_actions(self, columns: Mapping[str, np.ndarray], length: int) -> None:
-        action = self._float_actions(columns, length)
-        if action and length > 1:
-            are_zero = np.all([~part.any(axis=1) for part in action], axis=0)
+        if zeros:
+            are_zero = np.all(zeros, axis=0)
             self._zero_actions += [are_zero[0], 1, are_zero[1:].sum(), length - 1]
 
-    def _jerk(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-        """The mean size of the second difference, for each element of the action."""
-        action = self._float_actions(columns, length)
-        if not action or length < 3:
-            return np.zeros(0, np.float32)
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.concatenate(
-                [np.abs(np.diff(part, n=2, axis=0)).mean(axis=0) for part in action]
-            ).astype(np.float32)
-
     # --- The end.
+
+    def _look_at_totals(self) -> None:
+        """Compares the number of steps with what a conversion wrote about it."""
+        said = recorded_steps(self.episodes.metadata, self.episodes.split)
+        is_complete = self._is_whole and len(self.table) == known_length(self.episodes)
+        if said is not None and is_complete and not self.num_unreadable and said != self.num_steps:
+            text = f"the split has {self.num_steps:,} steps, but the metadata says {said:,}"
+            self.tally.add(Finding("files", text))
+
+    def _look_at_ends(self) -> None:
+        # Demonstrations without rewards have no values to bootstrap.
+        is_rewarded = any(root_of(path) == rlds.REWARD for path in self.fields)
+        if not self.num_steps:
+            return
+        if rlds.IS_TERMINAL not in self.fields:
+            text = "is_terminal is missing: terminal and truncated episodes look the same"
+            self.tally.add(Finding("terminal", text))
+        elif is_rewarded and not self._num_terminal and len(self.table) > 1:
+            text = "is_terminal is false in all steps of all episodes"
+            self.tally.add(Finding("terminal", text))
 
     def _look_at_numbers(self) -> None:
         for path, field in self.numbers.items():
@@ -463,7 +421,7 @@ class Survey:
             for value in np.unique(field.min[dead]):
                 where = _elements(path, field, dead & (field.min == value))
                 text = f"{where} is {value:g} in all steps"
-                self._tally.add("warning", text, field=path)
+                self.tally.add(Finding("constant", text, path))
             self._look_at_limits(path, field)
 
     def _look_at_limits(self, path: str, field: NumericField) -> None:
@@ -476,21 +434,21 @@ class Survey:
                 share = f"{shares.min():.0f} %"
                 share += f" to {shares.max():.0f} %" if shares.max() - shares.min() >= 1 else ""
                 text = f"{_elements(path, field, often)} is at its {side} value in {share} of steps"
-                self._tally.add("warning", text, field=path)
+                self.tally.add(Finding("limit", text, path))
 
     def _look_at_first_actions(self) -> None:
         zero, episodes, others, steps = self._zero_actions.tolist()
         if episodes > 1 and zero >= _FIRST_ZERO * episodes and others <= _OTHERS_ZERO * steps:
-            what = f"{_FIRST_ACTION} is zero in {zero:,} of {count(episodes, 'episode')}"
-            self._tally.add("warning", f"{what}: a placeholder, or actions are one step late")
+            what = f"the first action is zero in {zero:,} of {count(episodes, 'episode')}"
+            text = f"{what}: a placeholder, or actions are one step late"
+            self.tally.add(Finding("first action", text))
 
     def _look_at_duplicates(self) -> None:
-        digests, indices = self.table.digest, self.table.index
-        _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
-        original = first[inverse]
-        for row in np.flatnonzero(original != np.arange(len(digests))):
-            text = f"same observations and actions as episode {indices[original[row]]}"
-            self._found("warning", text, int(indices[row]))
+        indices, original = self.table.index, originals(self.table.digest)
+        for row in np.flatnonzero(original != np.arange(len(original))).tolist():
+            number = self.episodes.stored_number(int(indices[original[row]]))
+            text = f"same observations and actions as episode {number}"
+            self._found("duplicate", text, int(indices[row]))
 
 
 def _is_numeric(field: Any) -> bool:
@@ -516,21 +474,6 @@ def _elements(path: str, field: NumericField, which: np.ndarray) -> str:
     if len(numbers) == len(which) > 1:
         return f"all of {path}"
     return f"{path}[{', '.join(numbers[:8])}{', …' if len(numbers) > 8 else ''}]"
-
-
-def _still(columns: Mapping[str, Any]) -> float:
-    """In which share of steps nothing in the observation has changed."""
-    still: Any = None
-    for path, column in columns.items():
-        if root_of(path) != rlds.OBSERVATION or not isinstance(column, np.ndarray):
-            continue
-        if column.dtype == object:
-            pairs = itertools.pairwise(map(comparable, column))
-            same = np.array([one == other for one, other in pairs], np.bool_)
-        else:
-            same = (column[1:] == column[:-1]).reshape(len(column) - 1, -1).all(axis=1)
-        still = same if still is None else still & same
-    return 0.0 if still is None else float(np.mean(still))
 
 
 def _digest(columns: Mapping[str, Any]) -> int:

@@ -179,11 +179,11 @@ def _open(
     from rlds.sources.source import SourceError
     from rlds_tools.survey import open_splits
 
-    found: tuple[Finding, ...] = (Finding("error", "the dataset has no episodes"),)
+    found: tuple[Finding, ...] = (Finding("unreadable", "the dataset has no episodes"),)
     try:
         splits = open_splits(path, split, format, options)
     except (SourceError, FileNotFoundError) as error:
-        splits, found = [], (Finding("error", str(error)),)
+        splits, found = [], (Finding("unreadable", str(error)),)
         left = _left_of_dataset(path)
         if not left and isinstance(error, FileNotFoundError):
             raise
@@ -202,16 +202,8 @@ def _left_of_dataset(path: str) -> tuple[Finding, ...]:
     try:
         found = recovering.recover(path, dry_run=True)
     except SourceError as error:
-        return (Finding("error", str(error)),)
-    return tuple(Finding("error", text, hint=hint) for text in [*found.faults, *found.lost])
-
-
-def _other_meanings(episodes: Episodes) -> Iterator[Finding]:
-    """Yields in what actions are not what is declared of them, by a sample of the numbers."""
-    from rlds.auditing.declared import contradictions_in
-
-    for text in contradictions_in(episodes) if episodes.has_random_access else ():
-        yield Finding("warning", text, hint="`rlds audit` shows what the numbers of actions mean")
+        return (Finding("unreadable", str(error)),)
+    return tuple(Finding("files", text, hint=hint) for text in [*found.faults, *found.lost])
 
 
 def _check(
@@ -223,19 +215,21 @@ def _check(
     progress: bool | None,
     jobs: int,
 ) -> Check:
+    from rlds.auditing.declared import contradictions_in
     from rlds_tools.reading import indices_of, known_length
     from rlds_tools.survey import Survey
 
     begin = time.monotonic()
     survey = Survey(episodes, finite=finite, profile=profile, decode_all=checksums)
-    survey.look_at_files()
     if profile is not None:
         survey.look_at_profile()
     with show_progress(progress) as bars:
         indices, total = indices_of(episodes), known_length(episodes)
         survey.read(bars.track(indices, total=total, description=episodes.split), jobs)
-    survey.look_at_totals()
-    findings = (*survey.findings(), *_other_meanings(episodes))
+    hint = "`rlds audit` shows what the numbers of actions mean"
+    for text in contradictions_in(episodes) if episodes.has_random_access else ():
+        survey.tally.add(Finding("declared", text, hint=hint))
+    findings = survey.findings
     if episodes.format == "lerobot" and any(found.severity == "error" for found in findings):
         findings = (*findings, *_left_of_dataset(path))
     seconds = time.monotonic() - begin

@@ -11,13 +11,13 @@ import numpy as np
 
 from rlds import statistics
 
-__all__ = ["FEW_VALUES", "NumericField", "Thinned", "element_name", "statistics_of"]
+__all__ = ["NumericField", "Thinned", "element_name", "statistics_of"]
 
 # Of how many steps the values are kept, for histograms and quantiles, and of how many numbers.
 _KEPT_STEPS, _KEPT_NUMBERS = 20_000, 4_000_000
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 # The least share of values at a limit that is reported, and the most distinct values of categories.
-_AT_LIMIT, FEW_VALUES = 0.1, 16
+_AT_LIMIT, _FEW_VALUES = 0.1, 16
 
 
 class Thinned:
@@ -126,7 +126,7 @@ class NumericField:
         """
         often = ~self.is_constant & (at_limit >= _AT_LIMIT * self.count)
         for element in np.flatnonzero(often):
-            often[element] = len(np.unique(self.kept.all()[:, element])) > FEW_VALUES
+            often[element] = len(np.unique(self.kept.all()[:, element])) > _FEW_VALUES
         return often
 
     def statistics(self) -> statistics.FieldStatistics:

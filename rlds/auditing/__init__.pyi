@@ -2,10 +2,10 @@ from rlds.auditing.audits import Audit as Audit
 from rlds.auditing.audits import audit as audit
 from rlds.auditing.audits import audit_splits as audit_splits
 from rlds.auditing.checks import CHECKS as CHECKS
-from rlds.auditing.checks import EpisodeCheck as EpisodeCheck
 from rlds.auditing.findings import EpisodeFinding as EpisodeFinding
 from rlds.auditing.meaning import ElementMeaning as ElementMeaning
 from rlds.auditing.meaning import meanings as meanings
+from rlds.auditing.registry import DataCheck as DataCheck
 from rlds.auditing.scores import SCORES as SCORES
 from rlds.auditing.scores import EpisodeScore as EpisodeScore
 from rlds.auditing.vectors import VectorMeaning as VectorMeaning

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds.auditing.checks import (
-    CHECKS,
-    LEAST_EPISODES,
-    MeasuredEpisodes,
-    find_faults,
-)
+from rlds.auditing.checks import LEAST_EPISODES, find_faults
 from rlds.auditing.declared import contradictions
-from rlds.auditing.findings import EpisodeFinding, KnownSplit, median
+from rlds.auditing.findings import EpisodeFinding, KnownSplit, MeasuredEpisodes, median
 from rlds.auditing.measures import Measures, Profile, measure, moving
 from rlds.auditing.pictures import MOST_FILMED, PAIRS, SampledCameras
 from rlds.auditing.scores import SCORES, together, within_task
 from rlds.auditing.step_numbers import StepNumbers
 from rlds.auditing.times import times_of
 from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
+from rlds.sources import reading
 from rlds.sources.cameras import evenly
 from rlds.sources.episode_table import Progress, keep_audit
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rates_in
-from rlds.sources.source import SourceError, with_random_access
+from rlds.sources.source import AnySource, SourceError, with_random_access
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.progress import show_progress
+from tfds_files import TfdsFilesError
 
-__all__ = ["Audit", "audit", "audit_splits"]
+__all__ = ["Audit", "audit", "audit_splits", "faults_of_files"]
 
 # So many episodes are measured by one call, and others help if it all takes so many seconds.
 _AT_ONCE, _LONG = 32, 5.0
 # Rows of all episodes to compare with each other, and the least number of each episode.
 _MOST_PICKED, _LEAST_PICKED = 200_000, 4
-_MOST_FAULTS = 3
 # Tolerance between a declared rate and that of the times; logarithms of the units of a second.
 _SAME_RATE, _UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
 
@@ -53,7 +49,7 @@ class Audit:
       unreadable: The numbers of the episodes that cannot be read.
       vectors: The meaning of the actions.
       findings: The episodes to look at, with reasons, the most serious ones first.
-      facts: Findings about the whole dataset, in sentences.
+      facts: Findings about the whole dataset, in sentences, by the names of the checks.
       unassessed: The checks that were impossible or incomplete, with reasons, in sentences.
       scores: The scores of all episodes by name, see `SCORES`: NaN where there is none.
       ranks: Likewise, the share of the other episodes of their task with a lower score.
@@ -66,7 +62,7 @@ class Audit:
     unreadable: Sequence[int]
     vectors: Sequence[VectorMeaning]
     findings: Sequence[EpisodeFinding]
-    facts: Sequence[str]
+    facts: Mapping[str, Sequence[str]]
     unassessed: Sequence[str]
     scores: Mapping[str, np.ndarray]
     ranks: Mapping[str, np.ndarray]
@@ -171,7 +167,7 @@ class _Measured(NamedTuple):
 
     measures: Measures
     task: str | None
-    digest: bytes
+    digest: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,14 +219,14 @@ def _judged(
         [one.digest for one in known],
         cameras.names,
         [*earlier],
+        [*map(episodes.stored_number, places)],
     )
     earlier.append(given.known(episodes.split))
     faults = find_faults(given)
     scores = _scores(given)
-    facts = [*_faults_of_files(episodes), *_facts(numbers, faults.usual, given, usual.vectors)]
     return Audit(
         episodes.split,
-        len(known),
+        len(given),
         int(given.rows.sum()),
         [place for place, one in enumerate(measured) if one is None],
         usual.vectors,
@@ -238,7 +234,7 @@ def _judged(
             dataclasses.replace(finding, episode=places[finding.episode])
             for finding in faults.findings
         ],
-        facts,
+        _facts(episodes, numbers, faults.usual, given, usual.vectors),
         [*_unassessed(numbers, given), *_unseen(cameras, given)],
         {name: _placed(values, places, len(measured)) for name, values in scores.items()},
         {
@@ -248,27 +244,22 @@ def _judged(
     )
 
 
-def _faults_of_files(episodes: Episodes) -> Iterator[str]:
+def faults_of_files(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
     """Yields contradictions of files to their declarations, such as missing episodes."""
-    faults = episodes.source.can.faults
-    if faults is None:
+    if (faults := source.can.faults) is None:
         return
     try:
-        for split in {split for split, *_ in episodes.ranges}:
-            found = [*faults(split)]
-            yield from (f"its files: {error}" for error in found[:_MOST_FAULTS])
-            if len(found) > _MOST_FAULTS:
-                yield f"its files: {len(found) - _MOST_FAULTS} more findings of rlds validate"
-    except SourceError as error:
-        yield f"its files: {error}"
+        with reading.errors_of(source):
+            for split in splits:
+                yield from map(str, faults(split))
+    except (SourceError, TfdsFilesError) as error:
+        yield str(error)
 
 
 def _scores(given: MeasuredEpisodes) -> dict[str, np.ndarray]:
     if not len(given):
         return {score.name: np.empty(0) for score in SCORES}
-    own = given.of("scores")
-    names = [score.name for score in SCORES]
-    found = {name: own[:, number] for number, name in enumerate(names[: own.shape[1]])}
+    found = dict(zip((score.name for score in SCORES), given.of("scores").T))
     picked = [each.picked.astype(np.float64) for each in given.measures]
     return {**found, **together(picked, given.num_states, given.sketches)}
 
@@ -280,25 +271,27 @@ def _placed(values: np.ndarray, places: Sequence[int], number: int) -> np.ndarra
 
 
 def _facts(
+    episodes: Episodes,
     numbers: StepNumbers,
-    usual: Mapping[str, tuple[int, int]],
+    usual: Mapping[str, Sequence[str]],
     given: MeasuredEpisodes,
     vectors: Sequence[VectorMeaning],
-) -> Iterator[str]:
-    for check in CHECKS:
-        if check.name in usual:
-            part = "{} of {} episodes".format(*usual[check.name])
-            yield f"{check.name}: {check.what}, in {part}: it is usual here"
-    yield from contradictions(vectors, numbers.kinds, numbers.units)
+) -> dict[str, Sequence[str]]:
     interval, rate = float(median(given.of_times("interval"))), given.profile.rate
     # Rows that are counted are no times.
     ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
-    if np.abs(np.log(ratio) - _UNITS).min() > _SAME_RATE:
-        yield f"times: a row every {interval:.4g}, but {rate:g} rows a second are declared"
-    if numbers.constants:
-        named = ", ".join(numbers.constants[:5])
-        more = f" and {len(numbers.constants) - 5} more" if len(numbers.constants) > 5 else ""
-        yield f"never changes within an episode: {named}{more}"
+    is_another_rate = np.abs(np.log(ratio) - _UNITS).min() > _SAME_RATE
+    of_rate = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]
+    splits = dict.fromkeys(split for split, *_ in episodes.ranges)
+    found = {
+        "files": [*faults_of_files(episodes.source, splits)],
+        **usual,
+        "declared": [
+            *contradictions(vectors, numbers.kinds, numbers.units),
+            *(of_rate if is_another_rate else ()),
+        ],
+    }
+    return {name: texts for name, texts in found.items() if texts}
 
 
 def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
@@ -307,11 +300,14 @@ def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
     if not numbers.actions:
         yield "actions: there is no field of numbers with that name"
     elif not numbers.state_names:
-        yield "the meaning of actions: no number of the observation changes"
+        yield "duplicates, the meaning of actions: no number of the observation changes"
     elif not any(it.state >= 0 for it in given.profile.relations):
         yield "lags and signs: no element of the action is known to lead to one of the state"
     if given.profile.rate is None:
         yield "smoothness: how many rows a second has is not known, or not the same of all"
+    if numbers.constants:
+        more = f" and {len(numbers.constants) - 5} more" if len(numbers.constants) > 5 else ""
+        yield f"{', '.join(numbers.constants[:5])}{more}: never changes within an episode"
     if numbers.has_more:
         looked_at = len(numbers.state_names) + len(numbers.action_names)
         yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"

@@ -28,9 +28,9 @@ _BETTER, _LOST = -0.5, 0.3
 _MOST_OFF, _LEAST_OFF = 5.0, 0.1
 
 _TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "mirrored": lambda thumbnails: thumbnails[:, :, ::-1],
-    "upside down": lambda thumbnails: thumbnails[:, ::-1, ::-1],
-    "upside down and mirrored": lambda thumbnails: thumbnails[:, ::-1],
+    "is mirrored": lambda thumbnails: thumbnails[:, :, ::-1],
+    "is upside down": lambda thumbnails: thumbnails[:, ::-1, ::-1],
+    "is upside down and mirrored": lambda thumbnails: thumbnails[:, ::-1],
 }
 
 
@@ -131,17 +131,21 @@ def swapped(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def turned(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera is turned round or mirrored."""
-    thumbnails = _Thumbnails(given)
-    for camera, path in enumerate(given.cameras):
-        for how, turn in _TURNS.items():
-            lost = thumbnails.off(turn(thumbnails.all[:, camera]), camera) - thumbnails.own(camera)
-            yield from _better(given, "camera turned", lost, f"{path} is {how}")
+    yield from _changed(given, "camera turned", _TURNS)
 
 
 def colours(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera has red and blue exchanged."""
+    exchanged = {"has red and blue exchanged": lambda thumbnails: thumbnails[..., ::-1]}
+    yield from _changed(given, "camera colours", exchanged)
+
+
+def _changed(
+    given: MeasuredEpisodes, name: str, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+) -> Iterator[EpisodeFinding]:
     thumbnails = _Thumbnails(given)
     for camera, path in enumerate(given.cameras):
-        lost = thumbnails.off(thumbnails.all[:, camera, ..., ::-1], camera) - thumbnails.own(camera)
-        text = f"{path} has red and blue exchanged"
-        yield from _better(given, "camera colours", lost, text)
+        for how, change in changes.items():
+            lost = thumbnails.off(change(thumbnails.all[:, camera]), camera)
+            lost = lost - thumbnails.own(camera)
+            yield from _better(given, name, lost, f"{path} {how}")

@@ -6,8 +6,8 @@ itself. What follows from another fault of an episode is not reported beside it.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,26 +22,28 @@ from rlds.auditing.findings import (
     log,
     mean,
     median,
+    originals,
     quantile,
 )
 from rlds.auditing.measures import LAGS
+from rlds.auditing.registry import OF_ROWS, OF_THUMBNAILS, ONE_PASS, DataCheck
 
 __all__ = [
     "CHECKS",
     "LEAST_EPISODES",
-    "EpisodeCheck",
+    "USUAL_PART",
     "Faults",
-    "MeasuredEpisodes",
     "find_faults",
 ]
 
 LEAST_EPISODES = 8
 """Of fewer episodes nothing is usual."""
 
+USUAL_PART = 0.25
+"""A finding of more than this share of the episodes is no fault of a single one."""
+
 # An element that is dead in more than this part of the episodes may be so.
 _RARE = 0.2
-# A finding of more than this share of the episodes is no fault of a single one.
-_USUAL_PART = 0.25
 _TINY = 1e-12
 _USUAL = LAGS.index(0)
 # The part of its range by which an element is smooth, whatever its second differences are.
@@ -54,44 +56,17 @@ _NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.05, 8, 1000
 _NEARLY = 1.005
 
 
-@dataclasses.dataclass(frozen=True)
-class EpisodeCheck:
-    """A check.
-
-    Attributes:
-      name: Its name.
-      what: The fault that it finds.
-      matters: For whom, and why.
-      basis: The compared values, and the threshold.
-      find: Yields what it finds.
-      hides: The names of the checks that find what follows from it.
-      is_of_pictures: Whether it looks at pictures.
-    """
-
-    name: str
-    what: str
-    matters: str
-    basis: str
-    find: Callable[[MeasuredEpisodes], Iterator[EpisodeFinding]]
-    hides: Sequence[str] = ()
-    is_of_pictures: bool = False
-
-    def number(self, given: MeasuredEpisodes) -> int:
-        """Returns the number of episodes that it can check."""
-        return len(given.filmed) if self.is_of_pictures else len(given)
-
-
 class Faults(NamedTuple):
     """The faults in the episodes of a dataset.
 
     Attributes:
       findings: The faults of single episodes, the most serious ones first.
-      usual: The faults that more than a quarter of the episodes have: the number of these episodes
-        and of those that were checked, by the names of the checks.
+      usual: The faults that more than a quarter of the episodes have, in sentences, by the names of
+        the checks.
     """
 
     findings: list[EpisodeFinding]
-    usual: Mapping[str, tuple[int, int]]
+    usual: Mapping[str, Sequence[str]]
 
 
 def find_faults(given: MeasuredEpisodes) -> Faults:
@@ -99,25 +74,22 @@ def find_faults(given: MeasuredEpisodes) -> Faults:
 
     Nothing is said of fewer than eight episodes, but for those checks that need no others.
     """
-    of_check: dict[str, dict[int, EpisodeFinding]] = {}
-    usual = {}
+    usual: dict[str, Sequence[str]] = {}
+    kept: list[EpisodeFinding] = []
+    hidden: set[tuple[str, int]] = set()
     for check in CHECKS:
-        number = check.number(given)
-        if number < LEAST_EPISODES and check.name not in _ALONE:
+        number = len(given.filmed) if check.is_of_pictures else len(given)
+        if check.find is None or (number < LEAST_EPISODES and check.name not in _ALONE):
             continue
-        found = of_check.setdefault(check.name, {})
+        found: dict[int, EpisodeFinding] = {}
         for finding in check.find(given):
             before = found.get(finding.episode)
             if before is None or finding.size > before.size:
                 found[finding.episode] = finding
-        if len(found) > max(_USUAL_PART * number, 2):
-            usual[check.name] = (len(found), number)
-    kept: list[EpisodeFinding] = []
-    hidden: set[tuple[str, int]] = set()
-    for check in CHECKS:
-        if check.name in usual:
+        if len(found) > max(USUAL_PART * number, 2):
+            part = f"{len(found)} of {number} episodes"
+            usual[check.name] = [f"{check.what}, in {part}: it is usual here"]
             continue  # It says nothing of an episode, and explains nothing in it.
-        found = of_check.get(check.name, {})
         hidden |= {(name, episode) for name in check.hides for episode in found}
         shown = (it for it in found.values() if (check.name, it.episode) not in hidden)
         kept += sorted(shown, key=lambda it: (-it.size, it.episode))
@@ -144,14 +116,6 @@ def _lengths(
         for place in np.flatnonzero(far > 1):
             usual = f"{rows[place]:.0f} rows, usually {np.median(rows):.0f}"
             yield EpisodeFinding(int(group[place]), name, usual, size=far[place])
-
-
-def _short(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    yield from _lengths(given, "short", -1, 2.5)
-
-
-def _long(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    yield from _lengths(given, "long", 1, 2)
 
 
 def _dead(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
@@ -200,8 +164,7 @@ def _spike(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _jitter(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    parts = {"state": slice(given.num_states), "action": slice(given.num_states, None)}
-    for name, part in parts.items():
+    for name, part in given.parts.items():
         # Their quantiles 0.5 and 0.9: one row makes none larger, a few rows the latter alone.
         rough, pace = given.of("rough")[:, :, part], given.of("pace")[:, :, part]
         least = _SMOOTH * np.nan_to_num(median(given.range[:, part]))
@@ -243,8 +206,7 @@ def _idle(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _scale(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    parts = {"state": slice(given.num_states), "action": slice(given.num_states, None)}
-    for name, part in parts.items():
+    for name, part in given.parts.items():
         logs = log(given.range[:, part])
         kept = np.isfinite(logs).mean(0) > 0.8
         if not kept.any():
@@ -409,27 +371,25 @@ def _leaks(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 def _twins(check: str, splits: Sequence[KnownSplit]) -> Iterator[EpisodeFinding]:
     """Yields episodes of the last split that are in the first one, which may be the same."""
     one, other = splits[0], splits[-1]
-    skipped, where = (len(one.rows), f" of {one.split}") if len(splits) > 1 else (0, "")
-    first: dict[bytes, int] = {}
-    same = set()
-    for number, digest in enumerate(digest for it in splits for digest in it.digests):
-        if digest in first and number >= skipped and first[digest] < (skipped or number):
-            text = f"the same as episode {first[digest]}{where}"
-            yield EpisodeFinding(number - skipped, check, text)
-            same.add(number)
-        elif digest:
-            first.setdefault(digest, number)
+    stop, where = len(one.rows), f" of {one.split}" if len(splits) > 1 else ""
+    begin = stop if len(splits) > 1 else 0
+    digests = np.concatenate([it.digests for it in splits])
+    first, places = originals(digests), np.arange(len(digests))
+    same = places[(digests > 0) & (first < np.minimum(places, stop)) & (places >= begin)]
+    for place in same.tolist():
+        text = f"the numbers are those of episode {one.numbers[first[place]]}{where}"
+        yield EpisodeFinding(place - begin, check, text)
     if not (len(one.rows) and len(other.rows)) or [*one.names] != [*other.names]:
         return
     rows = np.concatenate([it.rows for it in splits])
     sketches = in_deviations(np.concatenate([it.sketches for it in splits]))
-    kept = np.array([number for number in range(len(rows)) if number not in same], int)
+    kept = np.setdiff1d(places, same)
     for length in np.unique(rows[kept]) if sketches.size else ():
         alike = kept[rows[kept] == length]
-        for near, number in _near_pairs(sketches[alike]):
-            if not skipped or alike[near] < skipped <= alike[number]:
-                text = f"nearly the same as episode {alike[near]}{where}"
-                yield EpisodeFinding(int(alike[number]) - skipped, check, text)
+        for near, place in (alike[[*pair]].tolist() for pair in _near_pairs(sketches[alike])):
+            if near < stop and place >= begin:
+                text = f"nearly the same as episode {one.numbers[near]}{where}"
+                yield EpisodeFinding(place - begin, check, text)
 
 
 def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -462,37 +422,36 @@ def _named(given: MeasuredEpisodes, chosen: np.ndarray) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-_OF_ROWS = ("spike", "jitter", "gap", "saturated", "idle", "frozen", "repeated")
 _OF_RELATIONS = ("gain", "lag", "sign", "relation")
 _BETTER = "mean pictures fit 1.6 times better so, by 3 median deviations, where most others do not"
-_OF_THUMBNAILS = ("cameras swapped", "camera turned", "camera colours")
-CHECKS: Sequence[EpisodeCheck] = (
-    EpisodeCheck(
+CHECKS: Sequence[DataCheck] = (
+    *ONE_PASS,
+    DataCheck(
         "not finite",
         "numbers that are NaN or infinite",
         "training: one of them makes every weight NaN",
         "any",
         _not_finite,
-        (*_OF_ROWS, *_OF_RELATIONS, "dead"),
+        (*OF_ROWS, *_OF_RELATIONS, "dead"),
     ),
-    EpisodeCheck(
+    DataCheck(
         "short",
         "far fewer rows than the episodes of its task have",
         "imitation: it was stopped by accident, or shows no whole task",
         "logarithms of lengths: below the 10 % quantile, by 2.5 times what this is below the"
         " median",
-        _short,
-        (*_OF_ROWS, *_OF_RELATIONS, "dead", "scale", "offset"),
+        functools.partial(_lengths, name="short", sign=-1, times=2.5),
+        (*OF_ROWS, *_OF_RELATIONS, "dead", "scale", "offset"),
     ),
-    EpisodeCheck(
+    DataCheck(
         "long",
         "far more rows than the episodes of its task have",
         "imitation: several tries, or a recording that was not stopped",
         "logarithms of lengths: above the 90 % quantile, by twice what that is above the median",
-        _long,
+        functools.partial(_lengths, name="long", sign=1, times=2),
         ("gap",),
     ),
-    EpisodeCheck(
+    DataCheck(
         "time order",
         "times that do not grow from row to row",
         "all: rows are in another order, or written twice",
@@ -500,7 +459,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _time_order,
         ("time gap", "rate"),
     ),
-    EpisodeCheck(
+    DataCheck(
         "time gap",
         "an interval of time that is far longer than the others",
         "world models and chunks of actions: rows were dropped",
@@ -508,30 +467,30 @@ CHECKS: Sequence[EpisodeCheck] = (
         _time_gap,
         ("gap",),
     ),
-    EpisodeCheck(
+    DataCheck(
         "rate",
         "more or less time from row to row than in other episodes",
         "training: speeds and changes are of another size",
         "medians of intervals: 5 %, and 6 median deviations of their logarithms",
         _rates,
     ),
-    EpisodeCheck(
+    DataCheck(
         "scale",
         "the state or the action spans far more or less than usual",
         "training: it is in another unit, and shifts every normalization",
         "logarithms of ranges: all elements 2.5 times, or the median one 4 times; of less, 7 times",
         _scale,
-        (*_OF_ROWS, *_OF_RELATIONS, "offset"),
+        (*OF_ROWS, *_OF_RELATIONS, "offset"),
     ),
-    EpisodeCheck(
+    DataCheck(
         "dead",
         "an element never changes, and does in other episodes",
         "training: a sensor or a motor was off",
         "a thousandth of the median range, where 19 of 20 others have a tenth of it",
         _dead,
-        (*_OF_ROWS, *_OF_RELATIONS),
+        (*OF_ROWS, *_OF_RELATIONS),
     ),
-    EpisodeCheck(
+    DataCheck(
         "frozen",
         "the state stays exactly while the action changes",
         "imitation: what was seen is old; a driver hung",
@@ -539,7 +498,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _frozen,
         ("gap", "spike", "jitter", "repeated", "saturated", *_OF_RELATIONS),
     ),
-    EpisodeCheck(
+    DataCheck(
         "idle",
         "nothing moves for long at first or at last",
         "imitation: a policy learns to wait; cut these rows",
@@ -548,7 +507,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _idle,
         ("saturated", "repeated", "jitter", "spike", *_OF_RELATIONS),
     ),
-    EpisodeCheck(
+    DataCheck(
         "repeated",
         "rows that are exactly the row before",
         "world models: frames were written twice",
@@ -556,7 +515,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _repeated,
         ("gap", "spike", "jitter"),
     ),
-    EpisodeCheck(
+    DataCheck(
         "gap",
         "all of the state jumps at once",
         "world models and chunks of actions: rows were dropped",
@@ -564,7 +523,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _gap,
         ("spike", *_OF_RELATIONS),
     ),
-    EpisodeCheck(
+    DataCheck(
         "spike",
         "an element jumps in one row, and is back in the next one",
         "training: a number that was transmitted wrong, or an impact",
@@ -574,7 +533,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _spike,
         _OF_RELATIONS,
     ),
-    EpisodeCheck(
+    DataCheck(
         "jitter",
         "rougher from row to row than other episodes",
         "imitation: a loose sensor, or another controller",
@@ -582,7 +541,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _jitter,
         _OF_RELATIONS,
     ),
-    EpisodeCheck(
+    DataCheck(
         "saturated",
         "an element stays at its own limit while others move",
         "training: what goes beyond was cut",
@@ -590,14 +549,14 @@ CHECKS: Sequence[EpisodeCheck] = (
         _saturated,
         _OF_RELATIONS,
     ),
-    EpisodeCheck(
+    DataCheck(
         "offset",
         "an element is far from where it is in all other episodes",
         "training: a joint was calibrated anew",
         "half of the range of the others beyond it; all of it for what stays in each episode",
         _offset,
     ),
-    EpisodeCheck(
+    DataCheck(
         "gain",
         "an action is larger or smaller than usual for the motion that it leads to",
         "training: it is in another unit, or was normalized",
@@ -605,7 +564,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _gains,
         ("lag", "sign", "relation"),
     ),
-    EpisodeCheck(
+    DataCheck(
         "lag",
         "the state follows the action earlier or later than usual",
         "imitation: columns of different moments were put together",
@@ -614,7 +573,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         _lags,
         ("sign", "relation"),
     ),
-    EpisodeCheck(
+    DataCheck(
         "sign",
         "an action moves the state in the opposite direction",
         "all: a motor or an axis was turned round",
@@ -622,23 +581,23 @@ CHECKS: Sequence[EpisodeCheck] = (
         _signs,
         ("relation",),
     ),
-    EpisodeCheck(
+    DataCheck(
         "relation",
         "an action does not lead to what it leads to in other episodes",
         "all: elements are in another order, or one is not what it was",
         "a third of the usual correlation, and 8 median deviations, where there is motion",
         _relations,
     ),
-    EpisodeCheck(
+    DataCheck(
         "camera black",
         "pictures that are black, or of one colour",
         "policies that see: there is nothing to learn",
         "a tenth of the usual contrast, in a fifth of the pictures and twice as many as usual",
         camera_checks.black,
-        ("camera blurred", "camera frozen", *_OF_THUMBNAILS),
+        ("camera blurred", "camera frozen", *OF_THUMBNAILS),
         is_of_pictures=True,
     ),
-    EpisodeCheck(
+    DataCheck(
         "cameras swapped",
         "two cameras that show what the other one usually shows",
         "policies that see: cables or numbers of devices were exchanged",
@@ -647,7 +606,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         ("camera blurred", "camera frozen", "camera turned", "camera colours"),
         is_of_pictures=True,
     ),
-    EpisodeCheck(
+    DataCheck(
         "camera blurred",
         "a camera that is less sharp than in other episodes",
         "policies that see: it was out of focus, or dirty",
@@ -656,7 +615,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         ("camera frozen",),
         is_of_pictures=True,
     ),
-    EpisodeCheck(
+    DataCheck(
         "camera frozen",
         "pictures that stay while something moves",
         "policies that see: what was seen is old; a driver hung",
@@ -665,7 +624,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         camera_checks.frozen,
         is_of_pictures=True,
     ),
-    EpisodeCheck(
+    DataCheck(
         "camera turned",
         "a camera that is upside down or mirrored",
         "policies that see: it was mounted anew",
@@ -674,7 +633,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         ("camera colours",),
         is_of_pictures=True,
     ),
-    EpisodeCheck(
+    DataCheck(
         "camera colours",
         "red and blue are exchanged",
         "policies that see: BGR was taken for RGB",
@@ -682,7 +641,7 @@ CHECKS: Sequence[EpisodeCheck] = (
         camera_checks.colours,
         is_of_pictures=True,
     ),
-    EpisodeCheck(
+    DataCheck(
         "leak",
         "the same as an episode of an earlier split, or nearly",
         "evaluation: it was trained on",
@@ -690,14 +649,15 @@ CHECKS: Sequence[EpisodeCheck] = (
         _leaks,
         ("duplicate",),
     ),
-    EpisodeCheck(
+    DataCheck(
         "duplicate",
         "the same as another episode, or nearly",
         "evaluation: it may be trained on, and tested",
-        "equal bytes; or equal lengths, and 5 % of the usual distance at 16 moments",
+        "equal observations and actions, in an audit equal numbers; or equal lengths, and 5 % of "
+        "the usual distance at 16 moments",
         _duplicates,
     ),
-    EpisodeCheck(
+    DataCheck(
         "task",
         "the instruction is empty",
         "language-conditioned policies",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ __all__ = [
     "log",
     "mean",
     "median",
+    "originals",
     "quantile",
 ]
 
@@ -35,7 +36,7 @@ class EpisodeFinding:
     Attributes:
       episode: Its number.
       check: The name of the check.
-      text: The finding, in a sentence.
+      text: The finding, in a sentence; other episodes have their stored numbers in it.
       row: The row in which it is; -1 if it is in no single one.
       size: The ratio to the threshold: 1 is on it.
     """
@@ -52,16 +53,18 @@ class KnownSplit(NamedTuple):
 
     Attributes:
       split: Its name.
+      numbers: The stored numbers of the episodes.
       names: The names of the elements of sketches.
       rows: The number of rows of each episode.
-      digests: Equal for equal episodes.
-      sketches: See `Measures`.
+      digests: Equal for episodes of equal numbers; uint64, 0 if no number of the state changes.
+      sketches: See `Measures`; without elements if no number of the state changes.
     """
 
     split: str
+    numbers: Sequence[int]
     names: Sequence[str]
     rows: np.ndarray
-    digests: Sequence[bytes]
+    digests: np.ndarray
     sketches: np.ndarray
 
 
@@ -74,12 +77,14 @@ class MeasuredEpisodes:
       num_states: The number of elements of the state.
       profile: The usual values of the dataset.
       tasks: The instruction of each episode; "" if it is empty, None if there is none.
-      digests: Equal for equal episodes.
+      digests: See `KnownSplit`.
       cameras: The paths of the cameras.
       earlier: Other splits, whose episodes must not be here.
+      numbers: The stored numbers of the episodes.
 
     Attributes:
       filmed: The numbers of the episodes whose pictures were looked at.
+      parts: The elements of the state and of the action.
     """
 
     def __init__(
@@ -89,14 +94,17 @@ class MeasuredEpisodes:
         num_states: int,
         profile: Profile,
         tasks: Sequence[str | None] = (),
-        digests: Sequence[bytes] = (),
+        digests: Sequence[int] = (),
         cameras: Sequence[str] = (),
         earlier: Sequence[KnownSplit] = (),
+        numbers: Sequence[int] = (),
     ) -> None:
         self.measures, self.names, self.num_states = measures, names, num_states
-        self.profile, self.digests, self.cameras = profile, digests, cameras
-        self.earlier = earlier
+        self.profile, self.cameras = profile, cameras
+        self.digests = digests or [0] * len(measures)
+        self.earlier, self.numbers = earlier, numbers or range(len(measures))
         self.filmed = np.flatnonzero([each.pictures is not None for each in measures])
+        self.parts = {"state": slice(num_states), "action": slice(num_states, None)}
         self.tasks = tasks or [None] * len(measures)
         self.rows = self.of("rows")
         self.range = self.of("high") - self.of("low")
@@ -120,7 +128,9 @@ class MeasuredEpisodes:
 
     def known(self, split: str) -> KnownSplit:
         """Returns the digests and sketches of the episodes, under the name of their split."""
-        return KnownSplit(split, self.names, self.rows, self.digests, self.of("sketch"))
+        sketches = self.of("sketch") if self.num_states else np.zeros((len(self), 0))
+        digests = np.array(self.digests, np.uint64)
+        return KnownSplit(split, self.numbers, self.names, self.rows, digests, sketches)
 
     @property
     def groups(self) -> list[np.ndarray]:
@@ -154,12 +164,16 @@ def in_deviations(sketches: np.ndarray) -> np.ndarray:
     return scaled
 
 
+def originals(digests: np.ndarray) -> np.ndarray:
+    """Returns for each digest the index of the first one that equals it."""
+    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    found: np.ndarray = first[inverse]
+    return found
+
+
 def median(values: np.ndarray) -> np.ndarray:
     """Returns the median along the first axis, without NaN."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # Where there is nothing else.
-        found: np.ndarray = np.nanmedian(values, axis=0)
-    return found
+    return _without_nan(np.nanmedian, values)
 
 
 def deviations(values: np.ndarray, least: float) -> np.ndarray:
@@ -177,10 +191,7 @@ def deviations(values: np.ndarray, least: float) -> np.ndarray:
 
 def quantile(values: np.ndarray, part: float) -> np.ndarray:
     """Returns a quantile along the first axis, without NaN."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        found: np.ndarray = np.nanquantile(values, part, axis=0)
-    return found
+    return _without_nan(np.nanquantile, values, part)
 
 
 def log(values: np.ndarray) -> np.ndarray:
@@ -192,7 +203,11 @@ def log(values: np.ndarray) -> np.ndarray:
 
 def mean(values: np.ndarray) -> np.ndarray:
     """Returns the mean along the last axis, without NaN."""
+    return _without_nan(np.nanmean, values, axis=-1)
+
+
+def _without_nan(function: Callable[..., Any], *values: Any, axis: int = 0) -> np.ndarray:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        found: np.ndarray = np.nanmean(values, axis=-1)
+        warnings.simplefilter("ignore", RuntimeWarning)  # Where there is nothing else.
+        found: np.ndarray = function(*values, axis=axis)
     return found

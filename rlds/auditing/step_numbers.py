@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,14 +47,14 @@ class EpisodeNumbers:
       actions: float64 of shape `[rows, elements]`.
       states: float64 of shape `[rows, elements]`.
       task: The instruction; None if the data has none.
-      digest: Equal for equal numbers; empty if there are none.
+      digest: Equal for equal numbers, 64 bits; 0 if no number of the state changes.
       times: The time of each row, as the first field with such a name has it; empty if none has.
     """
 
     actions: np.ndarray
     states: np.ndarray
     task: str | None
-    digest: bytes
+    digest: int
     times: np.ndarray
 
 
@@ -151,10 +152,11 @@ class StepNumbers:
             np.concatenate([np.empty((number, 0)), *(each[:number] for each in columns)], axis=1)
             for columns in (actions, states)
         ]
-        content = both[0].tobytes() + both[1].tobytes()
-        digest = hashlib.blake2b(content, digest_size=16).digest() if content else b""
+        content = both[0].tobytes() + both[1].tobytes() if len(self._kept) else b""
+        digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) if content else 0
         times = both[1][:, self._times] if self._times >= 0 else np.empty(0)
-        task = self._task({**dict(leaves_at(episode.metadata, None)), **_under_steps(steps)})
+        of_steps = {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
+        task = self._task({**dict(leaves_at(episode.metadata, None)), **of_steps})
         return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest, times)
 
     def _add_declared(self, episodes: Episodes, names: Mapping[str, Sequence[str]]) -> None:
@@ -178,7 +180,7 @@ class StepNumbers:
         if value is None:
             return None
         if self._instruction.startswith(f"{rlds.STEPS}/"):
-            value = value[0] if len(value) else ""
+            return next(filter(str.strip, map(as_text, value)), "")
         return as_text(value)
 
     def _sampled(
@@ -195,10 +197,6 @@ class StepNumbers:
                 continue
             rows += len(found.states)
             yield found
-
-
-def _under_steps(steps: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
 
 
 def _instruction_of(source: Source) -> str:
@@ -227,7 +225,7 @@ def _is_state(path: str) -> bool:
 
 
 def _flat(column: np.ndarray) -> np.ndarray:
-    return np.asarray(column, np.float64).reshape(len(column), -1)
+    return np.asarray(column, np.float64).reshape(len(column), math.prod(column.shape[1:]))
 
 
 def _moving(sample: Sequence[EpisodeNumbers], width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlds.auditing.checks import MeasuredEpisodes, find_faults
+from rlds.auditing.checks import find_faults
+from rlds.auditing.findings import MeasuredEpisodes
 from rlds.auditing.meaning import ElementMeaning, agreed_meanings
 from rlds.auditing.measures import Profile, measure, profile_of
 from rlds.auditing.step_numbers import MOST_EPISODES, StepNumbers

@@ -30,7 +30,7 @@ from rlds.sources.source import (
     step_aliases,
     with_random_access,
 )
-from rlds.sources.view import SelectedSource
+from rlds.sources.view import SelectedSource, traced
 from rlds_ecosystem.files.forking import begin_anew_in_forks
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
@@ -140,6 +140,17 @@ class Episodes(Sequence[SourceEpisode]):
         number = bisect.bisect_right(self._ends, index)
         split, _, end = self.ranges[number]
         return split, end - (self._ends[number] - index)
+
+    def stored_number(self, index: int) -> int:
+        """Returns the number of an episode in its stored split, of which these may be a selection.
+
+        Args:
+          index: The number of the episode here; from the last one if negative.
+        """
+        split, number = self.place(index if index >= 0 else len(self) + index)
+        if not isinstance(self.source, Source):
+            return number
+        return traced(self.source, split, number)[0].index
 
     def _read(
         self, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS

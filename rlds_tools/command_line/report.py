@@ -12,6 +12,7 @@ import click
 
 from rlds_tools.command_line.printing import (
     Command,
+    jobs_option,
     opens_source,
     option,
     prints_result,
@@ -35,16 +36,12 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
 
 def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
     """Indices, separated by commas; a range ends before its second number."""
-    indices: list[int] = []
-    for part in value.split(",") if value else ():
-        match = re.fullmatch(r" *(\d+)(?::(\d+))? *", part)
-        if match is None:
-            raise click.BadParameter(
-                f"got {value!r}, expected numbers such as 0,5,10:20.", ctx, param
-            )
-        begin = int(match[1])
-        indices += range(begin, int(match[2]) if match[2] else begin + 1)
-    return indices
+    from rlds_tools.editing import numbers_of
+
+    try:
+        return numbers_of(value, "--episodes") if value else []
+    except ValueError as error:
+        raise click.UsageError(str(error), ctx) from None
 
 
 @click.command(cls=Command)
@@ -73,6 +70,7 @@ def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     type=click.IntRange(1),
 )
 @where_option
+@jobs_option
 @option("--overwrite", "Replace an existing file that is not a report.")
 @option("--open opens", "Open the report in a browser.")
 @opens_source

@@ -110,6 +110,7 @@ def report(
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
+    jobs: int = 1,
 ) -> Report:
     """Makes a page of a dataset: what is in it, how it looks, and what is wrong with it.
 
@@ -130,6 +131,8 @@ def report(
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: The number of processes that read, and decode pictures for the audit. With more than
+        one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Returns:
       The report. It shows itself in a notebook, and `save` writes it to a file.
@@ -154,6 +157,7 @@ def report(
         format=format,
         options=options,
         progress=progress,
+        jobs=jobs,
     )
     words = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
     words += f" --where {shlex.quote(where)}" if where else ""
@@ -165,6 +169,6 @@ def report(
         total=material.total,
         steps=material.survey.num_steps,
         shown=tuple(shown.index for shown in material.shown),
-        findings=material.findings,
+        findings=material.survey.findings,
         content=page.page_of(material, command, frames, max_size),
     )

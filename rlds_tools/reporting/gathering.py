@@ -11,27 +11,24 @@ import numpy as np
 
 import rlds
 from rlds import auditing
-from rlds.auditing import Audit, EpisodeFinding
+from rlds.auditing import Audit
 from rlds.sources import Episodes
 from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.sources.source import SourceEpisode, SourceError
-from rlds.sources.texts import is_instruction
 from rlds.sources.video_frames import FramesSource, frames_of
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
-from rlds_tools.findings import Finding
 from rlds_tools.reading import indices_of, known_length
-from rlds_tools.results import text_of
 from rlds_tools.survey import Survey, open_splits
 
 __all__ = ["Material", "Shown", "gather", "read_shown"]
 
 # How many episodes are read, and how many bytes of files; and how many are shown for a finding.
 MOST_EPISODES, _MOST_BYTES, _LEAST_EPISODES = 5_000, 2_000_000_000, 50
-_MOST_WITH_FINDINGS, _MOST_UNUSUAL = 10, 5
+_MOST_WITH_FINDINGS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,20 +52,18 @@ class Material:
       path: The path of the data.
       inspection: The inspection of the dataset, made without reading episodes.
       episodes: The episodes of the split.
-      survey: The survey of the episodes.
-      findings: The faults.
+      survey: The survey of the episodes, with the findings of the audit.
       total: The number of episodes of the split; None if unknown.
       shown: The episodes to be shown.
       cameras: The cameras to be shown.
       video: Decodes those that are video; None if none is.
-      audit: The meaning of actions, and unusual episodes; None without an audit.
+      audit: The meaning of actions, and scores; None without an audit.
     """
 
     path: str
     inspection: inspection.Inspection
     episodes: Episodes
     survey: Survey
-    findings: tuple[Finding, ...]
     total: int | None
     shown: tuple[Shown, ...]
     cameras: tuple[str, ...]
@@ -93,9 +88,9 @@ class Material:
         columns = dict(named_leaves(episode.steps))
         fields = self.survey.cameras
         found: dict[str, Frames | VideoFrames] = {
-            c: Frames(columns[c], fields[c]) for c in self.cameras if c in columns
+            c: Frames(columns[c], fields[c]) for c in self.cameras if len(columns.get(c, ()))
         }
-        if self.video is not None:
+        if self.video is not None and episode.num_steps:
             place = self.episodes.place(index)
             for camera in self.video.cameras:
                 if camera in self.cameras:
@@ -114,6 +109,7 @@ def gather(
     format: str | None,
     options: Mapping[str, Any] | None,
     progress: bool | None,
+    jobs: int,
 ) -> Material:
     """Reads the episodes of a split, all or some of them.
 
@@ -127,6 +123,7 @@ def gather(
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
       progress: Whether to show a progress bar; if None, on a terminal.
+      jobs: The number of processes that read.
 
     Raises:
       IndexError: There is no such episode.
@@ -143,7 +140,7 @@ def gather(
     if not splits:
         raise ValueError(f"{path} has no episodes")
     (opened,) = splits
-    survey = Survey(opened, with_motion=True)
+    survey = Survey(opened)
     video = frames_of(opened.source)
     known = [*survey.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
@@ -156,29 +153,23 @@ def gather(
     indices = _to_read(opened, total, most_episodes, described.num_bytes, episodes)
     with show_progress(progress) as bars:
         expected = len(indices) if isinstance(indices, list) else total
-        survey.read(bars.track(indices, total=expected, description="reading"))
+        survey.read(bars.track(indices, total=expected, description="reading"), jobs)
     if total is None and not opened.has(len(survey.table) + survey.num_unreadable):
         total = len(survey.table) + survey.num_unreadable
-    if survey.is_whole:
-        survey.look_at_files()
-    survey.look_at_totals()
-    findings = survey.findings()
     if not len(survey.table):
         raise ValueError(f"{path}: no episode can be read. Run `rlds validate {path}`.")
     audit = None
     if opened.has_random_access and not survey.num_unreadable and isinstance(indices, list):
         chosen = opened.select(indices)
-        audit = auditing.audit(chosen, progress=progress, jobs=1, keep=False)
-        unusual = [dataclasses.replace(f, episode=indices[f.episode]) for f in audit.findings]
-        audit = dataclasses.replace(audit, findings=unusual)
+        audit = auditing.audit(chosen, progress=progress, jobs=jobs, keep=False)
+        survey.tally.add_audit(audit, indices)
     return Material(
         path=path,
         inspection=described,
         episodes=opened,
         survey=survey,
-        findings=findings,
         total=total,
-        shown=_choice(survey, findings, audit.findings if audit else (), episodes),
+        shown=_choice(survey, episodes),
         cameras=tuple(known if cameras is None else cameras),
         video=video,
         audit=audit,
@@ -199,13 +190,8 @@ def _to_read(
     return itertools.islice(indices_of(episodes), max([most, *(index + 1 for index in named)]))
 
 
-def _choice(
-    survey: Survey,
-    findings: Sequence[Finding],
-    unusual: Sequence[EpisodeFinding],
-    named: Sequence[int],
-) -> tuple[Shown, ...]:
-    """Returns the episodes to show: the named ones, or extremes, findings and unusual ones."""
+def _choice(survey: Survey, named: Sequence[int]) -> tuple[Shown, ...]:
+    """Returns the episodes to show: the named ones, or extremes and those with findings."""
     indices, lengths, rewards = survey.table.index, survey.table.length, survey.table.reward
     if named:
         readable = set(indices.tolist())
@@ -228,12 +214,11 @@ def _choice(
         add(np.argmin(lengths), "shortest")
         add(np.argmax(lengths), "longest")
     rows = {int(index): row for row, index in enumerate(indices)}
-    for finding in [finding for finding in findings if finding.episodes][:_MOST_WITH_FINDINGS]:
+    findings = [finding for finding in survey.findings if finding.episodes]
+    for finding in findings[:_MOST_WITH_FINDINGS]:
         with_it = [index for index in finding.episodes if index in rows]
         for index in [*(i for i in with_it if i in chosen), *with_it][:1]:
-            add(rows[index], "has a finding")
-    for one in unusual[:_MOST_UNUSUAL]:
-        add(rows[one.episode], one.check)
+            add(rows[index], finding.check)
     reasons = {index: " · ".join(dict.fromkeys(why)) for index, why in chosen.items()}
     return tuple(Shown(index, why) for index, why in reasons.items())
 
@@ -244,17 +229,6 @@ def read_shown(material: Material, index: int) -> SourceEpisode | None:
         return material.episodes.episode(index)
     except SourceError:
         return None
-
-
-def instruction_of(episode: SourceEpisode) -> str:
-    """Returns what the agent was told to do, "" if it was told nothing."""
-    for path, value in named_leaves(episode.metadata):
-        if is_instruction(path) and isinstance(value, str | bytes):
-            return text_of(value)
-    for path, column in named_leaves(episode.steps):
-        if is_instruction(path) and len(column) and isinstance(column[0], str | bytes):
-            return text_of(column[0])
-    return ""
 
 
 def files_of(material: Material) -> list[tuple[str, int]]:
@@ -271,6 +245,7 @@ def vectors_of(episode: SourceEpisode, survey: Survey, part: str) -> list[tuple[
         (path, columns[path].reshape(len(columns[path]), -1).astype(np.float64))
         for path in survey.numbers
         if path.split("/")[0] == part and isinstance(columns.get(path), np.ndarray)
+        if columns[path].size
     ]
 
 

@@ -72,7 +72,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
     "dimensions": ("Dimensions", sections.dimensions),
     "states": ("States", sections.states),
     "tasks": ("Tasks", sections.tasks),
-    "motion": ("Motion", sections.motion),
+    "scores": ("Scores", sections.scores),
     "fields": ("Fields", sections.fields),
     "statistics": ("Statistics", sections.statistics),
     "provenance": ("Source and files", None),

@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 
 import rlds
+from rlds.auditing import SCORES, EpisodeScore
 from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds_ecosystem import version
 from rlds_ecosystem.model.nests import root_of
 from rlds_tools.findings import Finding
-from rlds_tools.inspection import number_of
 from rlds_tools.markup import Markup, join, tag
+from rlds_tools.reading import instructions_in
 from rlds_tools.reporting import charts
 from rlds_tools.reporting.charts import number
 from rlds_tools.reporting.gathering import (
     Material,
     Shown,
     files_of,
-    instruction_of,
     read_shown,
     states_of,
     vectors_of,
 )
 from rlds_tools.reporting.video import Quality, clip, still
 from rlds_tools.results import count, size_of
-from rlds_tools.values import FEW_VALUES, NumericField, element_name
+from rlds_tools.values import NumericField, element_name
 from tfds_files import TfdsFilesError
 
 __all__ = ["section"]
@@ -38,7 +38,7 @@ _CURVES = 6  # More of them on an axis are mud.
 _FIELDS_WITH_CURVES = 3
 _OPEN_DIMENSIONS, _MOST_DIMENSIONS = 32, 256
 _OPEN_ROWS, _MOST_ROWS = 40, 1000
-_MOST_TASKS, _RANKED, _MOST_UNUSUAL = 20, 5, 40
+_MOST_TASKS, _RANKED = 20, 5
 _MOST_STATES = 512
 
 
@@ -87,8 +87,8 @@ def _folded(items: Sequence[Markup], most: int, class_: str | None, rest: str) -
 def overview(material: Material) -> Markup:
     """The numbers that one wants to know first."""
     table, survey = material.survey.table, material.survey
-    errors = sum(finding.severity == "error" for finding in material.findings)
-    warnings = len(material.findings) - errors
+    errors = sum(finding.severity == "error" for finding in material.survey.findings)
+    warnings = len(material.survey.findings) - errors
     state = "bad" if errors else "odd" if warnings else "good"
     numbers = [count(errors, "error")] if errors else []
     numbers += [count(warnings, "warning")] if warnings else []
@@ -96,7 +96,7 @@ def overview(material: Material) -> Markup:
     of = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
     lengths, terminal = table.length, float(table.is_terminal.mean())
     cards = [
-        _card("Findings", words if material.findings else "none", "#findings", state),
+        _card("Findings", words if material.survey.findings else "none", "#findings", state),
         _card("Episodes read", f"{len(table):,}{of}"),
         _card("Steps", f"{survey.num_steps:,}"),
         _card(
@@ -136,51 +136,38 @@ def _card(
 
 def findings(material: Material) -> Markup:
     """Renders the table of findings, with links to the shown episodes."""
-    if not material.findings:
+    if not material.survey.findings:
         read = "The episodes of the sample" if material.is_sample else "All episodes"
         text = f"None. {read} follow the rules of RLDS, and show none of the common mistakes."
         return section("findings", "Findings", tag("p", text, class_="quiet"))
     rows = [
         [
-            tag("span", finding.severity, class_=f"badge {finding.severity}"),
+            _badge(finding),
+            finding.check,
             join(finding.text, _note(finding.hint)),
             _places(material, finding),
         ]
-        for finding in material.findings
+        for finding in material.survey.findings
     ]
-    table = _table(["severity", "finding", "where"], rows, "Findings")
+    table = _table(["severity", "finding", "what", "where"], rows, "Findings")
     return section("findings", "Findings", table)
+
+
+def _badge(finding: Finding) -> Markup:
+    return tag("span", finding.severity, class_=f"badge {finding.severity}")
 
 
 # --- Audit.
 
 
 def audit(material: Material) -> Markup:
-    """Renders the audit: the meaning of actions, and unusual episodes."""
+    """Renders the audit: the meaning of actions, and what could not be assessed."""
     found = material.audit
-    if found is None or not (found.vectors or found.findings):
+    if found is None:
         return Markup("")
     meanings = [tag("li", text) for vector in found.vectors for text in vector.sentences()]
-    rows = [
-        [
-            _linked(material, one.episode),
-            one.check,
-            one.text,
-            f"{one.row:,}" if one.row >= 0 else "",
-        ]
-        for one in found.findings[:_MOST_UNUSUAL]
-    ]
-    table = _table([">episode", "finding", "what", ">row"], rows, "Unusual episodes")
-    more = len(found.findings) - len(rows)
-    notes = [f"{more:,} more: rlds audit"] if more else []
-    notes += [*found.facts, *(f"not assessed: {what}" for what in found.unassessed)]
-    return section(
-        "audit",
-        "Audit",
-        tag("ul", *meanings) if meanings else None,
-        table if rows else _note("No episode is unlike the others."),
-        *map(_note, notes),
-    )
+    notes = [_note(f"Not assessed: {what}.") for what in found.unassessed]
+    return section("audit", "Audit", tag("ul", *meanings) if meanings else None, *notes)
 
 
 def _places(material: Material, finding: Finding) -> Markup:
@@ -198,7 +185,7 @@ def _places(material: Material, finding: Finding) -> Markup:
 
 def _linked(material: Material, index: int) -> str:
     """The number of an episode in its dataset, with a link if the episode is shown."""
-    text = f"{number_of(material.episodes, index):,}"
+    text = f"{material.episodes.stored_number(index):,}"
     is_shown = any(episode.index == index for episode in material.shown)
     return tag("a", text, href=f"#episode-{index}") if is_shown else text
 
@@ -273,9 +260,8 @@ def distributions(material: Material) -> Markup:
     return section("distributions", "Distributions", _note(legend), grid)
 
 
-def _panel(title: str, *content: str | None, badges: Sequence[str] = ()) -> Markup:
-    marks = [tag("span", badge, class_="badge warning") for badge in badges]
-    return tag("div", tag("h3", title, *marks), *content, class_="panel")
+def _panel(title: str, *content: str | None) -> Markup:
+    return tag("div", tag("h3", title), *content, class_="panel")
 
 
 def _returns_over_lengths(table: Any) -> Markup:
@@ -305,12 +291,10 @@ def dimensions(material: Material) -> Markup:
             continue
         total += len(field.min)
         rows = field.kept.all()
-        often = field.are_often(field.at_min) | field.are_often(field.at_max)
         for element in range(min(len(field.min), _MOST_DIMENSIONS - len(panels))):
             name = element_name(path, field.shape, element)
             chart = charts.histogram(rows[:, element], name, small=True)
-            badges = _badges(rows[:, element], field, element, bool(often[element]))
-            panels.append(_panel(name, chart, badges=badges))
+            panels.append(_panel(name, chart))
     stride = max((field.kept.stride for field in material.survey.numbers.values()), default=1)
     notes = [
         _note(f"Showing the first {len(panels)} of {total:,}." if total > len(panels) else ""),
@@ -320,27 +304,6 @@ def dimensions(material: Material) -> Markup:
         return Markup("")
     grid = _folded(panels, _OPEN_DIMENSIONS, "grid", "dimensions")
     return section("dimensions", "Dimensions", *notes, grid)
-
-
-def _badges(
-    values: np.ndarray, field: NumericField, element: int, is_often_at_limit: bool
-) -> list[str]:
-    if field.is_constant[element]:
-        return ["constant"]
-    badges = []
-    if field.not_finite[element]:
-        badges.append("not finite")
-    finite = values[np.isfinite(values)].astype(np.float64)
-    if is_often_at_limit:
-        share = max(field.at_min[element], field.at_max[element]) / field.count
-        badges.append(f"{100 * share:.0f} % at a limit")
-    if len(np.unique(finite)) > FEW_VALUES:
-        low, high = np.quantile(finite, [0.25, 0.75])
-        far = 10 * (high - low)
-        outliers = int(np.count_nonzero((finite < low - far) | (finite > high + far)))
-        if far > 0 and outliers:
-            badges.append(count(outliers, "outlier"))
-    return badges
 
 
 # --- Episodes.
@@ -366,13 +329,19 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
         "" if episode.complete else "incomplete",
         shown.why,
     ]
-    place = number_of(material.episodes, shown.index)
+    place = material.episodes.stored_number(shown.index)
     title = tag("h3", f"Episode {place:,}", tag("small", " · ".join(filter(None, facts))))
-    instruction = instruction_of(episode)
+    instruction = next((texts[0] for texts in instructions_in(episode).values()), "")
     marks = [
-        tag("p", tag("span", f.severity, class_=f"badge {f.severity}"), f" {f.text}", class_="mark")
-        for f in material.findings
-        if shown.index in f.episodes
+        tag(
+            "p",
+            tag("span", found.severity, class_=f"badge {found.severity}"),
+            f" {text}",
+            class_="mark",
+        )
+        for found in material.survey.findings
+        for index, text in zip(found.episodes, found.texts)
+        if index == shown.index
     ]
     frames = material.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]
@@ -413,7 +382,8 @@ def _curves(material: Material, episode: SourceEpisode) -> list[Markup]:
         panels.append(_curve_panel(rlds.REWARD, [_until(stop, reward.astype(np.float64))]))
     for part, last in ((rlds.ACTION, stop), (rlds.OBSERVATION, episode.num_steps)):
         for path, values in vectors_of(episode, survey, part)[:_FIELDS_WITH_CURVES]:
-            is_class = survey.numbers[path].shape == () and _is_whole(material, path)
+            field = survey.fields[path]
+            is_class = field.shape == () and field.column_dtype.kind in "biu"
             of = f", {_CURVES} of {values.shape[1]}" if values.shape[1] > _CURVES else ""
             chosen = [_until(last, column) for column in values[:, :_CURVES].T]
             panels.append(_curve_panel(path, chosen, of, is_class))
@@ -432,11 +402,6 @@ def _curve_panel(path: str, columns: list[np.ndarray], of: str = "", steps: bool
     name = tag("span", name, of, *(keys if len(keys) > 1 else ()))
     title = tag("h4", name, tag("small", bounds))
     return tag("div", title, chart, class_="curves-of")
-
-
-def _is_whole(material: Material, path: str) -> bool:
-    field = material.survey.fields[path]
-    return bool(np.dtype(field.column_dtype).kind in "biu")
 
 
 def _controls(index: int, length: int) -> Markup | None:
@@ -487,7 +452,7 @@ def _tile(material: Material, camera: str, index: int) -> Markup | None:
         first, last = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
-    place = number_of(material.episodes, index)
+    place = material.episodes.stored_number(index)
     return join(
         still(first, f"First frame of episode {place}"),
         still(last, f"Last frame of episode {place}"),
@@ -534,57 +499,27 @@ def tasks(material: Material) -> Markup:
     return section("tasks", "Tasks", table, more)
 
 
-# --- Motion.
+# --- Scores.
 
 
-def motion(material: Material) -> Markup:
-    """Episodes whose actions jerk, and those in which nothing moves."""
-    table = material.survey.table
-    panels = []
-    jerk = _jerks(material)
-    if jerk is not None:
-        text = (
-            "Mean absolute second difference of the action, in standard deviations of each element."
-        )
-        panels.append(_ranked(material, "Jerk", jerk, text, number))
-    if table.still.max(initial=0) > 0:
-        text = "Share of steps whose observation equals the previous one."
-        percent = 100 * table.still
-        panels.append(_ranked(material, "Stillness in percent", percent, text, number))
-    if not panels:
-        return Markup("")
-    return section("motion", "Motion", tag("div", *panels, class_="grid wide"))
+def scores(material: Material) -> Markup:
+    """Renders the scores of the audit, with the episodes that have the lowest."""
+    found = material.audit.scores if material.audit else {}
+    panels = join(*(_ranked(material, it, found[it.name]) for it in SCORES if it.name in found))
+    return section("scores", "Scores", panels and tag("div", panels, class_="grid wide"))
 
 
-def _jerks(material: Material) -> np.ndarray | None:
-    survey = material.survey
-    stds = [
-        field.statistics().std.reshape(-1)
-        for path, field in survey.numbers.items()
-        if path.split("/")[0] == rlds.ACTION
-        and np.dtype(survey.fields[path].column_dtype).kind == "f"
-        and field.count
-    ]
-    if not stds:
-        return None
-    scale = np.concatenate(stds)
-    scale[~(scale > 0)] = np.inf
-    jerk = np.array(
-        [np.mean(row / scale) if len(row) == len(scale) else np.nan for row in survey.jerks]
-    )
-    return jerk if np.isfinite(jerk).any() else None
-
-
-def _ranked(material: Material, title: str, values: np.ndarray, text: str, shown: Any) -> Markup:
+def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Markup:
     known = np.flatnonzero(np.isfinite(values))
-    order = known[np.argsort(-values[known], kind="stable")][:_RANKED]
+    if not len(known) or np.ptp(values[known]) == 0:
+        return Markup("")
     items: list[str] = []
-    for row in order:
+    for row in known[np.argsort(values[known], kind="stable")][:_RANKED].tolist():
         index = int(material.survey.table.index[row])
-        items += [" · ", _linked(material, index), f" ({shown(float(values[row]))})"]
-    most = _note(tag("b", "Highest in episode "), *items[1:])
-    note = _note(text)
-    return _panel(title, charts.histogram(values, title), note, most)
+        items += [" · ", _linked(material, index), f" ({number(float(values[row]))})"]
+    least = _note(tag("b", "Lowest in episode "), *items[1:])
+    chart = charts.histogram(values[known], score.name)
+    return _panel(score.name.capitalize(), chart, _note(score.what), least)
 
 
 # --- Statistics.
@@ -615,10 +550,8 @@ def statistics(material: Material) -> Markup:
     )
     first = _table(headings, rows[:_OPEN_ROWS], "Statistics")
     rest = rows[_OPEN_ROWS:]
-    more = None
-    if rest:
-        summary = tag("summary", f"{len(rest):,} more elements")
-        more = tag("details", summary, _table(headings, rest, "More statistics"))
+    summary = tag("summary", f"{len(rest):,} more elements")
+    more = tag("details", summary, _table(headings, rest, "More statistics")) if rest else None
     return section("statistics", "Statistics", note, first, more)
 
 

@@ -3,6 +3,7 @@
 import json
 
 import audited_data
+import numpy as np
 import pytest
 import raw_atari_dqn_replay
 
@@ -47,6 +48,32 @@ def test_conditions_choose_what_is_compared(arm):
     found = rlds_tools.audit(arm, where="index != 5")
     assert found.exit_code == 0
     assert found.audits[0].num_episodes == 11
+
+
+@pytest.mark.parametrize("chosen", [["--where", "index != 2"], ["--split", "train[10%:]"]])
+def test_episodes_have_their_stored_numbers(arm, chosen, capsys):
+    assert run(["audit", str(arm), *chosen]) == 1
+    *_, finding, _, commands = capsys.readouterr().out.splitlines()
+    assert finding.split()[:2] == ["5", "lag"]
+    report, edit = commands.split(" · ")
+    assert "--episodes 4" in report
+    assert edit == f"rlds edit {arm} --delete-episodes 5 --plan"
+
+
+def test_edits_count_the_episodes_of_all_splits_and_are_not_proposed_for_one(tmp_path, capsys):
+    episodes = audited_data.made("arm", 31, 12)
+    episodes[9] = episodes[9].changed(state=episodes[9].state * np.nan)
+    audited_data.write(tmp_path / "arm", episodes)
+    splits = ["--split", "train=index < 6", "--split", "test", "--as", "tfds"]
+    made = str(tmp_path / "made")
+    assert run(["edit", str(tmp_path / "arm"), *splits, "--to", made]) == 0
+    for chosen in ([], ["--split", "test"]):
+        capsys.readouterr()
+        assert run(["audit", made, *chosen]) == 1
+        line = capsys.readouterr().out.splitlines()[-1]
+        assert sorted(line.split()) == sorted(
+            f"next: rlds report {made} --episodes 3 --open --split test".split()
+        )
 
 
 def test_json(arm, capsys):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 
+import audited_data
 import camera_arm
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def page(made):
 def test_a_page_has_its_sections_and_needs_nothing_else(page):
     assert re.findall(r'<section id="(\w+)"', page) == [
         *("overview", "findings", "audit", "episodes", "frames", "distributions", "dimensions"),
-        *("states", "fields", "statistics", "provenance"),
+        *("states", "scores", "fields", "statistics", "provenance"),
     ]
     addresses = re.findall(r'(?:src|href|poster|srcset)="([^"]*)"', page)
     assert addresses
@@ -61,6 +62,64 @@ def test_findings_are_first_and_lead_to_their_episodes(made, page):
     shown = rlds_tools.report(made, episodes=[3, 5], frames=3)
     assert shown.shown == (3, 5)
     assert 'href="#episode-1"' not in shown.content
+
+
+@pytest.fixture(scope="session")
+def audited(tmp_path_factory):
+    """Twenty episodes, of which seven have a fault each."""
+    episodes = audited_data.made("arm", 31, 20)
+    episodes[9] = episodes[2]
+    state, is_ninth = episodes[4].state, np.arange(len(episodes[4]))[:, None] == 9
+    changes = {
+        4: {"state": np.where(is_ninth, np.nan, state)},
+        7: {"state": episodes[7].state[2:], "action": episodes[7].action[:-2]},
+        11: {"state": episodes[11].state[:2], "action": episodes[11].action[:2]},
+        14: {"state": episodes[14].state[:9], "action": episodes[14].action[:9]},
+        17: {"task": ""},
+    }
+    folder = tmp_path_factory.mktemp("audited")
+    for number, each in enumerate(episodes):
+        each = each.changed(**changes.get(number, {}))
+        rng = np.random.default_rng(2 if number == 9 else number)
+        image = rng.integers(0, 255, (len(each), 16, 16, 3), np.uint8) * np.uint8(number != 16)
+        columns = {"observation/state": each.state, "observation/image": image}
+        columns |= {"action": each.action, "language_instruction": np.array(each.task)}
+        np.savez(folder / f"{number:02}.npz", **columns)
+    return str(folder)
+
+
+def test_a_fault_is_in_a_report_once(audited):
+    report = rlds_tools.report(audited, frames=2)
+    named = [(index, found.check) for found in report.findings for index in found.episodes]
+    assert sorted(named) == [
+        (4, "not finite"),
+        (7, "lag"),
+        (9, "duplicate"),
+        (11, "few steps"),
+        (14, "short"),
+        (16, "camera blank"),
+        (17, "task"),
+    ]
+    assert all(found.count for found in report.findings)
+    text = re.sub(r"<[^>]+>", " ", report.content)
+    assert text.count("the state follows the action 2 rows earlier than usual") == 2  # Table, mark.
+    assert "Not assessed: smoothness" in text
+    assert set(report.shown) >= {4, 7, 9, 11, 14, 16, 17}
+    validated = {found.check for found in rlds_tools.validate(audited).checks[0].findings}
+    assert validated == {*dict(named).values()} - {"lag", "short"}
+
+
+def test_what_most_episodes_have_is_in_a_report_once(audited, tmp_path):
+    for number in range(20):
+        with np.load(f"{audited}/{number:02}.npz") as content:
+            columns = dict(content)
+        columns["observation/image"][:] = 0
+        columns["observation/state"][0, 1] = np.nan
+        np.savez(tmp_path / f"{number:02}.npz", **columns)
+    findings = rlds_tools.report(tmp_path, frames=2).findings
+    checks = [found.check for found in findings]
+    assert [checks.count(name) for name in ("camera blank", "not finite")] == [1, 1]
+    assert "camera black" not in checks
 
 
 def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):

@@ -15,6 +15,7 @@ from tiny_datasets import episode, write_dataset
 import rlds
 import rlds_tools
 from rlds import editing
+from rlds.auditing import CHECKS
 from rlds_tools.command_line.commands import run
 from tfds_files import png
 
@@ -69,6 +70,13 @@ def test_each_fault_is_found_once_and_placed(faulty):
         ("warning", "is_terminal is false in all steps of all episodes", ()),
     ]
     assert share.startswith(f"{position}[0] is at its lowest value in ")
+    (check,) = rlds_tools.validate(faulty).checks
+    assert [finding.check for finding in check.findings] == [
+        *("rules", "camera blank", "camera blank", "few steps", "camera blank", "not finite"),
+        *("constant", "constant", "limit", "duplicate", "terminal"),
+    ]
+    known = {check.name: check.severity for check in CHECKS}
+    assert all(known[finding.check] == finding.severity for finding in check.findings)
     assert ("error", f"{position}: nan in 1 of 3 elements", (5,)) in found(
         faulty, finite=["observation/position"]
     )
@@ -84,11 +92,14 @@ def test_the_command(faulty, dataset, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "2 episodes, first: 0, step 11" in text
     assert "10 more findings" in text
+    assert "severity  finding  what " in text
     assert "1 error, 10 warnings" in text
     assert text.splitlines()[-1] == f"next: rlds report {faulty} --episodes 0,1,2,4,5 --open"
     assert run(["validate", faulty, "--json"]) == 1
     (check,) = json.loads(capsys.readouterr().out)["checks"]
     assert check["findings"][0]["episodes"] == [0, 6]
+    assert check["findings"][0]["severity"] == "error"
+    assert check["findings"][3]["texts"] == ["the episode has 2 steps"]
     (tmp_path / "x.bin").write_text("nothing")
     assert run(["validate", str(tmp_path / "x.bin")]) == 1
     assert f"error: {tmp_path / 'x.bin'}: unknown format" in capsys.readouterr().out
@@ -168,6 +179,19 @@ def test_steps_without_a_frame(options, tmp_path):
         assert told[f"observation/images/{camera} has no frame in 1 step"] == (2,)
     assert sum("no frame" in text for text in told) == 2
     assert "cannot be decoded" not in rlds_tools.report(tmp_path, episodes=[2]).content
+
+
+def test_an_episode_without_steps_is_one_error(tmp_path):
+    def emptied(columns):
+        is_nested = isinstance(columns, dict)
+        return {k: emptied(v) for k, v in columns.items()} if is_nested else columns[:0]
+
+    empty = {**episode(5), "steps": emptied(episode(5)["steps"])}
+    path = write_dataset(tmp_path, [empty, episode(6, seed=1)])
+    assert found(path) == [("error", "no steps, expected at least one", (0,))]
+    report = rlds_tools.report(path)
+    assert [finding.check for finding in report.findings] == ["rules"]
+    assert 0 in report.shown
 
 
 def test_empty_instructions(tmp_path):

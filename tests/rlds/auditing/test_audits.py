@@ -69,9 +69,9 @@ def test_what_most_episodes_have_is_said_once(tmp_path):
     ]
     found = audit(write(tmp_path / "arm", bad))
     assert not found.findings
-    [fact] = found.facts
-    assert fact.startswith("not finite: ")
+    [fact] = found.facts["not finite"]
     assert "20 of 20 episodes" in fact
+    assert len(found.facts) == 1
 
 
 def test_rows_are_those_of_the_episode_where_some_are_not_finite(tmp_path):
@@ -171,6 +171,8 @@ def test_checks_say_what_they_do():
         assert check.matters
         assert check.basis
         assert {*check.hides} <= names
+    errors = {check.name for check in CHECKS if check.severity == "error"}
+    assert errors == {"unreadable", "files", "rules"}
     assert {name for fault in FAULTS.values() for name in fault.found} <= names
 
 
@@ -181,7 +183,7 @@ def test_an_element_that_is_never_finite_hides_no_other(tmp_path):
         given.episodes[number] = each.changed(state=np.hstack([each.state, rows]))
     found = audit(write(tmp_path / "arm", given.episodes), jobs=1)
     assert len({*found.episodes} & {*given.faults}) >= len(given.faults) - 1
-    assert "never changes within an episode: observation/state[7]" in found.facts
+    assert "observation/state[7]: never changes within an episode" in found.unassessed
 
 
 @pytest.fixture
@@ -195,18 +197,18 @@ def arm(tmp_path):
 
 
 def declared(arm, quantity, units):
-    """The facts of an audit of data that declares its action and units."""
+    """The contradictions in an audit of data that declares its action and units."""
     said = {
         "action": {"action[0:6]": quantity},
         "state": ["observation/state[0:6]"],
         "unit": units,
     }
     episodes = rlds.sources.Episodes(arm, said={"rlds_robotics": said})
-    return audit(episodes, jobs=1).facts
+    return audit(episodes, jobs=1).facts["declared"]
 
 
 def test_what_the_data_declares_is_compared_with_its_numbers(arm):
-    [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts
+    [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts["declared"]
     assert fact == (
         "action[0:6]: in deg if what follows is in rad, by its scale; nothing declares it"
     )
@@ -269,7 +271,8 @@ def test_times_that_are_not_those_of_the_declared_rate(tmp_path):
         nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
         source = write(tmp_path / str(fps), nanoseconds).source
         facts = audit(rlds.sources.Episodes(source, said={"fps": fps}), jobs=1).facts
-        assert sum(fact.startswith("times: a row every ") for fact in facts) == number
+        said = [fact.split(",")[1] for fact in facts.get("declared", ())]
+        assert said == [" but 30.0 rows a second are declared"] * number
 
 
 def test_episodes_that_are_in_two_splits(tmp_path):
@@ -282,7 +285,7 @@ def test_episodes_that_are_in_two_splits(tmp_path):
     first, second = audit_splits(splits, jobs=1)
     assert not first.findings
     assert [(it.episode, it.check, it.text) for it in second.findings] == [
-        (3, "leak", "the same as episode 7 of train"),
+        (3, "leak", "the numbers are those of episode 7 of train"),
         (5, "leak", "nearly the same as episode 9 of train"),
     ]
 
@@ -292,7 +295,38 @@ def test_episodes_without_numbers_are_no_duplicates(tmp_path):
         image = np.full((8, 8, 8, 3), number, np.uint8)
         np.savez(tmp_path / f"{number}.npz", observation=image, action=np.array(["left"] * 8))
     found = audit(rlds.sources.open(tmp_path), jobs=1)
-    assert not any("duplicate" in fact for fact in found.facts)
+    assert "duplicate" not in found.facts
+
+
+def test_equal_actions_are_no_duplicates_if_the_observation_is_not_compared(tmp_path):
+    for number in range(10):
+        board = np.full((9, 4, 4), number, np.float32)
+        np.savez(tmp_path / f"{number}.npz", observation=board, action=np.ones((8, 2)))
+    found = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert ([*found.findings], {**found.facts}) == ([], {})
+    assert any(what.startswith("duplicates, ") for what in found.unassessed)
+
+
+def test_duplicates_are_named_by_the_numbers_of_the_stored_episodes(tmp_path):
+    episodes = audited_data.made("arm", 31, 12)
+    write(tmp_path / "arm", [*episodes, episodes[7]])
+    file = tmp_path / "arm/0003.npz"
+    file.write_bytes(file.read_bytes()[:-200])
+    opened = rlds.sources.open(tmp_path / "arm")
+    for chosen, number in ((opened, 12), (opened.select([0, 1, 2, *range(4, 13)]), 11)):
+        [finding] = audit(chosen, jobs=1).findings
+        assert (finding.episode, finding.check) == (number, "duplicate")
+        assert finding.text == "the numbers are those of episode 7"
+
+
+def test_an_instruction_that_comes_later_is_not_empty(tmp_path):
+    for number in range(4):
+        texts = np.array([""] * 8 + ["lift it" * (number > 0)], object).astype("U")
+        state = np.random.default_rng(number).normal(size=(9, 2))
+        columns = {"observation/state": state, "observation/instruction": texts}
+        np.savez(tmp_path / f"{number}.npz", **columns, action=state[:-1])
+    found = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert [(it.episode, it.check) for it in found.findings] == [(0, "task")]
 
 
 def test_episodes_that_are_missing_are_counted(tmp_path):
@@ -309,4 +343,4 @@ def test_episodes_that_are_missing_are_counted(tmp_path):
         (made / f"data/chunk-000/episode_{number:06}.parquet").unlink()
     found = audit(rlds.sources.open(made), jobs=1)
     assert (found.num_episodes, [*found.unreadable]) == (9, [])
-    assert any("total_episodes': 12, but there are 9" in fact for fact in found.facts)
+    assert any("total_episodes': 12, but there are 9" in fact for fact in found.facts["files"])

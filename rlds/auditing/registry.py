@@ -1,0 +1,133 @@
+"""Checks of data: names, faults, reasons and thresholds. Each finding has the name of a check."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from rlds.auditing.findings import EpisodeFinding, MeasuredEpisodes
+
+__all__ = ["OF_ROWS", "OF_THUMBNAILS", "ONE_PASS", "DataCheck", "Severity"]
+
+Severity = Literal["error", "warning"]
+
+# Names of checks that others hide.
+OF_ROWS = ("spike", "jitter", "gap", "saturated", "idle", "frozen", "repeated")
+OF_THUMBNAILS = ("cameras swapped", "camera turned", "camera colours")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataCheck:
+    """A check.
+
+    Attributes:
+      name: Its name.
+      what: The fault that it finds.
+      matters: For whom, and why.
+      basis: The compared values, and the threshold.
+      find: Yields the findings of a comparison of episodes; None if a look at each of them is
+        enough, as `rlds validate` takes it.
+      hides: The names of the checks that find what follows from it.
+      is_of_pictures: Whether it compares pictures.
+      severity: "error" for a broken rule or lost data, "warning" for what is probably a mistake.
+    """
+
+    name: str
+    what: str
+    matters: str
+    basis: str
+    find: Callable[[MeasuredEpisodes], Iterator[EpisodeFinding]] | None = None
+    hides: Sequence[str] = ()
+    is_of_pictures: bool = False
+    severity: Severity = "warning"
+
+
+ONE_PASS: Sequence[DataCheck] = (
+    DataCheck(
+        "unreadable",
+        "an episode, a file or a picture that cannot be read",
+        "all: its steps are lost",
+        "a wrong checksum, a damaged record or file; of pictures, those that are decoded",
+        severity="error",
+    ),
+    DataCheck(
+        "files",
+        "files that are not what is declared of them",
+        "all: episodes or steps are lost",
+        "lists of files, numbers of episodes, steps and rows",
+        severity="error",
+    ),
+    DataCheck(
+        "rules",
+        "a broken rule of RLDS, or of the loaders of a profile",
+        "all: a loader fails, or takes steps for those of another episode",
+        "`rlds.validation.validate` lists them; `--finite` adds fields without NaN",
+        severity="error",
+    ),
+    DataCheck(
+        "description",
+        "a name or a field that is not that of the known dataset",
+        "all: `tfds.load` or a loader does not find it",
+        "the registry of robots",
+    ),
+    DataCheck(
+        "declared",
+        "actions or times whose numbers are not what is declared of them",
+        "policies: degrees are taken for radians, or changes for targets",
+        "another kind; 1.3 times the scale, 1.1 to 3.3 times of changes; within 3 % of another"
+        " unit; 3 % of the rate",
+    ),
+    DataCheck(
+        "incomplete",
+        "a recording that was cut",
+        "imitation: the end of the task is missing",
+        "the source marks it",
+    ),
+    DataCheck(
+        "few steps",
+        "one or two steps",
+        "training: there is no motion in it",
+        "no comparison, which `short` is",
+        hides=("short", "dead", *OF_ROWS),
+    ),
+    DataCheck(
+        "constant",
+        "an element of observations or actions has one value in all episodes",
+        "training: it tells nothing, and has no deviation to divide by",
+        "all steps, if ten or more; `dead` is of single episodes",
+    ),
+    DataCheck(
+        "limit",
+        "an element is often at the lowest or the highest value of the dataset",
+        "training: what goes beyond was cut",
+        "10 % of all steps, of more than 16 values; `saturated` is of single episodes",
+        hides=("saturated",),
+    ),
+    DataCheck(
+        "first action",
+        "the first action is zero",
+        "imitation: it is a placeholder, or actions are one step late",
+        "in 90 % of the episodes, and in at most 10 % of the other steps",
+    ),
+    DataCheck(
+        "terminal",
+        "`is_terminal` is missing, or true nowhere",
+        "reinforcement learning: terminal and truncated episodes look the same",
+        "missing; or false in all steps, though there are rewards",
+    ),
+    DataCheck(
+        "camera gaps",
+        "steps without a frame",
+        "policies that see: they are shown the frame of another step",
+        "any",
+    ),
+    DataCheck(
+        "camera blank",
+        "a camera shows one picture in the whole episode, or nothing",
+        "policies that see: there is nothing to learn",
+        "all frames; `camera black` and `camera frozen` compare some frames of each episode",
+        hides=("camera black", "camera frozen", "camera blurred", *OF_THUMBNAILS),
+    ),
+)
+"""Checks that need one pass, and no comparison of episodes."""
