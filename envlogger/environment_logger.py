@@ -268,7 +268,7 @@ def _recording_video(
 def _as_dm_env(env: Any) -> dm_env.Environment:
     if hasattr(env, "observation_spec"):
         return env
-    gymnasium = sys.modules.get("gymnasium")  # Whoever has such an environment has imported it.
+    gymnasium = sys.modules.get("gymnasium")  # An environment of Gymnasium has imported it.
     if gymnasium is not None and isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         from envlogger.gymnasium_adapter import GymnasiumAdapter
 

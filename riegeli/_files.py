@@ -83,7 +83,7 @@ def write_all(file: BinaryIO, data: bytes) -> None:
             written = file.write(view)
         except TypeError:  # Some file-like objects take bytes only.
             written = file.write(view.tobytes())
-        if written is None:  # What some file-like objects return for "all of it".
+        if written is None:  # Some file-like objects return None for "all of it".
             return
         if not 0 < written <= len(view):
             raise InternalError(

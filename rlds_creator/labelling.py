@@ -105,7 +105,7 @@ def rows_of_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[Labe
                 words[layer] = []
             else:
                 tool = PLAY if number == 0 and one.author == player else TOOL
-                said = {"annotator": one.author, "at": one.created, "tool": tool}
-                words[layer].append(label_row(layer, str(value), **said))
+                facts = {"annotator": one.author, "at": one.created, "tool": tool}
+                words[layer].append(label_row(layer, str(value), **facts))
                 yield words[layer][-1]
         before = values

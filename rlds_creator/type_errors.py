@@ -40,9 +40,9 @@ def in_words(error: Exception) -> str:
     >>> in_words(ValueError("Object missing required field `type`"))
     'type: is missing.'
     """
-    found = _PLACE.fullmatch(str(error))
-    assert found is not None
-    what, place = found[1], found[2] or ""
+    match = _PLACE.fullmatch(str(error))
+    assert match is not None
+    what, place = match[1], match[2] or ""
     if of_object := _OF_OBJECT.fullmatch(what):
         place = ".".join(filter(None, [place, of_object[2]]))
         what = "is missing" if of_object[1].startswith("missing") else "unknown field"

@@ -34,15 +34,15 @@ def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]
     Returns:
       The name, the version and the directory of each.
     """
-    found = []
+    others = []
     for directory in directories:
         try:
             names = os.listdir(directory or ".")
         except OSError:  # Archives, and directories that are not there.
             continue
         matches = filter(None, map(_OTHERS.fullmatch, names))
-        found += [(match[1], match[2], directory) for match in matches]
-    return found
+        others += [(match[1], match[2], directory) for match in matches]
+    return others
 
 
 def warn_of_other_distributions(directories: Iterable[str]) -> None:
@@ -129,8 +129,8 @@ _INSTALL_ANEW = "pip install --force-reinstall --no-deps ., in the checkout it c
 
 
 def _compiled_files(root: Path, package: str) -> list[Path]:
-    found = sorted(root.joinpath(*package.split(".")).glob("_compiled.*"))
-    return [path for path in found if path.suffix in (".so", ".pyd")]
+    files = sorted(root.joinpath(*package.split(".")).glob("_compiled.*"))
+    return [path for path in files if path.suffix in (".so", ".pyd")]
 
 
 def _what_the_build_lacks() -> str | None:

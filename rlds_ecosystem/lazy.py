@@ -39,18 +39,18 @@ def lazy_package(
         home = home_of.get(name, package)
         if home != package:
             module = importlib.import_module(home)
-            found = getattr(module, name) if hasattr(module, name) else _module(f"{home}.{name}")
-            setattr(sys.modules[package], name, found)  # Which is not asked for again.
-            return found
+            value = getattr(module, name) if hasattr(module, name) else _module(f"{home}.{name}")
+            setattr(sys.modules[package], name, value)  # Which is not asked for again.
+            return value
         if name == "__version__":
             from rlds_ecosystem import version
 
             return version()
-        found = None if name.startswith("__") else _module(f"{package}.{name}")
-        if found is None:
+        value = None if name.startswith("__") else _module(f"{package}.{name}")
+        if value is None:
             hint = f": use {instead[name]}" if instead and name in instead else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
-        return found
+        return value
 
     return get_attribute, lambda: list(public), public
 

@@ -154,11 +154,11 @@ def _gymnasium(
                 task = _DM_CONTROL_TASK.fullmatch(name)
                 hint = task.expand(r" Did you mean 'dm_control:\1/\2'?") if task else ""
                 raise ValueError(f"{error}{hint} {_ENVIRONMENTS}") from error
-            except TypeError as error:  # What makes it has no such argument.
+            except TypeError as error:  # Its constructor has no such argument.
                 if camera is None:
                     raise
                 raise ValueError(f"no cameras to choose, leave out --camera: {error}") from error
-    for warning in caught:  # Those of an environment that cannot be made contradict the error.
+    for warning in caught:  # Not after an error, which they would contradict.
         warnings.warn(warning.message, warning.category, stacklevel=2)
     if camera is not None:
         _check_camera(name, camera, env.unwrapped.model)

@@ -297,7 +297,7 @@ def _name(path: Path) -> str:
 
 def _children(feature: Features, values: Any, path: Path) -> Iterator[tuple[str, Feature, Any]]:
     """Yields the fields of a dict: the name, the feature, the value."""
-    children = feature.features  # Which is faster to use than the `Mapping` around it.
+    children = feature.features  # A dict is faster than the `Mapping` around it.
     if not isinstance(values, Mapping) or values.keys() != children.keys():
         got = list(values) if isinstance(values, Mapping) else type(values).__name__
         raise ValueError(f"{_name(path) or 'example'}: got {got}, expected the fields {[*feature]}")

@@ -306,7 +306,7 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
         )
     content, kind = _dict(tree[kinds[0]], path), _KINDS[kinds[0]]
     parsed = kind.parse(content, path, depth, class_name)
-    known = content.keys() if are_arguments else kind.known  # Those have other names.
+    known = content.keys() if are_arguments else kind.known  # Arguments have other names.
     return dataclasses.replace(
         parsed,
         class_name=class_name,

@@ -760,7 +760,7 @@ def _move(
         for template in GROWING_TEMPLATES
         if not any(is_name(template, path.name) for path in taken)
     )
-    for path in target.iterdir():  # What is left of one that was killed here.
+    for path in target.iterdir():  # Files that a killed process left here.
         if is_name(template, path.name):
             _remove_shard(path)
     moved = {**split, "filepathTemplate": template}

@@ -140,7 +140,7 @@ def remove(path: os.PathLike[str] | str) -> None:
         for file in [*_beside(os.fspath(path)), *_cached(os.fspath(path))]:
             with contextlib.suppress(OSError):
                 file.unlink()
-                file.parent.rmdir()  # Which works if it was the last one.
+                file.parent.rmdir()  # Fails if the folder has other indexes.
 
 
 class _Unusable(Exception):

@@ -370,7 +370,7 @@ def masked_checksum(data: bytes | bytearray | memoryview) -> int:
     """The CRC-32C of bytes, masked so that it does not look like one in its data."""
     if isinstance(data, bytes):
         crc = int(google_crc32c.value(data))
-    else:  # Which the library does not take: parts of it are copied.
+    else:  # The library takes bytes only: others are copied in parts.
         crc, view = 0, memoryview(data)
         for begin in range(0, len(view), _CHECKED_AT_ONCE):
             crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CHECKED_AT_ONCE])))
@@ -440,7 +440,7 @@ class _ArrayRecordFile(RecordFile):
 
 
 def _close_reader(reader: riegeli.RecordReader) -> None:
-    with contextlib.suppress(riegeli.RiegeliError):  # Which was raised before.
+    with contextlib.suppress(riegeli.RiegeliError):  # The same error was raised before.
         reader.close()
 
 

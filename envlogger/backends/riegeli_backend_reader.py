@@ -187,7 +187,7 @@ class RiegeliBackendReader(BackendReader):
                 try:
                     step = decode(record)
                 except DamagedDataError:
-                    step = self._stored_step(i)  # Which says where it is.
+                    step = self._stored_step(i)  # Its error has the position.
                 yield step
             begin += len(records)
 
@@ -203,7 +203,7 @@ class RiegeliBackendReader(BackendReader):
                     records = self._read(shard, layout.STEPS_FILE, position, count, read)
                 except DamagedDataError:
                     for i in range(begin, begin + count):
-                        self._stored_step(i)  # Which says where the damage is.
+                        self._stored_step(i)  # Its error has the position.
                     raise
                 yield records
                 del records

@@ -468,7 +468,7 @@ def _first_of(fields: dict[str, Any], precedence: Iterable[str]) -> str:
 
 def _decode_empty(datum: Datum, shape: list[int]) -> np.ndarray | None:
     if not datum.empty_dtype:
-        return None  # What EnvLogger up to 1.3 stores for arrays without elements.
+        return None  # EnvLogger up to 1.3 stored no dtype for empty arrays.
     if 0 not in shape or datum.empty_dtype not in _EMPTY_DTYPES:
         raise DamagedDataError(
             f"no values for an array of shape {shape}, dtype {datum.empty_dtype!r}"

@@ -321,7 +321,7 @@ def _parts_of(records: StoredRecords, decoder: StepDecoder) -> Iterator[_Part]:
             yield from parts
             yield from lone
             lone = []
-        del run, parts  # Which makes room for the next one.
+        del run, parts  # Frees their memory for the next run.
     yield from lone
 
 
@@ -547,7 +547,7 @@ def _is_at(column: np.ndarray, array: np.ndarray, rows: slice | np.ndarray) -> b
 
 
 def _is_like(column: np.ndarray, leaf: _Leaf) -> bool:
-    if column.dtype != object and column.dtype == leaf.array.dtype:  # Which takes less time.
+    if column.dtype != object and column.dtype == leaf.array.dtype:  # The cheaper comparison.
         return column.shape[1:] == leaf.array.shape[1:]
     return _native(dtype_and_shape(column[:1])) == leaf.expected
 

@@ -74,7 +74,7 @@ class StepDecoder:
         known = self.templates_of_size(len(record))
         if self._num_templates >= _MAX_TEMPLATES or len(known) >= _MAX_TEMPLATES_OF_SIZE:
             return None
-        self._num_templates += 1  # Those that fail take time, too.
+        self._num_templates += 1  # Failed ones count: they take time, too.
         try:
             template = Template(record)
         except NoMatchError:

@@ -111,9 +111,9 @@ class RecordReader(_files.ClosedOnExit):
         self._are_given_away = False  # They lie in memory that others may change.
         self._num_records = 0
         self._records_begin = 0
-        self._transposed: Chunk | None = None  # What another field projection needs.
+        self._transposed: Chunk | None = None  # Kept for another field projection.
         self._index = 0
-        self._sought_index = 0  # Where reading in this chunk began.
+        self._sought_index = 0  # The index at which reading in this chunk began.
         self._error: Exception | None = None
         self._closed = False
         self._src, opened = _files.as_file(src, "rb")

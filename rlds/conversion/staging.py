@@ -245,7 +245,7 @@ class Staging:
     def _begin(self, *, is_alone: bool) -> None:
         """Creates the folder of the parts, unless a run can resume with the existing ones."""
         noted, self._job = self.folder / _JOB, self._identity()
-        if is_alone:  # What others read at the same time, each of them checks as it reads.
+        if is_alone:  # Of several jobs, each checks its files as it reads.
             with contextlib.suppress(FileNotFoundError):  # It has no files.
                 inputs = self._export.episodes.source.inputs()
                 self._files = [state_of(path) for path in inputs if not os.path.isdir(path)]

@@ -385,7 +385,7 @@ def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[d
 def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:
     """Copies foreign files in the folder of a dataset, which its format does not read."""
     for folder, below, names in os.walk(old):
-        own = FOLDER if folder == os.fspath(old) else ""  # What is in it is made anew, or carried.
+        own = FOLDER if folder == os.fspath(old) else ""  # Its content is made anew, or carried.
         names += [name for name in below if os.path.islink(os.path.join(folder, name))]
         below[:] = [name for name in below if name not in (_CACHE, own)]
         there = new / os.path.relpath(folder, old)

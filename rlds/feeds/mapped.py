@@ -182,7 +182,7 @@ class MappedFiles:
             return
         for number in numbers:
             self._check(number)
-        if numbers:  # What else the machine did meanwhile does not count.
+        if numbers:  # The least time: other work of the machine does not count.
             end = time.monotonic()
             self._seconds_of_file = min(self._seconds_of_file, (end - begin) / len(numbers))
             if (seconds := self._seconds_of_file * len(numbers)) > _SECONDS_OF_CHECK:
@@ -193,7 +193,7 @@ class MappedFiles:
         try:
             state = _state_of(os.stat(index.path))
         except FileNotFoundError:
-            return  # What was mapped is there nevertheless.
+            return  # A removed file stays mapped.
         if state == before or state[:2] != before[:2]:
             return
         # Perhaps only its permissions were changed, or a link was made.

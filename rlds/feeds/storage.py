@@ -156,7 +156,7 @@ class Storage(abc.ABC):
         Raises:
           SourceChangedError: A file was changed in place; names it.
         """
-        del episodes  # Who reads whole episodes checks what was read then.
+        del episodes  # Reads of whole episodes are checked when they happen.
 
     def metadata_column(self, name: str) -> np.ndarray | None:
         """Returns a field of all episodes at once; None if they have to be read one by one."""
@@ -229,7 +229,7 @@ class FileRows(Rows):
             raise self._storage.error(f"step {step}: {damage.what}", path, episode) from damage
         if None in field.shape:
             images = arrays.listed(images)
-            if not is_each_once:  # What is in a batch may be changed.
+            if not is_each_once:  # Callers may change the values of a batch.
                 images = arrays.listed([images[number].copy() for number in which.tolist()])
             return images
         if is_each_once:
@@ -393,7 +393,7 @@ class CachedStorage(Storage):
     ) -> None:
         del firsts, lasts
         if self.is_remote:
-            for episode in dict.fromkeys(episodes.tolist()):  # Those first that are needed first.
+            for episode in dict.fromkeys(episodes.tolist()):  # In the order of need.
                 self.cache.begin(episode, paths)
 
     @override

@@ -251,7 +251,7 @@ def _array_of_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = 
         _refuse("the pickle of an array is damaged")
     _check_truth(dtype, data)
     array = np.frombuffer(data, dtype).copy()
-    if order == "K":  # How NumPy 2.3 writes what is in neither order.
+    if order == "K":  # NumPy 2.3 writes arrays in neither order so.
         return array.reshape(shape).transpose(axes)
     return array.reshape(shape, order=order)
 

@@ -82,7 +82,7 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
     logs = []
     for root, _, files in directory.walk():
         if any(name.startswith(".") for name in root.relative_to(directory).parts):
-            continue  # What belongs to data, and is no part of it.
+            continue  # Hidden folders belong to the data beside them.
         for file in files:
             check_link(root / file)
         if mark in files:

@@ -290,7 +290,7 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
     def write(folder: Path) -> None:
         file = folder / _LAYERS
         listed = json.loads(file.read_bytes()) if file.is_file() else []
-        content = {layer["name"]: layer for layer in listed}  # Those of newer releases have more.
+        content = {layer["name"]: layer for layer in listed}  # Newer releases may write more keys.
         for name, layer in new.items():
             content[name] = dataclasses.asdict(layer)
             if not layer.title:  # Earlier releases do not know it.

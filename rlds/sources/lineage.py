@@ -164,7 +164,7 @@ def _format_of(source: AnySource) -> str:
     """The name of the format that a source reads; that of its class, if it has none."""
     while isinstance(source, View):
         source = source.bases[0]
-    source = getattr(source, "source", source)  # What was exported and restored.
+    source = getattr(source, "source", source)  # A restored source wraps that of a format.
     kind = f"{type(source).__module__}:{type(source).__qualname__}"
     names = [name for name, format in formats().items() if format.target == kind]
     return names[0] if names else type(source).__name__

@@ -41,7 +41,7 @@ def as_utf8(values: Iterable[Any]) -> np.ndarray:
     >>> as_utf8(["pick up", b"put down"])
     array([b'pick up', b'put down'], dtype=object)
     """
-    texts: dict[Any, bytes] = {}  # Those that are the same are kept once.
+    texts: dict[Any, bytes] = {}  # Equal texts share one object.
     made = (texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in values)
     return objects(made)
 

@@ -139,7 +139,7 @@ class Patterns:
         self._respects_boundaries = respect_episode_boundaries
 
         fields = tree.flatten(step_spec)
-        reaches: dict[int, int] = {}  # How many steps back a field is referred to, from 1.
+        reaches: dict[int, int] = {}  # The most steps back that a field is referred to, from 1.
         for config in configs:
             for node in config.flat:
                 source = node.flat_source_index

@@ -214,7 +214,7 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
         fault = f"the video was cut: {len(rows)} of {stream.frames} declared frames are there"
     pts, dts, pos, sizes, is_key, is_discard, duration = rows.T.copy()
     shown = np.flatnonzero(is_discard == 0)
-    if fault:  # What is not there may be shown before packets that are.
+    if fault:  # Missing packets may be shown before others.
         shown = shown[pts[shown] < dts[-1] + max(duration[-1], 1)]
     frames = shown[np.argsort(pts[shown], kind="stable")]
     return Packets(pts, dts, pos, sizes, duration, is_key.astype(bool), frames, fault)

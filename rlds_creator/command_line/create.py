@@ -17,7 +17,7 @@ from rlds_tools.command_line.printing import Command, invocation, option
 def _interpreters(
     ctx: click.Context, param: click.Parameter, values: Iterable[str]
 ) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    pythons: dict[str, str] = {}
     for value in values:
         name, equals, path = value.partition("=")
         if not name or not equals or len(name) > 64:
@@ -25,8 +25,8 @@ def _interpreters(
         python = shutil.which(os.path.expanduser(path))
         if python is None:
             raise click.BadParameter(f"the program {path!r} does not exist.", ctx, param)
-        found[name] = os.path.abspath(python)
-    return found
+        pythons[name] = os.path.abspath(python)
+    return pythons
 
 
 @click.command(cls=Command)

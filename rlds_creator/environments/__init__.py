@@ -61,10 +61,10 @@ def family(name: str) -> Family:
       ValueError: There is none of this name.
       ImportError: It cannot be loaded.
     """
-    found = families().get(name)
-    if found is None:
+    target = families().get(name)
+    if target is None:
         raise ValueError(f"no family {name!r}; {what_there_is(name, families())}")
-    module, _, attribute = found.partition(":")
+    module, _, attribute = target.partition(":")
     made: Family = getattr(importlib.import_module(module), attribute)()
     return made
 

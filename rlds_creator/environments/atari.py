@@ -38,8 +38,8 @@ class AtariFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self._register()
-        found = registered(lambda module: module.startswith("ale_py"))
-        return [id for id in found if id.startswith("ALE/")]
+        ids = registered(lambda module: module.startswith("ale_py"))
+        return [id for id in ids if id.startswith("ALE/")]
 
     def make(
         self,

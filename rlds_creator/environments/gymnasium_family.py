@@ -222,14 +222,14 @@ def registered(is_wanted: Callable[[str], bool]) -> list[str]:
     """
     import gymnasium
 
-    found = []
+    ids = []
     for id, spec in gymnasium.registry.items():
         entry = spec.entry_point
         # Functions stand for what is not there any more.
         module = entry.partition(":")[0] if isinstance(entry, str) else ""
         if module and is_wanted(module) and _can_import(module):
-            found.append(id)
-    return found
+            ids.append(id)
+    return ids
 
 
 def make_gymnasium(
@@ -308,21 +308,21 @@ def _key_map_of(
 
 def _own_keys(env: Any) -> dict[str, Any]:
     """Returns what an environment says itself about its actions, for `key_map`."""
-    found: dict[str, Any] = {}
+    keys_of: dict[str, Any] = {}
     if hasattr(env, "get_action_meanings"):
-        found["meanings"] = [str(meaning).lower() for meaning in env.get_action_meanings()]
+        keys_of["meanings"] = [str(meaning).lower() for meaning in env.get_action_meanings()]
     if hasattr(env, "get_keys_to_action"):
         table = {}
         for keys, action in env.get_keys_to_action().items():
             keys = keys if isinstance(keys, tuple | list | str) else (keys,)
             codes = [_code(key) for key in keys]
             if not codes:
-                found["idle"] = int(action)
+                keys_of["idle"] = int(action)
             elif None not in codes:
                 table["+".join(map(str, codes))] = int(action)
         if table:
-            found["table"] = table
-    return found
+            keys_of["table"] = table
+    return keys_of
 
 
 def _code(key: Any) -> str | None:

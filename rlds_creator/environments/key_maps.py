@@ -189,16 +189,16 @@ class Choices(KeyMap):
     @override
     def action(self, inputs: Inputs) -> Any:
         held = self._held(inputs)
-        found = [keys for keys in self._actions if keys <= held.keys()]
-        if not found:
+        matching = [keys for keys in self._actions if keys <= held.keys()]
+        if not matching:
             return None
         new = {self._as_named(name) for name in inputs.pressed}
-        place = {name: number for number, name in enumerate(held)}
+        order = {name: number for number, name in enumerate(held)}
 
         def rank(keys: frozenset[str]) -> tuple[int, int, int]:
-            return len(keys & new), len(keys), max(place[name] for name in keys)
+            return len(keys & new), len(keys), max(order[name] for name in keys)
 
-        return self._actions[max(found, key=rank)]
+        return self._actions[max(matching, key=rank)]
 
     @override
     def describe(self, action: Any) -> str:
@@ -562,22 +562,22 @@ class _Pool:
             )
         has_space_mouse = self._has_space_mouse and idle.size >= 3
         self._has_space_mouse &= not has_space_mouse
-        found: dict[str, np.ndarray] = {}
-        for place, (less, more) in zip(range(idle.size), self._free(_PAIRS)):
-            unit = np.arange(idle.size) == place
+        directions: dict[str, np.ndarray] = {}
+        for element, (less, more) in zip(range(idle.size), self._free(_PAIRS)):
+            unit = np.arange(idle.size) == element
             down, up = (least - idle) * unit, (most - idle) * unit
             if down.any():
-                found[less] = down * strengths.ravel()
+                directions[less] = down * strengths.ravel()
             if up.any():
-                found[more] = up * strengths.ravel()
+                directions[more] = up * strengths.ravel()
             widest = np.maximum(up, -down)
             stick = next(self._sticks, None)
             if stick is not None:
                 # Sticks count from left to right, but from top to bottom.
-                found[stick] = -widest if stick in ("Axis1", "Axis3") else widest
-            if has_space_mouse and place < 6:
-                found[f"Space{place}"] = widest
-        return found
+                directions[stick] = -widest if stick in ("Axis1", "Axis3") else widest
+            if has_space_mouse and element < 6:
+                directions[f"Space{element}"] = widest
+        return directions
 
     def _free(self, groups: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
         for group in groups:

@@ -69,9 +69,9 @@ class MuJoCoFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self._register()
-        found = registered(lambda module: module.startswith(_MODULES))
+        ids = registered(lambda module: module.startswith(_MODULES))
         newest: dict[str, str] = {}  # The older ones are made for MuJoCo of their time.
-        for id in sorted(found, key=_number):
+        for id in sorted(ids, key=_number):
             newest[_VERSION.sub("", id)] = id
         return sorted(newest.values())
 
@@ -139,5 +139,5 @@ class MuJoCoFamily(Family):
 
 
 def _number(id: str) -> int:
-    found = _VERSION.search(id)
-    return int(found[1]) if found else -1
+    match = _VERSION.search(id)
+    return int(match[1]) if match else -1

@@ -207,12 +207,12 @@ def _glyphs() -> np.ndarray:
 def _meanings(actions: Sequence[Any]) -> list[str]:
     """Returns what actions do, from the names that NetHack has for them."""
     compass = {"N": "north", "E": "east", "S": "south", "W": "west"}
-    found = []
+    meanings = []
     for action in actions:
         kind, name = type(action).__name__, action.name
         if kind.startswith("CompassDirection"):
             way = "".join(compass[letter] for letter in name)
-            found.append(f"far {way}" if kind.endswith("Longer") else way)
+            meanings.append(f"far {way}" if kind.endswith("Longer") else way)
         else:
-            found.append(name.lower().replace("_", " "))
-    return found
+            meanings.append(name.lower().replace("_", " "))
+    return meanings

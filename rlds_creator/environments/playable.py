@@ -64,11 +64,11 @@ class Control:
 
 def versions_of(distributions: Iterable[str]) -> dict[str, str]:
     """Returns the versions of those of some distributions that are installed."""
-    found = {}
+    versions = {}
     for name in distributions:
         with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a mere folder.
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 class Playable(abc.ABC):

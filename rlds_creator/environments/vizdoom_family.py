@@ -54,8 +54,8 @@ class VizdoomFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self.package(_MODULE)
-        found = registered(lambda module: module.startswith("vizdoom"))
-        return [id for id in found if not _LEFT_OUT.match(id)]
+        ids = registered(lambda module: module.startswith("vizdoom"))
+        return [id for id in ids if not _LEFT_OUT.match(id)]
 
     def make(self, *, id: str, keys: Mapping[str, Any], frame_skip: int = 1) -> GymnasiumPlayable:
         """See `Family`.

@@ -151,7 +151,7 @@ def export(
             bytes=0,
         )
         _describe(folder, chosen, name, download, recipe, end_at, placements)
-        num_bytes = sum(found.stat().st_size for found in folder.rglob("*") if found.is_file())
+        num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         report(end)
         if archive:
             write_archive(folder, made, file_name, lambda done: report(end + (1 - end) * done))

@@ -40,13 +40,13 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
     Raises:
       OSError: They cannot be written.
     """
-    said = [_said(each, recipe.keep_internal) for each in recipe.recordings]
-    if not any(said):
+    rows_of_all = [_said(each, recipe.keep_internal) for each in recipe.recordings]
+    if not any(rows_of_all):
         return 0
     made = open_episodes(data, "all", format=format, **options)
     made = Episodes(reading.with_image_files(made.source), made.split)
     labels: list[Label] = []
-    for number, rows in enumerate(said):
+    for number, rows in enumerate(rows_of_all):
         if rows:
             episode = as_converted(made.episode(number))
             where = {"episode": digest_of(episode.steps).hex(), "key": episode.key}
@@ -54,7 +54,7 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
     if data.is_file():  # A folder beside it, or they would be in the cache of this machine.
         (data.parent / ".rlds" / "labels").mkdir(parents=True, exist_ok=True)
     folders = label_rows.folders_of(made.source)[:1]
-    layers = {layer_of(row): row for rows in said for row in rows}
+    layers = {layer_of(row): row for rows in rows_of_all for row in rows}
     label_rows.append(folders, labels)
     label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])
     return len(labels)

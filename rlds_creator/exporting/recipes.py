@@ -86,28 +86,28 @@ class Recipe:
 
     def facts(self) -> dict[str, Any]:
         """Returns what the metadata has beside what was recorded, as columns of all episodes."""
-        said = [recording.annotations for recording in self.recordings]
-        success = [one.success for one in said]
-        consents = [one.consent for one in said]
+        annotations = [recording.annotations for recording in self.recordings]
+        success = [one.success for one in annotations]
+        consents = [one.consent for one in annotations]
         columns: dict[str, Any] = {
-            "episode_index": np.arange(len(said)),
+            "episode_index": np.arange(len(annotations)),
             "num_steps": np.array(self.lengths, np.int64),
             "total_reward": np.array([*map(_total_reward, self.recordings, self.lengths)]),
-            "state": [str(one.state or "") for one in said],
+            "state": [str(one.state or "") for one in annotations],
             "reason": [*map(_reason, self.recordings, self.lengths)],
-            "tags": [json.dumps(one.tags_of_episode(), ensure_ascii=False) for one in said],
+            "tags": [json.dumps(one.tags_of_episode(), ensure_ascii=False) for one in annotations],
         }
         if any(one is not None for one in success):
             columns["success"] = np.array(success, np.bool_)
         if None in success:
             columns[known_field("success")] = np.array([one is not None for one in success])
-        if any(one.is_practice for one in said):
-            columns["is_practice"] = np.array([one.is_practice for one in said])
+        if any(one.is_practice for one in annotations):
+            columns["is_practice"] = np.array([one.is_practice for one in annotations])
         if any(consents):
             columns["consent"] = [one.text if one else "" for one in consents]
             columns["consent_time"] = np.array([one.created if one else np.nan for one in consents])
         if self.keep_internal:
-            columns["notes"] = [one.notes for one in said]
+            columns["notes"] = [one.notes for one in annotations]
         return columns
 
     def episodes(self, progress: Callable[[float], None]) -> Episodes:

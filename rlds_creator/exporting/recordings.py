@@ -131,8 +131,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
             end = None if last is None else last + 1
             if end is None or end > (tag.first or 0):
                 where = {"begin": tag.first, "end": end}
-                said = {"annotator": tag.author, "at": tag.created}
-                rows.append(label_row(tag.label, True, **where, **said))
+                author = {"annotator": tag.author, "at": tag.created}
+                rows.append(label_row(tag.label, True, **where, **author))
         return rows
 
     def tags_that_hold(self) -> list[LabelRow]:
@@ -266,10 +266,10 @@ def find_recordings(path: str | os.PathLike[str]) -> list[str]:
         return [os.fspath(directory)]
     if (directory / "episodes").is_dir():
         directory = directory / "episodes"
-    found = sorted(os.fspath(child) for child in directory.iterdir() if is_recording(child))
-    if not found:
+    recordings = sorted(os.fspath(child) for child in directory.iterdir() if is_recording(child))
+    if not recordings:
         raise FileNotFoundError(f"{os.fspath(path)!r} holds no recorded episodes.")
-    return found
+    return recordings
 
 
 def is_recording(directory: str | os.PathLike[str]) -> bool:

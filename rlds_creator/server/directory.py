@@ -91,8 +91,8 @@ class DataDirectory:
         It is the same in all of their episodes of the study, and says nothing about who they are to
         those who do not have the salt.
         """
-        said = self._salt + person.encode() + b"\0" + study.encode()
-        return hashlib.sha256(said).hexdigest()[:32]
+        content = self._salt + person.encode() + b"\0" + study.encode()
+        return hashlib.sha256(content).hexdigest()[:32]
 
     @property
     def name(self) -> str:

@@ -275,10 +275,10 @@ class Play:
         if not self._is_choosing:
             self._say(message)
 
-    def _take_episode(self, said: Mapping[str, Any]) -> None:
+    def _take_episode(self, facts: Mapping[str, Any]) -> None:
         of = {"study": self.study.id, "environment": self.environment.id}
         of |= {"session": self.id, "person": self.person.id}
-        episode = self._episode = msgspec.convert({**said, **of}, EpisodeRecord)
+        episode = self._episode = msgspec.convert({**facts, **of}, EpisodeRecord)
         self._is_choosing = self._chooses_after(episode)
         # Its log may have a step more than it says, which could not be written at first.
         self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
@@ -466,8 +466,8 @@ class Plays:
         page = Page(websocket)
         try:
             async with asyncio.timeout(self.limits.until_hello):
-                said = messages.decode(await websocket.receive_text())
-            if not isinstance(said, messages.Hello) or said.protocol != messages.PROTOCOL:
+                hello = messages.decode(await websocket.receive_text())
+            if not isinstance(hello, messages.Hello) or hello.protocol != messages.PROTOCOL:
                 raise BadRequestError("expected hello as the first message", code="message")
         except WebSocketDisconnect:
             return
@@ -504,7 +504,7 @@ class Plays:
             while seconds := pace.take():
                 await asyncio.sleep(seconds)
             try:
-                said = messages.decode(message.get("text") or "")
+                decoded = messages.decode(message.get("text") or "")
             except BadRequestError as error:
                 wrong += 1
                 if wrong > limits.wrong_messages:
@@ -513,7 +513,7 @@ class Plays:
                 page.say({"op": "error", "code": "message", "message": text, "fatal": False})
                 continue
             if play.page is page:
-                play.take(said)
+                play.take(decoded)
 
     async def run(self) -> None:
         """Ends what nobody comes back to, until it is cancelled."""

@@ -68,17 +68,17 @@ class RecordedLabels(EpisodeLabels):
     def labels(self) -> list[ShownLabel]:
         rows = self._store.labels(self._episode.id)
         sees_all, me = may(self._person, May.SEE), self._person.id
-        found = []
+        visible = []
         for layer in _CHOICES:
             words = [row for row in rows if (row.type, row.layer) == ("choice", layer.name)]
-            found += [
+            visible += [
                 self._shown(row, decides=number == 0)
                 for number, row in enumerate(reversed(words))
                 if sees_all or number == 0 or row.annotator == me
             ]
         tags = [row for row in rows if row.type == "flag"]
         tags.sort(key=lambda row: (row.begin is not None, row.begin, row.end or 0, row.layer))
-        return [*found, *map(self._shown, tags)]
+        return [*visible, *map(self._shown, tags)]
 
     @override
     def add(self, said: Said) -> ShownLabel:

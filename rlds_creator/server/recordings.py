@@ -88,7 +88,7 @@ class Recordings:
             study = self._store.study(episode.study)
             environment = self._store.environments(episode.study).get(episode.environment)
             rows = self._store.labels(episode_id, history=True)
-            said = {
+            annotations = {
                 **{name: getattr(episode, name) for name in _SAID},
                 "labels": [self._as_written(row, study.id) for row in rows],
                 "consent": self._store.consent(study.id, episode.person, episode.started),
@@ -97,7 +97,7 @@ class Recordings:
             }
             directory = self._data.episode(episode_id)
             if directory.is_dir():
-                content = msgspec.json.format(msgspec.json.encode(said), indent=1)
+                content = msgspec.json.format(msgspec.json.encode(annotations), indent=1)
                 write_at_once(directory / ANNOTATIONS_FILE, content + b"\n")
 
     def _as_written(self, row: LabelRow, study: str) -> LabelRow:
@@ -178,10 +178,10 @@ class Recordings:
         Returns:
           The episodes that were cut short, or that the store did not know.
         """
-        found = []
+        recovered = []
         for episode in self._store.playing():
             cut = replace(episode, state=EpisodeState.ABANDONED, reason=episode.reason or "stopped")
-            found.append(self.save(cut, is_cut=True)[0])
+            recovered.append(self.save(cut, is_cut=True)[0])
         known = set(self._store.episode_ids(EpisodeQuery()))
         people = None
         for directory in sorted(self._data.episodes.iterdir()):
@@ -191,8 +191,8 @@ class Recordings:
                 self._finish_deletion(directory)
             elif directory.name not in known:
                 people = people or self._agents()
-                found += self._add(directory, people)
-        return found
+                recovered += self._add(directory, people)
+        return recovered
 
     def _agents(self) -> dict[str, tuple[str, str]]:
         """Whom the data calls what: the study and the person of each name."""
@@ -209,39 +209,39 @@ class Recordings:
         """Stores the episode of a log that the store does not know, unless it belongs nowhere."""
         try:
             begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
-            found = recover_episode(directory) if begun else None
+            log = recover_episode(directory) if begun else None
         except Exception as error:  # Whatever it is, the others are served.
             logger.warning("skipping %s, which cannot be read: %s", directory, error)
             return
-        if found is None:  # What wrote it was killed before its first step.
+        if log is None:  # What wrote it was killed before its first step.
             shutil.rmtree(directory, ignore_errors=True)
             return
-        study, person = agents.get(str(found.metadata.get("agent_id")), ("", ""))
+        study, person = agents.get(str(log.metadata.get("agent_id")), ("", ""))
         if not study:
             logger.warning("skipping %s: its study or person is unknown", directory)
             return
-        said = _said(directory)
+        annotations = _said(directory)
         episode = EpisodeRecord(
             id=directory.name,
             study=study,
-            environment=str(found.metadata.get(ENVIRONMENT_ID)),
+            environment=str(log.metadata.get(ENVIRONMENT_ID)),
             session="recovered",
             person=person,
             number=0,
-            state=EpisodeState.ABANDONED if said.state in _UNFINISHED else said.state,
-            reason=said.reason or str(found.metadata.get("reason") or "stopped"),
-            success=said.success,
-            num_steps=found.num_steps,
-            total_reward=found.total_reward,
-            started=found.started,
-            seconds=found.ended - found.started,
-            is_practice=said.is_practice,
+            state=EpisodeState.ABANDONED if annotations.state in _UNFINISHED else annotations.state,
+            reason=annotations.reason or str(log.metadata.get("reason") or "stopped"),
+            success=annotations.success,
+            num_steps=log.num_steps,
+            total_reward=log.total_reward,
+            started=log.started,
+            seconds=log.ended - log.started,
+            is_practice=annotations.is_practice,
         )
         self._store.save_episode(episode)
         try:
-            self._store.set_notes(episode.id, said.notes, 0)
+            self._store.set_notes(episode.id, annotations.notes, 0)
             people = {agent: person for agent, (_, person) in agents.items()}
-            rows = said.rows(episode.person)
+            rows = annotations.rows(episode.person)
             if not any(row.tool == PLAY for row in rows):  # Earlier releases did not write it.
                 rows = [*(row for row in self._store.labels(episode.id) if row.tool == PLAY), *rows]
             named = (
@@ -256,17 +256,17 @@ class Recordings:
     def _mended(self, episode: EpisodeRecord) -> EpisodeRecord:
         """The episode with as many steps as its log has."""
         try:
-            found = recover_episode(self._data.episode(episode.id))
+            log = recover_episode(self._data.episode(episode.id))
         except Exception as error:  # It is stored as it was known before.
             logger.warning("the log of episode %s cannot be read: %s", episode.id, error)
             return episode
-        if found is None:
+        if log is None:
             return episode
         return replace(
             episode,
-            num_steps=found.num_steps,
-            total_reward=found.total_reward,
-            seconds=episode.seconds or found.ended - found.started,
+            num_steps=log.num_steps,
+            total_reward=log.total_reward,
+            seconds=episode.seconds or log.ended - log.started,
         )
 
 

@@ -69,8 +69,8 @@ def routes(
 
     async def outline(request: Request) -> Response:
         view, seconds = await locate(request), _query(request, "wait", 0, _MOST_SECONDS)
-        found = await in_thread(view.outline, *([] if seconds is None else [seconds]))
-        return answer({**found, **await more(request)})
+        described = await in_thread(view.outline, *([] if seconds is None else [seconds]))
+        return answer({**described, **await more(request)})
 
     async def step(request: Request) -> Response:
         view, number = await locate(request), _number(request, "step")
@@ -85,16 +85,16 @@ def routes(
 
     async def thumbnail(request: Request) -> Response:
         try:
-            found = await small(request)
+            image = await small(request)
         except (DamagedError, errors.MissingError):  # The page of the episode says so.
-            found = None
-        if found is None:
+            image = None
+        if image is None:
             return Response(status_code=204)
-        etag = f'"{hashlib.sha256(found[0]).hexdigest()[:32]}"'
+        etag = f'"{hashlib.sha256(image[0]).hexdigest()[:32]}"'
         headers = {"cache-control": f"private, max-age={_THUMBNAIL_SECONDS}", "etag": etag}
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
-        return Response(found[0], media_type=found[1], headers=headers)
+        return Response(image[0], media_type=image[1], headers=headers)
 
     one_at_a_time = asyncio.Semaphore(1)
 
@@ -113,28 +113,28 @@ def routes(
         return answer(await in_thread(view.series, request.path_params["path"]))
 
     async def labels(request: Request) -> Response:
-        found = await labels_of(request)
-        return answer(await in_thread(_done, found, _listed, found))
+        episode_labels = await labels_of(request)
+        return answer(await in_thread(_done, episode_labels, _listed, episode_labels))
 
     async def add_label(request: Request) -> Response:
-        found, said = await _to_label(request), await body(request, Said)
-        return answer(await in_thread(_done, found, found.add, said))
+        episode_labels, said = await _to_label(request), await body(request, Said)
+        return answer(await in_thread(_done, episode_labels, episode_labels.add, said))
 
     async def declare(request: Request) -> Response:
-        found, layer = await _to_label(request), await body(request, ShownLayer)
-        await in_thread(_done, found, found.declare, layer)
+        episode_labels, layer = await _to_label(request), await body(request, ShownLayer)
+        await in_thread(_done, episode_labels, episode_labels.declare, layer)
         return await labels(request)
 
     async def change_label(request: Request) -> Response:
-        found = await _to_label(request)
-        do = found.retract if request.method == "DELETE" else found.restore
-        return answer(await in_thread(_done, found, do, request.path_params["label"]))
+        episode_labels = await _to_label(request)
+        do = episode_labels.retract if request.method == "DELETE" else episode_labels.restore
+        return answer(await in_thread(_done, episode_labels, do, request.path_params["label"]))
 
     async def _to_label(request: Request) -> EpisodeLabels:
-        found = await labels_of(request)
-        if not found.may_label:
-            raise errors.ForbiddenError(found.why_not or "You may not label episodes.")
-        return found
+        episode_labels = await labels_of(request)
+        if not episode_labels.may_label:
+            raise errors.ForbiddenError(episode_labels.why_not or "You may not label episodes.")
+        return episode_labels
 
     return [
         Route(f"{base}/labels", labels),
@@ -150,20 +150,20 @@ def routes(
     ]
 
 
-def _listed(found: EpisodeLabels) -> dict[str, Any]:
+def _listed(labels: EpisodeLabels) -> dict[str, Any]:
     return {
-        "layers": found.layers(),
-        "labels": found.labels(),
-        "adds": found.adds,
-        "may_label": found.may_label,
-        "why_not": found.why_not,
+        "layers": labels.layers(),
+        "labels": labels.labels(),
+        "adds": labels.adds,
+        "may_label": labels.may_label,
+        "why_not": labels.why_not,
     }
 
 
-def _done(found: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
+def _done(labels: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
     """Reads or changes labels; says what is wrong with a request, or where they are kept."""
     try:
-        with found.refusals():
+        with labels.refusals():
             return do(*args)
     except SourceError:
         raise
@@ -215,11 +215,11 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
     ]
 
 
-def _without_folders(found: dict[str, Any], name: str) -> dict[str, Any]:
-    for listed in found[name]:
+def _without_folders(content: dict[str, Any], name: str) -> dict[str, Any]:
+    for listed in content[name]:
         if "error" in listed:
             listed["error"] = without_folders(listed["error"])
-    return found
+    return content
 
 
 _limiter = RunVar[anyio.CapacityLimiter]("_limiter")

@@ -61,9 +61,9 @@ class EpisodeDatabase(Database):
         if not is_identifier(episode.id):
             raise StoreError("the identifier of the episode is invalid")
         table = tables.episodes
-        said = {name: value for name, value in values.items() if name not in _KEPT}
+        changed = {name: value for name, value in values.items() if name not in _KEPT}
         with self._writing() as connection:
-            change = sa.update(table).where(table.c.id == episode.id).values(said)
+            change = sa.update(table).where(table.c.id == episode.id).values(changed)
             if not connection.execute(change).rowcount:
                 new = {**values, "notes": "", "version": 0}
                 if episode.state is EpisodeState.PLAYING:
@@ -133,7 +133,7 @@ class EpisodeDatabase(Database):
         """
         table = tables.episodes
         wanted = sorted(set(ids))
-        found: list[str] = []
+        deleted: list[str] = []
         with self._writing() as connection:
             for first in range(0, len(wanted), _AT_ONCE):
                 some = table.c.id.in_(wanted[first : first + _AT_ONCE])
@@ -142,8 +142,8 @@ class EpisodeDatabase(Database):
                 if any(row.state in LIVE for row in rows):
                     raise InUseError("an episode that is being played cannot be deleted")
                 connection.execute(sa.delete(table).where(some))
-                found += [row.id for row in rows]
-        return found
+                deleted += [row.id for row in rows]
+        return deleted
 
     def set_notes(self, episode_id: str, notes: str, version: int, by: str = "") -> EpisodeRecord:
         """Replaces the notes on an episode.
@@ -293,34 +293,34 @@ class EpisodeDatabase(Database):
 def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     to_row(query)
     table = tables.episodes
-    found = [
+    conditions = [
         table.c[name] == value
         for name in ("study", "environment", "person", "success", "is_practice")
         if (value := getattr(query, name)) is not None
     ]
     if isinstance(query.state, EpisodeState):
-        found.append(table.c.state == query.state.value)
+        conditions.append(table.c.state == query.state.value)
     elif query.state is not None:
-        found.append(table.c.state.in_([state.value for state in query.state]))
+        conditions.append(table.c.state.in_([state.value for state in query.state]))
     tagged = sa.select(_of.episode).where(_is_tag)
     if query.label is not None:
         tagged = tagged.where(_of.layer == query.label)
     if query.queue == "unlabelled":
-        found.append(table.c.id.not_in(tagged))
+        conditions.append(table.c.id.not_in(tagged))
     elif query.label is not None:
-        found.append(table.c.id.in_(tagged))
+        conditions.append(table.c.id.in_(tagged))
     if query.queue == "unreviewed":
         reviewed = sa.select(_of.episode).where(_of.type == "choice", _of.tool != PLAY)
-        found += [table.c.state.in_(JUDGED), table.c.id.not_in(reviewed)]
+        conditions += [table.c.state.in_(JUDGED), table.c.id.not_in(reviewed)]
     elif query.queue == "disagreement":  # Of people, not of what one of them said before.
         words = sa.select(_of.episode).where(_of.type == "choice", _of.holds)
         words = words.group_by(_of.episode, _of.layer)
-        found.append(table.c.id.in_(words.having(sa.func.count(sa.distinct(_of.value)) > 1)))
+        conditions.append(table.c.id.in_(words.having(sa.func.count(sa.distinct(_of.value)) > 1)))
     if query.since is not None:
-        found.append(table.c.started >= query.since)
+        conditions.append(table.c.started >= query.since)
     if query.until is not None:
-        found.append(table.c.started < query.until)
-    return found
+        conditions.append(table.c.started < query.until)
+    return conditions
 
 
 def _order(sort: str) -> list[sa.UnaryExpression[Any]]:

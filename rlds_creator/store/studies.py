@@ -267,9 +267,9 @@ class Studies(Database):
         given = sa.select(of.study, sa.func.max(of.created)).where(is_now, of.study.in_(ids))
         with self._reading() as connection:
             agreed = dict(map(tuple, connection.execute(given.group_by(of.study))))
-            found = {study: counted for study, *counted in connection.execute(query)}
+            numbers_of = {study: counted for study, *counted in connection.execute(query)}
         names = ("num_episodes", "num_completed", "mine")
-        counted = {study: dict(zip(names, numbers)) for study, numbers in found.items()}
+        counted = {study: dict(zip(names, numbers)) for study, numbers in numbers_of.items()}
         return {one: Counts(**counted.get(one, {}), agreed=agreed.get(one)) for one in ids}
 
     def statistics(self, study_id: str) -> StudyStatistics:
@@ -358,7 +358,7 @@ def _chosen(study: Study, environment_id: str | None) -> Environment:
         if len(study.environments) > 1:
             raise StoreError("choose one of the environments of the study")
         return study.environments[0]
-    found = [one for one in study.environments if one.id == environment_id]
-    if not found:
+    chosen = [one for one in study.environments if one.id == environment_id]
+    if not chosen:
         raise RecordNotFoundError("the study does not have this environment")
-    return found[0]
+    return chosen[0]

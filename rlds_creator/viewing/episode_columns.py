@@ -61,24 +61,24 @@ def columns_of(labels: Labels, split: str) -> dict[str, Column]:
     maker = row_maker(source, split)
     leaves = leaves_at(labels.episodes.spec[rlds.STEPS], None)
     flags = {maker.columns.get(f"{rlds.STEPS}/{p}") for p, field in leaves if _is_flag(field)}
-    found = {}
+    columns = {}
     for field in maker.schema:
         name = field.name if field.name in maker.fixed else _quoted(field.name)
         if hasattr(field.type, "fields"):  # Statistics.
             for part in (field.type[place].name for place in range(field.type.num_fields)):
                 kind = "flag" if field.name in flags and part != "mean" else "number"
-                found[f"{name}.{part}"] = Column(kind, (field.name, part))
+                columns[f"{name}.{part}"] = Column(kind, (field.name, part))
         elif field.name not in (*_HIDDEN, *map(known_field, maker.schema.names)):
-            found[name] = Column(_kind_of(str(field.type)), (field.name,))
+            columns[name] = Column(_kind_of(str(field.type)), (field.name,))
     for layer, kind in labels.layers().items():
         kind = kind if kind in ("number", "flag") else "text"
-        found[f"{LABEL}.{_quoted(layer, _PART)}"] = Column(kind, (LABEL, layer))
-        found[f'{LABEL}."{layer}.n"'] = Column("number", (LABEL, f"{layer}.n"))
+        columns[f"{LABEL}.{_quoted(layer, _PART)}"] = Column(kind, (LABEL, layer))
+        columns[f'{LABEL}."{layer}.n"'] = Column("number", (LABEL, f"{layer}.n"))
     if (audit := audit_of(source, split)) is not None:
         for field in audit.schema.field(AUDIT).type:
             if (kind := _kind_of(str(field.type))) == "number":
-                found[f"{AUDIT}.{field.name}"] = Column(kind, (AUDIT, field.name))
-    return found
+                columns[f"{AUDIT}.{field.name}"] = Column(kind, (AUDIT, field.name))
+    return columns
 
 
 def _is_flag(field: Any) -> bool:

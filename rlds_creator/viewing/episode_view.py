@@ -143,12 +143,12 @@ class ViewedEpisode:
 
     def _instruction(self) -> dict[str, str | None]:
         texts = dict(leaves_at(self.steps.metadata, None))
-        found: list[tuple[str | None, Any]]
-        found = [(None, texts[path]) for path in texts if is_instruction(path)]
+        texts_at: list[tuple[str | None, Any]]
+        texts_at = [(None, texts[path]) for path in texts if is_instruction(path)]
         for field in self._paths():
             if is_instruction(field) and self.num_steps and self._kind_of(field) == "text":
-                found.append((field, self.steps.step(0, [field]).get(field)))
-        for path, value in found:
+                texts_at.append((field, self.steps.step(0, [field]).get(field)))
+        for path, value in texts_at:
             text = as_json(value)
             if isinstance(text, str) and text.strip():
                 return {"instruction": text, "instruction_path": path}

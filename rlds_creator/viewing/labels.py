@@ -155,8 +155,8 @@ class DatasetLabels(EpisodeLabels):
 
     @override
     def layers(self) -> list[ShownLayer]:
-        found = self._labels.described()
-        return [ShownLayer(**dataclasses.asdict(layer)) for layer in found]
+        layers = self._labels.described()
+        return [ShownLayer(**dataclasses.asdict(layer)) for layer in layers]
 
     @override
     def labels(self) -> list[ShownLabel]:
@@ -191,10 +191,10 @@ class DatasetLabels(EpisodeLabels):
         return self.add(self._shown(row))
 
     def _mine(self, label: str, rows: list[Label]) -> Label:
-        found = [r for r in rows if (r.id, r.annotator) == (label, self._by) and not r.retracts]
-        if not found:
+        mine = [r for r in rows if (r.id, r.annotator) == (label, self._by) and not r.retracts]
+        if not mine:
             raise LookupError("You have no such label.")
-        return found[0]
+        return mine[0]
 
     @override
     def declare(self, layer: ShownLayer) -> None:

@@ -165,8 +165,8 @@ class LogSteps(EpisodeSteps):
         for ahead, places in groups:
             if step + ahead < self.num_steps:
                 with contextlib.suppress(EnvLoggerError):
-                    [found] = self._reader.pick(self._index, [step + ahead], [*places.values()])
-                    yield from zip(places, found)
+                    [values] = self._reader.pick(self._index, [step + ahead], [*places.values()])
+                    yield from zip(places, values)
 
 
 def _leaves_of(record: StepData) -> Iterator[tuple[_Keys, Any]]:

@@ -54,8 +54,8 @@ def layout_of(field: Any) -> str | None:
         return None
     if cameras_of({"": field}):
         return "yxc"[: len(shape)]
-    found = _AXES[len(shape)]
-    return next((axes for axes in found if _fits(shape, axes, dtype)), None)
+    layouts = _AXES[len(shape)]
+    return next((axes for axes in layouts if _fits(shape, axes, dtype)), None)
 
 
 # In the order in which they are tried.

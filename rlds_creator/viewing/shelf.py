@@ -100,10 +100,10 @@ class Shelf:
         if not places:
             raise FileNotFoundError("there is nothing to be shown")
         self._datasets: dict[str, _Dataset] = {}
-        for path, found in dict.fromkeys(places):
+        for path, its_format in dict.fromkeys(places):
             name = _name(path)
-            kind = _Logs if found == "envlogger" and where is None else _Source
-            dataset = kind(_identifier(name, path), name, path, found, cache, where)
+            kind = _Logs if its_format == "envlogger" and where is None else _Source
+            dataset = kind(_identifier(name, path), name, path, its_format, cache, where)
             self._datasets[dataset.id] = dataset
         if len(self._datasets) == 1:  # What is wrong with the only one is said at once.
             next(iter(self._datasets.values())).open()
@@ -144,17 +144,17 @@ class Shelf:
           SourceError: The dataset is damaged.
           ValueError: It is no such condition.
         """
-        found = self._dataset(dataset, split)
-        described = {"id": found.opened, "columns": [], "is_complete": True}
+        current = self._dataset(dataset, split)
+        described = {"id": current.opened, "columns": [], "is_complete": True}
         try:
-            numbers, total = found.numbers(split, where, sort), found.count(split)
+            numbers, total = current.numbers(split, where, sort), current.count(split)
         except _BeingMadeError as making:
             return {**described, "episodes": [], "total": None, "making": making.how_far}
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
         total = len(numbers) if where or sort else total
         end = offset + limit
         chosen = numbers[offset:end] if total is not None else range(offset, end)
-        return {**described, **found.listing(split, chosen, columns), "total": total}
+        return {**described, **current.listing(split, chosen, columns), "total": total}
 
     def columns(self, dataset: str, split: str) -> dict[str, Any]:
         """Returns the columns of the table of episodes, and the titles of layers by their names.
@@ -162,10 +162,10 @@ class Shelf:
         {"columns": [{"name", "title", "kind", "examples"}], "layers": {..}}; the name is that in
         conditions, the examples are of the episodes that were read.
         """
-        found = self._dataset(dataset, split)
-        layers = {layer.name: layer.title for layer in found.labels(split).described()}
+        current = self._dataset(dataset, split)
+        layers = {layer.name: layer.title for layer in current.labels(split).described()}
         titles = {name: title or name for name, title in layers.items()}
-        return {"columns": [*ranges(found.columns(split), found.rows(split))], "layers": titles}
+        return {"columns": [*ranges(current.columns(split), current.rows(split))], "layers": titles}
 
     def beside(
         self, dataset: str, split: str, index: int, where: str = "", sort: str = ""
@@ -174,9 +174,9 @@ class Shelf:
 
         These are the addresses of two pages, and how many episodes come before it.
         """
-        found = self._dataset(dataset, split)
+        current = self._dataset(dataset, split)
         try:
-            numbers = found.numbers(split, where, sort, at_least=index + 2)
+            numbers = current.numbers(split, where, sort, at_least=index + 2)
         except (ImportError, LookupError, ValueError, _BeingMadeError):  # The list says so.
             return {"previous": None, "next": None, "place": None}
         if sort:
@@ -185,7 +185,7 @@ class Shelf:
         else:
             place, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
         query = urlencode({k: v for k, v in (("where", where), ("sort", sort)) if v})
-        pages = neighbours(numbers, place, after, lambda n: found.address(split, int(n)), query)
+        pages = neighbours(numbers, place, after, lambda n: current.address(split, int(n)), query)
         return {**pages, "place": place}
 
     def view(self, dataset: str, split: str, index: int) -> ViewedEpisode:
@@ -202,20 +202,20 @@ class Shelf:
         self, dataset: str, split: str, index: int, frames: int = 1
     ) -> tuple[bytes, str] | None:
         """Returns a thumbnail, see `ViewedEpisode.thumbnail`; the errors are those of `view`."""
-        found, state = self._dataset(dataset, split), ""
+        current, state = self._dataset(dataset, split), ""
         with contextlib.suppress(OSError):  # Whoever makes it says what is wrong.
-            state = found.state(split, index)
+            state = current.state(split, index)
 
         def make() -> tuple[bytes, str] | None:
-            return found.view(split, index).thumbnail(frames)
+            return current.view(split, index).thumbnail(frames)
 
         return self._thumbnails.get(f"{state} {frames}", make) if state else make()
 
     def labels(self, dataset: str, split: str, index: int, by: str) -> DatasetLabels:
         """Returns the labels of an episode for somebody of that name; the errors are of `view`."""
-        found = self._dataset(dataset, split)
-        found.view(split, index)
-        return DatasetLabels(found.labels(split), index, by, may_label=self._may_label)
+        current = self._dataset(dataset, split)
+        current.view(split, index)
+        return DatasetLabels(current.labels(split), index, by, may_label=self._may_label)
 
     def page_of(self, episode: int) -> str:
         """Returns the address of the page of an episode of the first dataset.
@@ -235,14 +235,14 @@ class Shelf:
         id, at, _ = dataset.partition("@")
         if id not in self._datasets:
             raise KeyError(f"There is no dataset {dataset!r}.")
-        found = self._current(id)
-        if at and dataset != found.opened:
+        current = self._current(id)
+        if at and dataset != current.opened:
             what = "the dataset was changed or opened again after this page; reload the page"
-            raise SourceChangedError(what, file=found.path)
-        found.open()
-        if split not in found.splits:
+            raise SourceChangedError(what, file=current.path)
+        current.open()
+        if split not in current.splits:
             raise KeyError(f"There is no split {split!r}.")
-        return found
+        return current
 
     def _current(self, id: str) -> _Dataset:
         """A dataset, opened again if its files were changed: who has the old one keeps that."""
@@ -275,12 +275,12 @@ def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
     """Yields the paths and the formats of the datasets at or below a path."""
     if format is None and "://" not in path and os.path.isdir(path) and not marked_format(path):
         below = sorted(find_datasets(path))
-        logs = [place for place, found in below if found == "envlogger"]
+        logs = [place for place, kind in below if kind == "envlogger"]
         for folder in dict.fromkeys(map(os.path.dirname, logs)):
             # Logs that lie side by side are a dataset: of `rlds create`, each has an episode.
             beside = [log for log in logs if os.path.dirname(log) == folder]
             yield folder if len(beside) > 1 else beside[0], "envlogger"
-        others = [(place, found) for place, found in below if found != "envlogger"]
+        others = [(place, kind) for place, kind in below if kind != "envlogger"]
         yield from others
         if logs or others:
             return
@@ -422,11 +422,11 @@ class _Dataset:
         if not where:
             total = self.count(split)
             return range(at_least if total is None else total)
-        found: Sequence[int] = self.cache.get(
+        matching: Sequence[int] = self.cache.get(
             (self.opened, split, "where", where, self.labels(split).state()),
             lambda: self._table(split).where(where),
         )
-        return found
+        return matching
 
     def _sorted(self, split: str, where: str, sort: str) -> list[int]:
         name = sort.removeprefix("-")
@@ -448,8 +448,8 @@ class _Dataset:
     def rows(self, split: str) -> list[dict[str, Any]]:
         """Rows of episodes of which examples are taken: those that were read."""
         if (table := self._whole(split)) is not None:
-            found: list[dict[str, Any]] = table.slice(0, _EXAMPLES).to_pylist()
-            return found
+            rows: list[dict[str, Any]] = table.slice(0, _EXAMPLES).to_pylist()
+            return rows
         return self._labelled(split, [*self._read.values()][:_EXAMPLES])
 
     def _whole(self, split: str) -> Any:
@@ -482,8 +482,8 @@ class _Dataset:
             del self._read[next(iter(self._read))]
         there = [number for number in numbers if (split, number) in self._read]
         rows = self._labelled(split, [self._read[split, number] for number in there])
-        found = dict(zip(there, rows))
-        return [found.get(number) for number in numbers], len(there) == len(numbers)
+        by_number = dict(zip(there, rows))
+        return [by_number.get(number) for number in numbers], len(there) == len(numbers)
 
     def _labelled(self, split: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         summary = label_rows.summary(label_rows.folders_of(self.labels(split).episodes.source))
@@ -612,10 +612,10 @@ class _Logs(_Dataset):
     @override
     def episodes(self, split: str) -> sources.Episodes:
         self._check_files()
-        found = sources.open(self.path, split=split, format=self.format)
-        if len(found) != self.count(split):
+        episodes = sources.open(self.path, split=split, format=self.format)
+        if len(episodes) != self.count(split):
             raise ValueError("Some logs cannot be read: these episodes cannot be filtered.")
-        return found
+        return episodes
 
     def steps(self, split: str, index: int) -> EpisodeSteps:
         path, number = self._place(index)

@@ -134,8 +134,8 @@ class SourceSteps(EpisodeSteps):
 
     def _values(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         direct = [path for path in paths if path in self._direct]
-        found = {path: rows[0] for path, rows in self._take([step], direct).items()}
-        return found | {path: self._value(path, step) for path in paths if path not in found}
+        values = {path: rows[0] for path, rows in self._take([step], direct).items()}
+        return values | {path: self._value(path, step) for path in paths if path not in values}
 
     def _take(self, steps: Sequence[int], paths: Sequence[str]) -> dict[str, np.ndarray]:
         if not paths:
@@ -170,8 +170,8 @@ class SourceSteps(EpisodeSteps):
     def _read(self, paths: Sequence[str], begin: int = 0, end: int | None = None) -> dict[str, Any]:
         """Columns by their paths, which share no memory with others."""
         if isinstance(self.fields[paths[0]], Field):
-            found = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
-            return {path: _own(at(found, path)) for path in paths}
+            columns = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
+            return {path: _own(at(columns, path)) for path in paths}
         steps = self._episodes.episode(self._index).steps  # Nothing is known but what is there.
         return {path: _rows(at(steps, path), slice(begin, end)) for path in paths}
 

@@ -79,5 +79,5 @@ class EpisodeSteps(abc.ABC):
 
     def samples(self, path: str, number: int) -> list[Any]:
         """Returns the values of a field in some steps, evenly chosen."""
-        found = [self.step(step, [path]).get(path) for step in evenly(self.num_steps, number)]
-        return [value for value in found if value is not None]
+        values = [self.step(step, [path]).get(path) for step in evenly(self.num_steps, number)]
+        return [value for value in values if value is not None]

@@ -60,12 +60,12 @@ class Thumbnails:
         self._new += 1
         if self._new % _OFTEN != 1:
             return
-        found = sorted(
+        files = sorted(
             ((stat := each.stat()).st_mtime, stat.st_size, each.path)
             for each in os.scandir(file.parent)
         )
-        total = sum(size for _, size, _ in found)
-        for _, size, path in found:
+        total = sum(size for _, size, _ in files)
+        for _, size, path in files:
             if total <= self._most_bytes:
                 break
             os.unlink(path)

@@ -27,18 +27,18 @@ def describe() -> dict[str, Any]:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"title": name, "requires": "", "identifiers": None, "error": ""}
+    facts: dict[str, Any] = {"title": name, "requires": "", "identifiers": None, "error": ""}
     try:
         made = family(name)
-        found.update(title=made.title or name, requires=made.requires)
+        facts.update(title=made.title or name, requires=made.requires)
         helps = _helps(inspect.getdoc(made.make) or "")
         options = [_option(one, helps.get(name, "")) for name, one in options_of(made).items()]
         json.dumps(options, allow_nan=False)
-        found["options"] = options
-        found["identifiers"] = list(made.identifiers())
+        facts["options"] = options
+        facts["identifiers"] = list(made.identifiers())
     except Exception as e:  # Code of others: what is wrong with it does not concern the rest.
-        found["error"] = f"{type(e).__name__}: {e}"
-    return {"options": [], **found}
+        facts["error"] = f"{type(e).__name__}: {e}"
+    return {"options": [], **facts}
 
 
 def _helps(docstring: str) -> dict[str, str]:
@@ -51,13 +51,13 @@ def _option(option: Option, help: str) -> dict[str, Any]:
     kind, arms = option.kind, typing.get_args(option.kind)
     choices = None
     if typing.get_origin(kind) is Literal:
-        found, choices = "choice", list(arms)
+        name, choices = "choice", list(arms)
     else:  # Such as `int | None`.
-        found = next((_KINDS[arm] for arm in (kind, *arms) if arm in _KINDS), "text")
+        name = next((_KINDS[arm] for arm in (kind, *arms) if arm in _KINDS), "text")
     default = None if option.default is inspect.Parameter.empty else option.default
     return {
         "name": option.name,
-        "kind": found,
+        "kind": name,
         "default": default,
         "choices": choices,
         "help": help,

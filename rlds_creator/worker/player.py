@@ -201,9 +201,9 @@ class Player:
 
     def _checked_video(self) -> dict[str, Video]:
         """Returns the video encoding of fields, checked before the first step."""
-        said = self._environment.get("video") or {}
+        wanted = self._environment.get("video") or {}
         try:
-            video = {name: Video.called(how, self._fps) for name, how in said.items()}
+            video = {name: Video.called(how, self._fps) for name, how in wanted.items()}
             for way, shape in cameras_in(self._observation_spec, video).values():
                 FrameEncoder(way, shape).close()
         except (ImportError, ValueError) as error:
@@ -591,8 +591,8 @@ class Player:
         )
 
     def _send_episode(self, state: str, error: str = "") -> None:
-        said = {**self._described(), "state": state, "error": error}
-        self._link.send({"op": "episode", "episode": said})
+        facts = {**self._described(), "state": state, "error": error}
+        self._link.send({"op": "episode", "episode": facts})
 
     def _described(self) -> dict[str, Any]:
         episode, recording = self._episode, self._episode.recording

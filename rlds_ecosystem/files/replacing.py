@@ -206,5 +206,5 @@ def _state(path: Path, but: str = "") -> object:
         if but in below:
             below.remove(but)
         files += [Path(folder, name) for name in names]
-    found = [(os.fspath(file), file.lstat()) for file in files]
-    return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)
+    stats = [(os.fspath(file), file.lstat()) for file in files]
+    return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)

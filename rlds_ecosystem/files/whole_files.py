@@ -297,9 +297,9 @@ def finish_taking(target: Path, place: Path) -> None:
     if not os.path.lexists(journal):
         return
     content = json.loads(journal.read_bytes())
-    for found in (draft, old):
-        if os.path.lexists(found) and not os.path.lexists(target):
-            os.rename(found, target)
+    for left in (draft, old):
+        if os.path.lexists(left) and not os.path.lexists(target):
+            os.rename(left, target)
     if not os.path.lexists(old):
         old = draft
     is_new = os.path.lexists(target) and os.stat(target).st_ino == content["new"]

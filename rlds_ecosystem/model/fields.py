@@ -141,9 +141,9 @@ class Field:
         ['numbers of tasks']
         """
         codes = self.codes and f"codes of {self.codes.low:g} to {self.codes.high:g} m"
-        said = {"unit": f"in {self.unit}", "names": ", ".join(self.names or ()), "codes": codes}
-        said |= {"table": f"numbers of {self.table}", "kind": self.kind}
-        return [str(said[name]) for name in self.meaning]
+        facts = {"unit": f"in {self.unit}", "names": ", ".join(self.names or ()), "codes": codes}
+        facts |= {"table": f"numbers of {self.table}", "kind": self.kind}
+        return [str(facts[name]) for name in self.meaning]
 
     @property
     def is_text(self) -> bool:
@@ -277,8 +277,8 @@ def match_columns(
     if isinstance(expected, Opaque):
         return columns
     if not isinstance(columns, np.ndarray):
-        found = f"the fields {list(children_of(columns, path))}"
-        raise _mismatch(where, path, found, str(expected))
+        got = f"the fields {list(children_of(columns, path))}"
+        raise _mismatch(where, path, got, str(expected))
     if columns.dtype == object and expected.encoding:
         return columns  # Files of images.
     dtype = expected.column_dtype

@@ -67,7 +67,7 @@ def unused_name(name: str, taken: Collection[str]) -> str:
     'top_3'
     """
     numbered = (f"{name}_{number}" for number in itertools.count(2))
-    return next(found for found in itertools.chain([name], numbered) if found not in taken)
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def _parts(name: str) -> list[str]:

@@ -143,11 +143,11 @@ def leaves_at(
         return
     leaves = dict(named_leaves(nested))
     for path in [paths] if isinstance(paths, str) else paths:
-        found = {path: leaves[path]} if path in leaves else {}
-        found = found or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
-        if not found and path:
+        chosen = {path: leaves[path]} if path in leaves else {}
+        chosen = chosen or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
+        if not chosen and path:
             raise KeyError(f"no field {path!r}; {fields_there_are(path, leaves, aliases)}")
-        yield from found.items()
+        yield from chosen.items()
 
 
 def fields_there_are(
@@ -179,17 +179,17 @@ def named_leaves(structure: Any) -> Iterator[tuple[str, Any]]:
     """
     if not _is_inner(type(structure)):  # type: ignore[arg-type]
         return iter([("", structure)])
-    found: list[tuple[str, Any]] = []
-    _add_leaves(structure, "", found)
-    return iter(found)
+    named: list[tuple[str, Any]] = []
+    _add_leaves(structure, "", named)
+    return iter(named)
 
 
-def _add_leaves(structure: Any, above: str, found: list[tuple[str, Any]]) -> None:
+def _add_leaves(structure: Any, above: str, named: list[tuple[str, Any]]) -> None:
     for key, child in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
         if _is_inner(type(child)):  # type: ignore[arg-type]
-            _add_leaves(child, f"{above}{key}/", found)
+            _add_leaves(child, f"{above}{key}/", named)
         else:
-            found.append((f"{above}{key}", child))
+            named.append((f"{above}{key}", child))
 
 
 @functools.lru_cache(256)  # To ask an abstract class takes longer than all the rest.

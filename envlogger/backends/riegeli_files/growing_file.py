@@ -147,7 +147,7 @@ class GrowingFile:
         try:
             self._file.close()
         except Exception:
-            if not self._is_local:  # What is in the store is what was published before.
+            if not self._is_local:  # The store still has the last published state.
                 self.is_out_of_reach = True
                 self._end = self._published_end
         return sum(self._has_reached_file(position) for position in self.positions)

@@ -205,7 +205,7 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
             has_language=True,
             normalization=self._kind,
         )
-        if self._is_oft:  # Which has no zeros in the state.
+        if self._is_oft:  # OFT has no zeros in the state.
             parts = tuple(part for part in meaning.standard_state if part != "0")
             meaning = dataclasses.replace(meaning, standard_state=parts, state_encoding="")
             kwargs["standardize_fn"] = loading.Standardize(meaning)

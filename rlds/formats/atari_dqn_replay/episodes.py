@@ -50,7 +50,7 @@ class _Row(NamedTuple):
 
     checkpoint: int
     row: int
-    recorded: int  # How many rows were recorded before.
+    recorded: int  # The number of rows recorded before.
     action: np.generic
     reward: np.generic
     is_terminal: bool

@@ -24,7 +24,7 @@ from rlds_ecosystem.model.fields import BGR, Field
 __all__ = ["EPISODE_ATTACHMENT", "RATE", "RLDS_RECORD", "StoredEpisodes", "sidecar_in"]
 
 RLDS_RECORD, EPISODE_ATTACHMENT = "rlds", "rlds/episode"
-RATE = "rate"  # How many frames of video a second has.
+RATE = "rate"  # The metadata key of the frame rate of video.
 
 
 def sidecar_in(recording: BagRecording) -> Sidecar | None:

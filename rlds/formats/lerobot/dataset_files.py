@@ -312,7 +312,7 @@ class DatasetFiles(abc.ABC):
         return Before(
             self._num_episodes,
             self._num_rows,
-            self._first_file + 1,  # What has something before is one episode.
+            self._first_file + 1,  # With files before, one episode is written.
             list(self._texts),
             self._total,
             json.loads((self._directory / layout.INFO).read_text()),

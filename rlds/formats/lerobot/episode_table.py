@@ -151,7 +151,7 @@ class EpisodeMetadata:
         self.is_sound = not self.lost and self._has_sound_numbers()
         self._stats_lines: dict[int, int] | None = None
         self._rows: ParquetRows | None = None
-        self._known: tuple[str, int, dict[str, Any]] | None = None  # What was read last.
+        self._known: tuple[str, int, dict[str, Any]] | None = None  # The rows that were read last.
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_known": None}  # They are open.

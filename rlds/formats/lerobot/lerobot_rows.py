@@ -221,7 +221,7 @@ class LeRobotRows:
             files.finish({})
         write_below(path, layout.DIGEST, json.dumps({SAID: sidecar.digest}).encode())
         for name, content in self._files.items():
-            if name != layout.STATS or self._version == "v2.1":  # Those of 3.0 are computed.
+            if name != layout.STATS or self._version == "v2.1":  # In 3.0 it is computed.
                 text = content.get("text", "")
                 text = renamed(text, self._kept.names) if name == MODALITY else text
                 data = text.encode() or base64.b64decode(content["base64"])

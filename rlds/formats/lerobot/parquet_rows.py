@@ -66,7 +66,7 @@ class ParquetRows:
         check_declared(8 * self.num_rows, size, file=self.path)  # A row has a number at least.
         self._batches: Iterator[Any] = iter(())
         self._place = -1  # The row that the next batch begins with.
-        self._batch: Any = None  # What came last.
+        self._batch: Any = None  # The batch that was read last.
 
     def read(self, begin: int, end: int, *, ahead: bool = False) -> Any:
         """Returns the rows from `begin` to before `end`, a table of Arrow.

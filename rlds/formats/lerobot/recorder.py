@@ -267,7 +267,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _check(self) -> None:
         if self.reserve.cause is not None:
-            self.close()  # What was accepted is written, and what can be is added.
+            self.close()  # Writes the accepted steps, and adds them if possible.
             self._raise()
 
     def _fail(self, error: BaseException) -> None:

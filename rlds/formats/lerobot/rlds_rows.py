@@ -135,9 +135,9 @@ class RldsRows:
         derived = [path for path, field in fields.items() if is_derived(path, field)]
         taken = {*to_sidecar, *derived, self._task, *self._texts.values(), PERSISTENT, EVENTS}
         self._flags = [DONE, TRUNCATED]
-        if METADATA_KEY in episodes.metadata:  # What LeRobot counts is counted anew.
+        if METADATA_KEY in episodes.metadata:  # Its counters are counted anew.
             taken |= DEFAULT_COLUMNS.keys() | {p for p in fields if root_of(p) == IMAGE_FILE}
-            self._flags = []  # Where it has them, they are fields.
+            self._flags = []  # Flags of LeRobot are fields already.
         tasks, without_table = _numbered_tasks(episodes, fields, taken)
         self._columns = columns_of(fields, {*taken, *without_table}, self._flags)
         self.task_columns = [column.name for column in self._columns if column.field.table]

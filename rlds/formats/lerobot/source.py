@@ -601,7 +601,7 @@ class LeRobotSource(Source):
         return [name for name, column in self._columns.items() if column.kind == "numbers"]
 
     def _read_stored(self, at: int, values: Collection[str], videos: Collection[str]) -> _Stored:
-        stored = self._stored  # Who copies an episode asks for its digest, too.
+        stored = self._stored  # A copy asks for the digest, too.
         known = [] if stored is None or stored.place != at else [*stored.columns, *stored.frames]
         if stored is None or not {*values, *videos} <= {*known}:
             row = self._table.row(at)

@@ -56,7 +56,7 @@ class _Column(NamedTuple):
 
 class _Group(NamedTuple):
     num_rows: int
-    columns: Sequence[range]  # Which pages each has.
+    columns: Sequence[range]  # The pages of each column.
 
 
 def _leaves(kind: Any, width: int | None, shape: list[int]) -> list[_Column]:

@@ -178,7 +178,7 @@ class EnvLoggerExport(Export):
         recorded = self._log.specs.items() if self._log is not None else ()
         tuples = [(name, spec) for name, spec in recorded if _has_tuples(spec)]
         begins, ends = episode.complete or not terminal, episode.complete or terminal
-        before: dict[str, Any] = {}  # What the step before brings.
+        before: dict[str, Any] = {}  # Reward, discount and action of the step before.
         for row in range(num_steps):
             now = nest({path: column[row] for path, column in columns.items()})
             now |= {name: _with_tuples_of(spec, now[name]) for name, spec in tuples if name in now}

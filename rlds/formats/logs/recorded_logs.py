@@ -94,7 +94,7 @@ class IdleReaders:
         reader = self._take(log) or log.open()
         try:
             yield reader
-        except BaseException:  # Which keeps the reader, and its open files, in a reference cycle.
+        except BaseException:  # Its traceback keeps the open files in a cycle.
             reader.close()
             raise
         self._give_back(log, reader)

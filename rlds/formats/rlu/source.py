@@ -102,12 +102,12 @@ class RluSource(Stream):
     builder_name: ClassVar[str]  # The builder that is there for it.
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
     row_field: ClassVar[str]  # Has one value per row.
-    id_fields: ClassVar[Sequence[str]] = ()  # What is meant to tell episodes apart.
+    id_fields: ClassVar[Sequence[str]] = ()  # Fields that identify an episode.
     ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA that is always so.
     action_led_here: ClassVar[bool] = False  # In the order RSA.
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
     unused_reward_is_zero: ClassVar[bool] = False  # Whether that shows which order it is.
-    image_fields: ClassVar[Sequence[str]] = ()  # What has to be PNG files.
+    image_fields: ClassVar[Sequence[str]] = ()  # Fields whose values must be PNG files.
     # Whether records are pieces of episodes. Their last row may have no action, reward, ...
     are_pieces: ClassVar[bool] = False
     # Paths of fields: in a step if there is a value for each row, or else in the episode;

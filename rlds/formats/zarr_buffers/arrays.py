@@ -142,7 +142,7 @@ class ZarrArray:
             for (first, last), size in zip(area, self._chunks)
         ]
         for position in itertools.product(*blocks):
-            there, here = [], []  # What a chunk has of the rows, in them and in itself.
+            there, here = [], []  # Slices of the result, and of the chunk.
             for (first, last), number, size in zip(area, position, self._chunks):
                 corner = number * size
                 low, high = max(first, corner), min(last, corner + size)

@@ -103,20 +103,20 @@ class EpisodeRoutes(Routes):
 
     async def delete_some(self, request: Request, person: Person) -> Any:
         """Deletes episodes: all of them, or none."""
-        said = await body(request, _Ids)
+        content = await body(request, _Ids)
         if not may(person, May.DELETE):
             mine = EpisodeQuery(person=person.id)
             own = set(await in_thread(self.store.episode_ids, mine))
-            if not may(person, May.PLAY) or not own.issuperset(said.ids):
+            if not may(person, May.PLAY) or not own.issuperset(content.ids):
                 raise ForbiddenError("You may delete only your own episodes.")
-        return {"deleted": len(await in_thread(self.recordings.delete, said.ids))}
+        return {"deleted": len(await in_thread(self.recordings.delete, content.ids))}
 
     async def set_notes(self, request: Request, person: Person) -> Any:
         """Replaces the notes on an episode."""
         episode = await self._seen(request, person)
-        said = await body(request, _Notes)
+        content = await body(request, _Notes)
         set_notes = functools.partial(self.store.set_notes, by=person.id)
-        changed = await in_thread(set_notes, episode.id, said.notes, said.version)
+        changed = await in_thread(set_notes, episode.id, content.notes, content.version)
         await in_thread(self.recordings.annotate, episode.id)
         return changed
 

@@ -172,10 +172,10 @@ class ExportRoutes(Routes):
         return {}
 
     def _file_of(self, identifier: str) -> Path:
-        found = sorted(self.data.export(identifier).glob("*.zip"))
-        if len(found) != 1:
+        files = sorted(self.data.export(identifier).glob("*.zip"))
+        if len(files) != 1:
             raise MissingError("The file of this download was deleted. Prepare it again.")
-        return found[0]
+        return files[0]
 
     async def file(self, request: Request, person: Person) -> Any:
         """The file; part of it, if the browser goes on with a download."""

@@ -109,19 +109,19 @@ class PeopleRoutes(Routes):
 
     async def invite(self, request: Request, person: Person) -> Any:
         """Makes a link that lets people in."""
-        said = await body(request, _Invitation)
-        if said.study:
-            if said.role is not Role.PARTICIPANT:
+        content = await body(request, _Invitation)
+        if content.study:
+            if content.role is not Role.PARTICIPANT:
                 raise BadRequestError("Only participants enter for one study.")
-            await in_thread(self.store.study, said.study)
+            await in_thread(self.store.study, content.study)
         identifier, token = await in_thread(
             self.store.invite,
-            said.role,
-            said.name.strip(),
-            said.uses,
-            time.time() + said.days * _DAY,
+            content.role,
+            content.name.strip(),
+            content.uses,
+            time.time() + content.days * _DAY,
             person.id,
-            said.study,
+            content.study,
         )
         return {"id": identifier, "link": f"{self.address}/enter#{token}"}
 

@@ -149,14 +149,14 @@ class StudyRoutes(Routes):
 
     async def set_state(self, request: Request, person: Person) -> Any:
         """Enables or disables a study."""
-        said, identifier = await body(request, _State), request.path_params["id"]
-        return await in_thread(self.store.set_study_state, identifier, said.state)
+        content, identifier = await body(request, _State), request.path_params["id"]
+        return await in_thread(self.store.set_study_state, identifier, content.state)
 
     async def agree(self, request: Request, person: Person) -> Any:
         """Keeps that a person agrees to the consent of a study."""
-        said = await body(request, _Consent)
+        content = await body(request, _Consent)
         study = await seen_study(self.store, person, request.path_params["id"])
-        return await in_thread(self.store.agree, study.id, person.id, said.text)
+        return await in_thread(self.store.agree, study.id, person.id, content.text)
 
     async def consents(self, request: Request, person: Person) -> Any:
         """Who agreed to which text of a study, and when."""

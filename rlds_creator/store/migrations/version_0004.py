@@ -66,8 +66,8 @@ def upgrade() -> None:
 
 
 def _by_episode(connection: sa.Connection, query: str) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    by_episode: dict[str, list[Any]] = {}
     rows: Iterable[Any] = connection.execute(sa.text(query)).all()
     for row in rows:
-        found.setdefault(row.episode, []).append(row)
-    return found
+        by_episode.setdefault(row.episode, []).append(row)
+    return by_episode

@@ -181,11 +181,9 @@ class _TensorFlowStore(StoreClient):
 
     def stat(self, url: str) -> ObjectInfo:
         with _named(url):
-            found = self._gfile.stat(url)
-        seconds = found.mtime_nsec / 1e9
-        return ObjectInfo(
-            found.is_directory, found.length, seconds, (found.length, found.mtime_nsec)
-        )
+            stat = self._gfile.stat(url)
+        seconds = stat.mtime_nsec / 1e9
+        return ObjectInfo(stat.is_directory, stat.length, seconds, (stat.length, stat.mtime_nsec))
 
     def entries(self, url: str) -> list[Entry]:
         with _named(url):
@@ -260,7 +258,7 @@ class FsspecStore(StoreClient):
 
     def entries(self, url: str) -> list[Entry]:
         with _named(url):
-            found = self._fs.ls(url, detail=True)
+            infos = self._fs.ls(url, detail=True)
         own = url.partition("://")[2].strip("/")
         entries = [
             Entry(
@@ -268,7 +266,7 @@ class FsspecStore(StoreClient):
                 info["type"] == "directory",
                 info["size"],
             )
-            for info in found
+            for info in infos
             if info["name"].strip("/") != own
         ]
         return sorted(entries)
@@ -338,15 +336,15 @@ def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
     repository = {"repo_id": repo_id, "repo_type": repo_type}
     sha = api.repo_info(**repository, revision=revision).sha
     commit = _Commit({**repository, "revision": sha}, {"": []}, {})
-    for found in api.list_repo_tree(**commit.repository, recursive=True):
-        folder, _, name = found.path.rpartition("/")
-        is_dir = not hasattr(found, "blob_id")
-        entry = Entry(name, is_dir, None if is_dir else found.size)
+    for each in api.list_repo_tree(**commit.repository, recursive=True):
+        folder, _, name = each.path.rpartition("/")
+        is_dir = not hasattr(each, "blob_id")
+        entry = Entry(name, is_dir, None if is_dir else each.size)
         commit.folders.setdefault(folder, []).append(entry)
         if is_dir:
-            commit.folders.setdefault(found.path, [])
+            commit.folders.setdefault(each.path, [])
         else:
-            commit.ids[found.path] = found.blob_id
+            commit.ids[each.path] = each.blob_id
     return commit
 
 
@@ -362,10 +360,10 @@ class HubStore(StoreClient):
             raise OSError(f"hf:// cannot be opened: {error}") from error
 
     def _parts(self, url: str) -> tuple[tuple[str, str, str | None], str]:
-        found = _HUB_URL.fullmatch(url)
-        if found is None:
+        match = _HUB_URL.fullmatch(url)
+        if match is None:
             raise OSError(f"{url}: expected hf://datasets/<owner>/<name>[@<revision>][/<path>]")
-        kind, name, revision, path = found.groups()
+        kind, name, revision, path = match.groups()
         revision = revision and urllib.parse.unquote(revision)
         return ("dataset" if kind else "model", name, revision), (path or "").strip("/")
 
@@ -425,9 +423,9 @@ class HubStore(StoreClient):
         added = [
             add(f"{folder}/{path}".strip("/"), os.fspath(file)) for path, file in files.items()
         ]
-        said = {"commit_message": "Add a dataset", "repo_type": kind, "revision": revision}
+        options = {"commit_message": "Add a dataset", "repo_type": kind, "revision": revision}
         with _named(url):
-            self._hub.HfApi().create_commit(name, added, **said)
+            self._hub.HfApi().create_commit(name, added, **options)
         _commits.pop(repository, None)
 
     def upload(self, file: BinaryIO, url: str) -> None:

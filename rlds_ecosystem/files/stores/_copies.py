@@ -73,8 +73,8 @@ class CopiedObjects:
         self._begin_anew()
         begin_anew_in_forks(self)
         futures = [self._threads.submit(_found, url) for url in self.urls]
-        found = [future.result() for future in futures]
-        self.objects = [CopiedObject(url, each) for url, each in zip(self.urls, found)]
+        infos = [future.result() for future in futures]
+        self.objects = [CopiedObject(url, each) for url, each in zip(self.urls, infos)]
         self._sizes = np.array([each.size for each in self.objects], np.int64)
         blocks = [len(each.fetched) for each in self.objects]
         self._firsts = np.cumsum([0, *blocks])
@@ -290,15 +290,15 @@ class CopiedObject:
       begun: When somebody began to fetch it.
     """
 
-    def __init__(self, url: str, found: clients.ObjectInfo) -> None:
-        self.url, self._version, self.size = url, found.version, found.size
+    def __init__(self, url: str, info: clients.ObjectInfo) -> None:
+        self.url, self._version, self.size = url, info.version, info.size
         folder = cache_folder("copies", url)
         if folder is None:
             raise OSError(
                 f"{url}: no folder for a local copy; set RLDS_CACHE_DIR to a writable folder"
             )
         # After a crash of the machine, blocks may be missing that were said to be there.
-        version = hashlib.sha256(f"{found.version}{_boot()}".encode()).hexdigest()[:16]
+        version = hashlib.sha256(f"{info.version}{_boot()}".encode()).hexdigest()[:16]
         machine = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
         here = folder / f"{machine}-{version}"
         here.mkdir(parents=True, exist_ok=True)
@@ -385,8 +385,8 @@ class CopiedObject:
           ChangedObjectError: It was written anew.
           OSError: The store does not answer.
         """
-        found = self._tried(lambda: clients.within(_patience(), lambda: _found(self.url)))
-        if found.version != self._version:
+        info = self._tried(lambda: clients.within(_patience(), lambda: _found(self.url)))
+        if info.version != self._version:
             raise ChangedObjectError(f"{self.url}: the object was replaced. Open the dataset again")
 
     def _tried(self, action: Callable[[], T]) -> T:

@@ -24,13 +24,13 @@ class ReadObject(io.RawIOBase):
     def __init__(self, url: str) -> None:
         self.name = url
         client = clients.client_of(url)
-        found = client.stat(url)
-        if found.is_dir:
+        info = client.stat(url)
+        if info.is_dir:
             raise IsADirectoryError(f"{url} is a folder, expected an object")
-        self._size, self._block_size = found.size, client.block_size
+        self._size, self._block_size = info.size, client.block_size
         self._fetch = client.fetcher(url)
         # Another file may be the same object, later; one that was replaced is another object.
-        self._object = (type(client), url, *found.version)
+        self._object = (type(client), url, *info.version)
         self._pos = 0
         self._next = -1  # Where reading goes on, if it goes on.
         self._num_blocks = 1

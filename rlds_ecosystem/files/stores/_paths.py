@@ -89,8 +89,8 @@ def list_directory(path: PathLike) -> list[Entry]:
     """
     if not is_local(path):
         return clients.client_of(os.fspath(path)).entries(os.fspath(path))
-    with os.scandir(path) as found:
-        return sorted(Entry(entry.name, _is_directory(entry), None) for entry in found)
+    with os.scandir(path) as entries:
+        return sorted(Entry(entry.name, _is_directory(entry), None) for entry in entries)
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
@@ -106,8 +106,8 @@ def version_of(path: PathLike) -> list[Any]:
     """
     if not is_local(path):
         return list(clients.client_of(os.fspath(path)).stat(os.fspath(path)).version)
-    found = os.stat(path)
-    return [found.st_size, found.st_mtime_ns, found.st_ino]
+    stat = os.stat(path)
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
 def require_bucket(path: PathLike) -> None:
@@ -247,11 +247,11 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
 
     @override
     def stat(self) -> Any:
-        found = self._client.stat(self._url)
+        info = self._client.stat(self._url)
         return stat_utils.StatResult(
-            is_directory=found.is_dir,
-            length=found.size,
-            mtime=int(found.seconds),
+            is_directory=info.is_dir,
+            length=info.size,
+            mtime=int(info.seconds),
             owner=None,
             group=None,
             mode=None,

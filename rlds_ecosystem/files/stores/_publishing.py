@@ -39,8 +39,8 @@ def publish(
       OSError: They cannot be written, or the store returns something else.
     """
     here, there = Path(folder), paths.as_path(target)
-    found = (path.relative_to(here) for path in here.rglob("*") if path.is_file())
-    names = sorted(path.as_posix() for path in found if _CACHE not in path.parts)
+    files_here = (path.relative_to(here) for path in here.rglob("*") if path.is_file())
+    names = sorted(path.as_posix() for path in files_here if _CACHE not in path.parts)
     client = clients.client_of(os.fspath(there))
     if isinstance(client, clients.HubStore):
         client.commit({name: here / name for name in names}, os.fspath(there))
@@ -49,9 +49,9 @@ def publish(
         (there / UNFINISHED).write_bytes(b"\n")  # Some stores have no empty objects.
         for directory, _, files in there.walk():
             for file in files:
-                place = directory / file
-                if file != UNFINISHED and os.fspath(place.relative_to(there)) not in names:
-                    place.unlink()
+                object_path = directory / file
+                if file != UNFINISHED and os.fspath(object_path.relative_to(there)) not in names:
+                    object_path.unlink()
     waves: dict[int, list[str]] = {}
     for name in names:
         matched = [n for n, each in enumerate(last, 1) if fnmatchcase(os.path.basename(name), each)]
