@@ -11,7 +11,7 @@ import argparse
 import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,8 +93,10 @@ WORLDS = {
 }
 
 
-def cloned(states: Array, actions: Array, rng: np.random.Generator) -> Policy:
-    """Returns a policy that does what was done at like states."""
+def cloned(
+    states: Array, actions: Array, rng: np.random.Generator, updates: Sequence[int] = (_UPDATES,)
+) -> list[Policy]:
+    """Returns policies that do what was done at like states, after some numbers of updates."""
     centers, scales = zip(*((of.mean(0), of.std(0) + 1e-6) for of in (states, actions)))
     inputs, wanted = (states - centers[0]) / scales[0], (actions - centers[1]) / scales[1]
     sizes = [states.shape[1], _UNITS, _UNITS, actions.shape[1]]
@@ -102,16 +104,22 @@ def cloned(states: Array, actions: Array, rng: np.random.Generator) -> Policy:
     weights += [np.zeros(size) for size in sizes[1:]]
     first, second = ([np.zeros_like(it) for it in weights] for _ in range(2))
 
-    def layers(rows: Array) -> list[Array]:
+    def layers(rows: Array, weights: Sequence[Array]) -> list[Array]:
         found = [rows]
         for number in range(3):
             made = found[-1] @ weights[number] + weights[3 + number]
             found.append(np.tanh(made) if number < 2 else made)
         return found
 
-    for update in range(1, _UPDATES + 1):
+    def policy(weights: Sequence[Array]) -> Policy:
+        return lambda rows: (
+            layers((rows - centers[0]) / scales[0], weights)[3] * scales[1] + centers[1]
+        )
+
+    policies = []
+    for update in range(1, max(updates) + 1):
         chosen = rng.integers(0, len(inputs), _BATCH)
-        found = layers(inputs[chosen])
+        found = layers(inputs[chosen], weights)
         slope = 2 * (found[3] - wanted[chosen]) / found[3].size
         slopes: list[Array] = [np.empty(0)] * 6
         for number in (2, 1, 0):
@@ -122,7 +130,9 @@ def cloned(states: Array, actions: Array, rng: np.random.Generator) -> Policy:
             square += 0.001 * (each**2 - square)
             step = mean / (1 - 0.9**update)
             weight -= _RATE * step / (np.sqrt(square / (1 - 0.999**update)) + 1e-8)
-    return lambda rows: layers((rows - centers[0]) / scales[0])[3] * scales[1] + centers[1]
+        if update in updates:
+            policies.append(policy([weight.copy() for weight in weights]))
+    return policies
 
 
 def success(world: World, policy: Policy, limit: int, seed: int) -> float:
@@ -197,7 +207,7 @@ def _successes(
             np.concatenate([getattr(it, kind)[: len(it.action)] for it in some])
             for kind in ("state", "action")
         )
-        policy = cloned(states, actions, np.random.default_rng([seed, 2]))
+        [policy] = cloned(states, actions, np.random.default_rng([seed, 2]))
         found.append(success(world, policy, limit, seed))
     return found
 

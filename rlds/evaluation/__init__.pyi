@@ -23,6 +23,9 @@ from rlds.evaluation.policies import mlp_policy as mlp_policy
 from rlds.evaluation.policy_files import load_policy as load_policy
 from rlds.evaluation.q_functions import QFunction as QFunction
 from rlds.evaluation.q_functions import TabularQ as TabularQ
+from rlds.evaluation.ranking import RankedPolicy as RankedPolicy
+from rlds.evaluation.ranking import Ranking as Ranking
+from rlds.evaluation.ranking import rank as rank
 from rlds.evaluation.ratios import EstimateWarning as EstimateWarning
 from rlds.evaluation.robust import direct_method as direct_method
 from rlds.evaluation.robust import doubly_robust as doubly_robust

@@ -17,7 +17,7 @@ from rlds.evaluation.evaluation_set import EvaluationSet, check_episode_weights
 from rlds.evaluation.features import Features
 from rlds.evaluation.policies import Policy, rows_located
 
-__all__ = ["LinearQ", "fitted_q", "return_of_all_steps"]
+__all__ = ["LinearQ", "fitted_q", "possible_values", "return_of_all_steps"]
 
 # The approximate number of feature values in a block of episodes: 32 MiB.
 _BLOCK = 1 << 22
@@ -91,6 +91,14 @@ def fitted_q(
 def return_of_all_steps(gamma: float) -> str:
     """Describes the estimand of a Q-function."""
     return f"the {'discounted ' * (gamma < 1)}return of all steps"
+
+
+def possible_values(data: EvaluationSet, gamma: float) -> tuple[float, float]:
+    """Returns the smallest and the largest value that rewards like the recorded ones allow."""
+    if gamma == 1:
+        return -np.inf, np.inf
+    low, high = (extreme(data.rewards, initial=0.0) / (1 - gamma) for extreme in (np.min, np.max))
+    return float(low), float(high)
 
 
 class _Block(NamedTuple):
@@ -238,15 +246,13 @@ class _Problem:
 
     def _out_of_reach(self, value: float) -> list[str]:
         """A warning, if no sum of rewards like the recorded ones is as large, or as small."""
-        if self.gamma == 1:
-            return []
-        bounds = [extreme(self.data.rewards, initial=0.0) for extreme in (np.min, np.max)]
-        low, high = np.array(bounds) / (1 - self.gamma)
+        low, high = possible_values(self.data, self.gamma)
         if low <= value <= high:
             return []
+        worst, best = (bound * (1 - self.gamma) for bound in (low, high))
         return [
-            f"The estimate, {value:.6g}, is impossible: the recorded rewards, {bounds[0]:.6g} to "
-            f"{bounds[1]:.6g}, allow {low:.6g} to {high:.6g}. Use other features or more data."
+            f"The estimate, {value:.6g}, is impossible: the recorded rewards, {worst:.6g} to "
+            f"{best:.6g}, allow {low:.6g} to {high:.6g}. Use other features or more data."
         ]
 
     def refits(

@@ -1,0 +1,508 @@
+"""Measures how well `rlds.evaluation.rank` orders checkpoints by recorded data alone.
+
+    python benchmarks/ranking.py [--seeds 71:76]
+    python benchmarks/ranking.py --seeds 1:3 --fit      # Prints weights for rlds.evaluation.rank.
+
+docs/evaluation.md says what was expected before the first run. Five simulators, each with thirty
+checkpoints of cloned policies; their true returns are those of 300 episodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "support"))
+import cloning
+import skilled_data
+
+import rlds.evaluation
+from rlds.evaluation import CategoricalPolicy, EvaluationSet, GaussianPolicy, Policy, Sampled
+from rlds.evaluation.estimates import student_quantile
+from rlds.evaluation.ranking import WEIGHTS
+
+Array = np.ndarray
+Episode = tuple[Array, Array]  # Observations and actions.
+
+_WORLDS = 300  # Episodes for the true return.
+_LOGS = 60  # Episodes of the policy that acted.
+_UPDATES = (50, 150, 500, 1500)
+_FEATURES, _LENGTH = 100, 0.5
+_SHRINKAGE = 0.1  # Of fitted weights, in units of the mean square of a place.
+_ALONE, _OTHERS, _DEFAULT = (
+    "`action_error`",
+    "all, weights of the other four",
+    "all, default weights",
+)
+
+
+class Simulator(NamedTuple):
+    """A task in which policies act; arrays have a row for each world.
+
+    Attributes:
+      reset: Returns states at the beginning.
+      step: Returns the next states, the rewards, and whether each is terminal.
+      observe: Returns the observations of states.
+      limit: The steps after which episodes are cut.
+      gamma: The discount of each step.
+      demonstrate: Returns what a person of some clumsiness does in states; None for those of
+        tests/support/skilled_data.py.
+      num_actions: The number of actions; None for vectors.
+    """
+
+    reset: Callable[[np.random.Generator, int], Array]
+    step: Callable[[Array, Array], tuple[Array, Array, Array]]
+    observe: Callable[[Array], Array]
+    limit: int
+    gamma: float
+    demonstrate: Callable[[Array, float, np.random.Generator], Array] | None = None
+    num_actions: int | None = None
+
+
+def _of_cloning(task: str, limit: int) -> Simulator:
+    world = cloning.WORLDS[task]
+
+    def step(states: Array, actions: Array) -> tuple[Array, Array, Array]:
+        after, done = world.step(states, actions)
+        return after, done.astype(float), done
+
+    return Simulator(world.reset, step, lambda states: states, limit, 0.98)
+
+
+# Pendulum-v1 of Gymnasium: the angle from upright, and its velocity.
+
+
+def _pendulum_reset(rng: np.random.Generator, number: int) -> Array:
+    return rng.uniform([-np.pi, -1], [np.pi, 1], (number, 2))
+
+
+def _wrapped(angles: Array) -> Array:
+    return (angles + np.pi) % (2 * np.pi) - np.pi
+
+
+def _pendulum_step(states: Array, actions: Array) -> tuple[Array, Array, Array]:
+    (angle, speed), torque = states.T, np.clip(actions[:, 0], -2, 2)
+    reward = -(_wrapped(angle) ** 2 + 0.1 * speed**2 + 0.001 * torque**2)
+    speed = np.clip(speed + 0.05 * (15 * np.sin(angle) + 3 * torque), -8, 8)
+    after = np.stack([angle + 0.05 * speed, speed], axis=1)
+    return after, reward, np.zeros(len(states), bool)
+
+
+def _pendulum_observe(states: Array) -> Array:
+    angle, speed = states.T
+    return np.stack([np.cos(angle), np.sin(angle), speed], axis=1)
+
+
+def _pendulum_demonstrate(states: Array, clumsy: float, rng: np.random.Generator) -> Array:
+    """It gains the energy of standing upright, and then holds; less skilled people tremble."""
+    angle, speed = _wrapped(states[:, 0]), states[:, 1]
+    energy = speed**2 / 30 + np.cos(angle) - 1
+    pump, hold = -2 * np.sign(speed * energy), -10 * angle - 2 * speed
+    torque = np.clip(np.where(np.abs(angle) < 0.6, hold, pump), -2, 2)
+    return (torque + (0.2 + 1.5 * clumsy) * rng.normal(size=len(states)))[:, None]
+
+
+# Acrobot-v1 of Gymnasium: two angles from hanging, and their velocities.
+
+
+def _acrobot_reset(rng: np.random.Generator, number: int) -> Array:
+    return rng.uniform(-0.1, 0.1, (number, 4))
+
+
+def _acrobot_slopes(states: Array, torque: Array) -> Array:
+    first, second, speed, turn = states.T
+    outer = 0.25 + 0.5 * np.cos(second) + 1
+    inner = 0.25 + 1.25 + np.cos(second) + 2
+    pull = 0.5 * 9.8 * np.sin(first + second)
+    load = pull + 1.5 * 9.8 * np.sin(first)
+    load -= (0.5 * turn**2 + turn * speed) * np.sin(second)
+    gain = torque + outer / inner * load - 0.5 * speed**2 * np.sin(second) - pull
+    gain /= 1.25 - outer**2 / inner
+    return np.stack([speed, turn, -(outer * gain + load) / inner, gain], axis=1)
+
+
+def _acrobot_step(states: Array, actions: Array) -> tuple[Array, Array, Array]:
+    slopes = functools.partial(_acrobot_slopes, torque=actions - 1.0)
+    one = slopes(states)
+    two = slopes(states + 0.1 * one)
+    three = slopes(states + 0.1 * two)
+    after = states + 0.2 / 6 * (one + 2 * two + 2 * three + slopes(states + 0.2 * three))
+    after[:, :2] = _wrapped(after[:, :2])
+    after[:, 2:] = np.clip(after[:, 2:], *np.pi * np.array([[-4, -9], [4, 9]]))
+    done = -np.cos(after[:, 0]) - np.cos(after[:, :2].sum(axis=1)) > 1
+    return after, np.where(done, 0.0, -1.0), done
+
+
+def _acrobot_observe(states: Array) -> Array:
+    angles = [of(states[:, which]) for which in (0, 1) for of in (np.cos, np.sin)]
+    return np.concatenate([np.stack(angles, axis=1), states[:, 2:]], axis=1)
+
+
+def _acrobot_demonstrate(states: Array, clumsy: float, rng: np.random.Generator) -> Array:
+    """It pushes with the swing; less skilled people push at random more often."""
+    wanted, number = np.where(states[:, 2] > 0, 0, 2), len(states)
+    is_random = rng.random(number) < 0.05 + 0.35 * clumsy
+    return np.where(is_random, rng.integers(0, 3, number), wanted)
+
+
+SIMULATORS = {
+    "mover": _of_cloning("mover", 120),
+    "two joints": _of_cloning("two joints", 60),
+    "mass": _of_cloning("mass", 120),
+    "pendulum": Simulator(
+        _pendulum_reset, _pendulum_step, _pendulum_observe, 200, 0.98, _pendulum_demonstrate
+    ),
+    "acrobot": Simulator(
+        _acrobot_reset, _acrobot_step, _acrobot_observe, 300, 0.99, _acrobot_demonstrate, 3
+    ),
+}
+
+
+def play(
+    simulator: Simulator,
+    act: Callable[[Array, Array], tuple[Array, Array]],
+    number: int,
+    rng: np.random.Generator,
+) -> tuple[float, EvaluationSet]:
+    """Returns the mean discounted return of some episodes, and the episodes.
+
+    Args:
+      simulator: The task.
+      act: Returns the actions in states with observations, and their log-probabilities.
+      number: The number of episodes.
+      rng: Of the states at the beginning.
+    """
+    states = simulator.reset(rng, number)
+    observations, columns = [simulator.observe(states)], []
+    is_running, is_terminal = np.ones(number, bool), np.zeros(number, bool)
+    while len(columns) < simulator.limit and is_running.any():
+        actions, log_probs = act(states, observations[-1])
+        states, rewards, done = simulator.step(states, actions)
+        columns.append((is_running.copy(), actions, rewards, log_probs))
+        observations.append(simulator.observe(states))
+        is_terminal |= is_running & done
+        is_running &= ~done
+    is_step, actions, rewards, log_probs = (
+        np.stack(of, axis=1) for of in zip(*columns, strict=True)
+    )
+    lengths = is_step.sum(axis=1)
+    is_seen = np.arange(len(observations)) <= lengths[:, None]
+    total = (rewards * is_step * simulator.gamma ** np.arange(len(columns))).sum(axis=1).mean()
+    episodes = EvaluationSet(
+        num_transitions=lengths,
+        is_terminal=is_terminal,
+        final_observation_known=np.ones(number, bool),
+        observations=np.stack(observations, axis=1)[is_seen],
+        actions=actions[is_step],
+        rewards=rewards[is_step],
+        log_probs=log_probs[is_step],
+    )
+    return float(total), episodes
+
+
+def _acting(
+    policy: Policy, rng: np.random.Generator
+) -> Callable[[Array, Array], tuple[Array, Array]]:
+    def act(states: Array, observations: Array) -> tuple[Array, Array]:
+        del states
+        actions = policy.sample(observations, rng)
+        return actions, policy.log_prob(observations, actions)
+
+    return act
+
+
+def demonstrations(task: str, seed: int) -> dict[str, list[Episode]]:
+    """Returns twenty episodes of each skill."""
+    simulator = SIMULATORS[task]
+    demonstrate = simulator.demonstrate
+    if demonstrate is None:
+        return {
+            skill: [(it.state[: len(it.action)], it.action) for it in of if len(it.action)]
+            for skill, of in skilled_data.made(task, seed).items()
+        }
+    found = {}
+    for skill, clumsy in skilled_data.SKILLS.items():
+        rng = np.random.default_rng([seed, *task.encode(), *skill.encode()])
+        _, data = play(
+            simulator,
+            lambda states, _: (demonstrate(states, clumsy, rng), np.zeros(len(states))),  # noqa: B023
+            20,
+            rng,
+        )
+        observations = data.observations_at(data.rows)
+        found[skill] = [
+            (observations[first:end], data.actions[first:end])
+            for first, end in itertools.pairwise(data.splits)
+        ]
+    return found
+
+
+def as_set(episodes: Sequence[Episode]) -> EvaluationSet:
+    """Returns demonstrations as data; they tell no rewards."""
+    unknown = np.zeros(len(episodes), bool)
+    observations, actions = (np.concatenate(of) for of in zip(*episodes, strict=True))
+    lengths = [len(actions) for _, actions in episodes]
+    return EvaluationSet(lengths, unknown, unknown, observations, actions, np.zeros(sum(lengths)))
+
+
+class Clone(NamedTuple):
+    """A cloned policy.
+
+    Attributes:
+      act: Returns actions for observations; probabilities, where actions are numbered.
+      std: The deviation of what was done from it.
+      is_discrete: Whether actions are numbered.
+    """
+
+    act: Callable[[Array], Array]
+    std: Array
+    is_discrete: bool
+
+    def policy(
+        self,
+        *,
+        noise: float = 1.0,
+        see: Callable[[Array], Array] = lambda observations: observations,
+        change: Callable[[Array], Array] = lambda actions: actions,
+    ) -> Policy:
+        """Returns the policy, maybe with something wrong in what it sees or does."""
+
+        def wanted(observations: Array) -> Array:
+            return change(self.act(see(observations)))
+
+        if self.is_discrete:
+            return CategoricalPolicy(
+                lambda observations: np.log(np.maximum(wanted(observations), 0.01)) / noise
+            )
+        return GaussianPolicy(lambda observations: (wanted(observations), np.log(noise * self.std)))
+
+
+def clones(
+    simulator: Simulator,
+    episodes: Sequence[Episode],
+    rng: np.random.Generator,
+    updates: Sequence[int],
+) -> list[Clone]:
+    """Returns the policy after each of some numbers of updates."""
+    observations, actions = (np.concatenate(of) for of in zip(*episodes, strict=True))
+    is_discrete = simulator.num_actions is not None
+    if is_discrete:
+        actions = np.eye(simulator.num_actions)[actions]
+    found = []
+    for act in cloning.cloned(observations, actions, rng, updates):
+        std = (act(observations) - actions).std(axis=0)
+        found.append(Clone(act, np.maximum(std, 1e-3 * actions.std(axis=0)), is_discrete))
+    return found
+
+
+def checkpoints(task: str, by_skill: Mapping[str, list[Episode]], seed: int) -> dict[str, Policy]:
+    """Returns thirty checkpoints: amounts of data, numbers of updates, noise, and wrong ones."""
+    simulator, rng = SIMULATORS[task], np.random.default_rng([seed, 3])
+    cloned = functools.partial(clones, simulator, rng=rng)
+    every = [episode for of in by_skill.values() for episode in of]
+    mixed = [every[number] for number in rng.permutation(len(every))]
+    sets = {f"{number} episodes": (mixed[:number], _UPDATES) for number in (4, 15, len(mixed))}
+    sets |= {f"only {skill}": (of, _UPDATES[2:]) for skill, of in by_skill.items()}
+    halves = [(seen[: len(seen) // 2], done[: len(done) // 2]) for seen, done in mixed]
+    sets["first halves"] = (halves, _UPDATES[2:3])
+    found, full = {}, None
+    for name, (episodes, updates) in sets.items():
+        for number, clone in zip(updates, cloned(episodes, updates=updates), strict=True):
+            found[f"{name}, {number} updates"] = clone.policy()
+            full = clone if len(episodes) == len(mixed) and number == _UPDATES[-1] else full
+    found |= {f"noise x {noise}": full.policy(noise=noise) for noise in (0.1, 0.5, 2, 4)}
+    shift = 0.2 * np.concatenate([seen for seen, _ in mixed]).std(axis=0)
+    is_seen = np.arange(len(shift)) != 1
+    found["an input is 0"] = full.policy(see=lambda seen: seen * is_seen)
+    found["inputs x 1.2"] = full.policy(see=lambda seen: 1.2 * seen)
+    found["inputs shifted"] = full.policy(see=lambda seen: seen + shift)
+    return found | {
+        name: full.policy(change=change) for name, change in _changes(mixed, simulator).items()
+    }
+
+
+def _changes(
+    episodes: Sequence[Episode], simulator: Simulator
+) -> dict[str, Callable[[Array], Array]]:
+    """Faults of actions, by name."""
+    if simulator.num_actions is not None:
+        return {
+            "an action less": lambda chances: chances * [1, 1, 0.5],
+            "an action more": lambda chances: chances + np.array([0.3, 0, 0]),
+            "actions swapped": lambda chances: chances[:, [1, 0, 2]],
+            "actions at random": lambda chances: (chances + 1 / 3) / 2,
+        }
+    actions = np.concatenate([done for _, done in episodes])
+    signs = np.where(np.arange(actions.shape[1]) == actions.shape[1] - 1, -1, 1)
+    return {
+        "actions x 0.6": lambda done: 0.6 * done,
+        "actions x 1.8": lambda done: 1.8 * done,
+        "actions shifted": lambda done: done + 0.3 * actions.std(axis=0),
+        "a sign changed": lambda done: signs * done,
+    }
+
+
+def random_features(data: EvaluationSet, num_actions: int | None) -> Sampled:
+    """Returns random cosines of standardised numbers (Rahimi and Recht, 2007)."""
+    columns = [np.asarray(data.observations_at(data.rows))]
+    if num_actions is None:
+        columns.append(data.actions)
+    rows = np.concatenate(columns, axis=1)
+    center, scale, rng = rows.mean(axis=0), rows.std(axis=0) + 1e-9, np.random.default_rng(0)
+    size = (rows.shape[1], _FEATURES)
+    ways = rng.normal(size=size) / (_LENGTH * rows.shape[1] ** 0.5 * scale[:, None])
+    phases = rng.uniform(0, 2 * np.pi, _FEATURES) - center @ ways
+
+    def features(observations: Array, actions: Array) -> Array:
+        given = [observations] if num_actions is not None else [observations, actions]
+        waves = np.cos(np.concatenate(given, axis=1) @ ways + phases)
+        found = np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
+        if num_actions is None:
+            return found
+        chosen = np.eye(num_actions)[np.asarray(actions, int)]
+        return (chosen[:, :, None] * found[:, None]).reshape(len(found), -1)
+
+    return Sampled(features, num_samples=4)
+
+
+class Measured(NamedTuple):
+    """Thirty checkpoints of one simulator and one seed.
+
+    Attributes:
+      returns: The true return of each, `[30]`.
+      places: The place of each by each score, 0 to 1, NaN for none, `[30, scores]`.
+    """
+
+    returns: Array
+    places: Array
+
+
+def measured(job: tuple[str, int]) -> Measured:
+    """Makes checkpoints, scores them by recorded data, and lets them act."""
+    task, seed = job
+    simulator, rng = SIMULATORS[task], np.random.default_rng([seed, 4])
+    by_skill = demonstrations(task, seed)
+    trained = [episode for of in by_skill.values() for episode in of]
+    held_out = [episode for of in demonstrations(task, seed + 10_000).values() for episode in of]
+    policies = checkpoints(task, by_skill, seed)
+    [deployed] = clones(simulator, trained, rng, _UPDATES[1:2])
+    behaviour = deployed.policy(noise=1.5)
+    _, logs = play(simulator, _acting(behaviour, rng), _LOGS, rng)
+    ranking = rlds.evaluation.rank(
+        as_set(held_out),
+        policies,
+        training=np.concatenate([observations for observations, _ in trained]),
+        logs=logs,
+        features=random_features(logs, simulator.num_actions),
+        gamma=simulator.gamma,
+        behaviour=behaviour,
+    )
+    returns, places = [], []
+    for one in ranking.policies:
+        acting = _acting(policies[one.name], np.random.default_rng([seed, 5]))
+        returns.append(play(simulator, acting, _WORLDS, np.random.default_rng([seed, 6]))[0])
+        places.append([one.places.get(score, np.nan) for score in WEIGHTS])
+    return Measured(np.array(returns), np.array(places))
+
+
+def _combined(places: Array, weights: Array) -> Array:
+    """The values that `rank` orders by; NaN for none."""
+    counts = (weights * ~np.isnan(places)).sum(axis=1)
+    counts[counts == 0] = np.nan
+    return (np.nan_to_num(places) * weights).sum(axis=1) / counts
+
+
+def fitted(data: Sequence[Measured]) -> Array:
+    """Returns weights, none below 0, whose sums of places are nearest to the places of returns."""
+    inputs = np.concatenate([np.nan_to_num(it.places - 0.5) for it in data])
+    wanted = np.concatenate([it.returns.argsort().argsort() / len(it.returns) for it in data])
+    matrix = inputs.T @ inputs / len(inputs)
+    matrix += _SHRINKAGE * np.diag(matrix).mean() * np.eye(len(matrix))
+    right, weights = inputs.T @ (wanted - wanted.mean()) / len(inputs), np.zeros(len(matrix))
+    for _ in range(10_000):  # Projected gradient descent.
+        weights = np.maximum(weights - (matrix @ weights - right) / np.trace(matrix), 0)
+    return weights / weights.sum()
+
+
+def correlation(values: Array, returns: Array) -> float:
+    """Returns Spearman's correlation, of the policies that have a value."""
+    there = np.flatnonzero(~np.isnan(values))
+    if len(there) < 2:
+        return np.nan
+    found = rlds.evaluation.compare(returns[there], values[there], k=(1,), num_samples=1)
+    return found.rank_correlation.value
+
+
+def _lost(values: Array, returns: Array) -> float:
+    """The return that is lost with the first policy, as a share of the range of all returns."""
+    if np.isnan(values).all():
+        return np.nan
+    return float((returns.max() - returns[np.nanargmax(values)]) / np.ptp(returns))
+
+
+def _cell(values: Array) -> str:
+    values = values[~np.isnan(values)]
+    if len(values) < 2:
+        return " ".join(f"{value:.2f}" for value in values)
+    half = student_quantile(0.95, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return f"{values.mean():.2f} ± {half:.2f}"
+
+
+def report(found: Mapping[str, Sequence[Measured]]) -> None:
+    """Prints what each score is worth, and all with weights of the other simulators."""
+    orders = {f"`{score}`": row for score, row in zip(WEIGHTS, np.eye(len(WEIGHTS)), strict=True)}
+    orders |= {_OTHERS: None, _DEFAULT: np.array([*WEIGHTS.values()])}
+    correlations, losses = ({name: {} for name in orders} for _ in range(2))
+    for task, seeds in found.items():
+        others = [it for other, of in found.items() if other != task for it in of]
+        for name, order in orders.items():
+            weights = fitted(others) if order is None else order
+            values = [(_combined(it.places, weights), it.returns) for it in seeds]
+            correlations[name][task] = np.array([correlation(*of) for of in values])
+            losses[name][task] = np.array([_lost(*of) for of in values])
+    ours = correlations[_OTHERS]
+    for single in (_ALONE, "`sampled_error`"):
+        correlations[f"{_OTHERS}, minus {single}"] = {
+            task: ours[task] - correlations[single][task] for task in found
+        }
+    _print("Spearman's correlation", correlations)
+    _print("return lost with the first", {name: losses[name] for name in (_ALONE, _OTHERS)})
+
+
+def _print(title: str, rows: Mapping[str, Mapping[str, Array]]) -> None:
+    tasks = next(iter(rows.values()))
+    print(f"\n| {title} | {' | '.join(tasks)} | all |\n|---|{'--:|' * (len(tasks) + 1)}")
+    for name, of in rows.items():
+        cells = [*of.values(), np.mean([*of.values()], axis=0)]
+        print(f"| {name} | {' | '.join(map(_cell, cells))} |")
+
+
+def main() -> None:
+    """Measures, and prints."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", default="71:76", help="from which to before which")
+    parser.add_argument("--fit", action="store_true", help="print weights of all simulators")
+    options = parser.parse_args()
+    seeds = range(*map(int, options.seeds.split(":")))
+    with ProcessPoolExecutor(2) as pool:
+        done = iter(pool.map(measured, [(task, seed) for task in SIMULATORS for seed in seeds]))
+        found = {task: [next(done) for _ in seeds] for task in SIMULATORS}
+    report(found)
+    if options.fit:
+        print(
+            dict(zip(WEIGHTS, fitted(it for of in found.values() for it in of).round(2).tolist()))
+        )
+
+
+if __name__ == "__main__":
+    main()

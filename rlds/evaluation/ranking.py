@@ -1,0 +1,388 @@
+"""Ranking of policies, such as checkpoints of one training run, by recorded data alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import textwrap
+import types
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from rlds.evaluation.evaluation_set import EvaluationSet
+from rlds.evaluation.features import Features, as_vectors
+from rlds.evaluation.linear_q import LinearQ, fitted_q, possible_values
+from rlds.evaluation.policies import CategoricalPolicy, Policy, rows_located
+from rlds.evaluation.ratios import EstimateWarning
+from rlds.evaluation.robust import doubly_robust
+
+__all__ = ["WEIGHTS", "RankedPolicy", "Ranking", "rank"]
+
+# Fitted by `benchmarks/ranking.py --fit`, to five simulators; docs/evaluation.md has the result in
+# each of them with weights that are fitted to the other four.
+WEIGHTS: Mapping[str, float] = types.MappingProxyType(
+    {
+        "action_error": 0.09,
+        "sampled_error": 0.4,
+        "early_error": 0.04,
+        "late_error": 0.05,
+        "window_error": 0.0,
+        "novel_error": 0.0,
+        "log_likelihood": 0.0,
+        "one_step_q": 0.21,
+        "fitted_q": 0.08,
+        "doubly_robust": 0.12,
+    }
+)
+# The rows whose errors are averaged before they are squared in `window_error`.
+_WINDOW_ROWS = 16
+# The share of the rows that count as novel.
+_NOVEL_SHARE = 0.25
+# Distances are taken to so many training observations, evenly spaced, from so many rows at once.
+_MOST_TRAINING_ROWS, _BLOCK_ROWS = 1 << 12, 1 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class RankedPolicy:
+    """One policy of a ranking.
+
+    Attributes:
+      name: Its name.
+      value: The number that it is ordered by: the weighted mean of its places, from 0 to 1; None if
+        it has no score that counts.
+      scores: The scores that could be computed, by name.
+      places: The share of the other policies with such a score that are worse by it; of equal ones,
+        half count.
+      missing: The reason why a score could not be computed, by its name.
+      warnings: Reasons to doubt a score, in sentences.
+    """
+
+    name: str
+    value: float | None
+    scores: Mapping[str, float]
+    places: Mapping[str, float]
+    missing: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Policies in the order of their expected return.
+
+    Attributes:
+      policies: The policies, the best one first. Those without a value are the last ones.
+      weights: The weight of each score.
+    """
+
+    policies: tuple[RankedPolicy, ...]
+    weights: Mapping[str, float]
+
+    def __str__(self) -> str:
+        names = [name for name in WEIGHTS if any(name in one.scores for one in self.policies)]
+        rows = [["policy", "value", *names]]
+        for one in self.policies:
+            numbers = [one.value, *(one.scores.get(name) for name in names)]
+            rows.append([one.name, *("-" if x is None else f"{x:.4g}" for x in numbers)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+            for row in rows
+        ]
+        reasons: dict[str, list[str]] = {}
+        for one in self.policies:
+            for name, why in one.missing.items():
+                reasons.setdefault(f"no {name}: {why}", []).append(one.name)
+            for why in one.warnings:
+                reasons.setdefault(f"warning: {why}", []).append(one.name)
+        for reason, of in reasons.items():
+            whose = "" if len(of) == len(self.policies) else f" ({', '.join(of)})"
+            lines.append(textwrap.fill(reason + whose, 88, subsequent_indent="  "))
+        return "\n".join(lines)
+
+
+def rank(
+    data: EvaluationSet,
+    policies: Mapping[str, Policy],
+    *,
+    training: Any = None,
+    logs: EvaluationSet | None = None,
+    features: Features | None = None,
+    gamma: float | None = None,
+    behaviour: Policy | None = None,
+    ridge: float = 1e-3,
+    time_limit: int | None = None,
+    weights: Mapping[str, float] = WEIGHTS,
+) -> Ranking:
+    """Orders policies by the return to expect, without running them.
+
+    Scores of all policies are turned into places, as they have different units, and the places are
+    averaged. A score that a policy does not have does not count for it, and the result has the
+    reason. The scores, of which errors are better if they are smaller:
+
+    - `action_error`: the mean squared difference between the actions of the policy without noise
+      and the recorded ones, over the variance of each element. Elements that never change are left
+      out. Of discrete actions, the share of the rows with another action.
+    - `sampled_error`: the same of actions that are drawn.
+    - `early_error`, `late_error`: `action_error` in the first and in the second half of episodes.
+    - `window_error`: the same of the mean difference over 16 rows, which noise in the recorded
+      actions changes less than a bias of the policy.
+    - `novel_error`: `action_error` of the quarter of the rows whose observations are farthest from
+      the nearest training observation (of at most 4096).
+    - `log_likelihood`: the mean logarithm of the probability, or density, of a recorded action.
+    - `one_step_q`: the mean value of the actions of the policy in the logs, if `behaviour` acts
+      afterwards, by `fitted_q` of `behaviour`.
+    - `fitted_q`: the value by `fitted_q`.
+    - `doubly_robust`: the value by `doubly_robust` with that Q-function.
+
+    A value that is impossible with rewards like the recorded ones is no score.
+
+    Args:
+      data: Demonstrations, or other episodes of good actions, on which no policy was trained.
+      policies: The policies by name.
+      training: The observations that the policies were trained on, `[n, ...]`.
+      logs: Episodes with rewards, also of failures, for the last three scores; by default `data`.
+      features: The features of their Q-functions.
+      gamma: The discount of each step.
+      behaviour: The policy that acted in the logs. Without it there is no `one_step_q`, and
+        `doubly_robust` takes `logs.log_probs`.
+      ridge: See `fitted_q`. Policies that take other actions than the logs need a large one.
+      time_limit: See `fitted_q`.
+      weights: The weight of each score, 0 or more. Those by default were fitted to five simulators.
+
+    Raises:
+      ValueError: There are no policies, a weight is wrong, or no policy has a score that counts.
+
+    >>> from rlds.evaluation.policies import DeterministicPolicy
+    >>> data = EvaluationSet([4], [True], [False], np.arange(4.0), np.arange(4), np.ones(4))
+    >>> policies = {
+    ...     "always 2": DeterministicPolicy(lambda observations: np.full(len(observations), 2)),
+    ...     "rounded": DeterministicPolicy(lambda observations: np.round(observations)),
+    ... }
+    >>> best, worst = rank(data, policies).policies
+    >>> best.name, best.value, round(worst.scores["action_error"], 6)
+    ('rounded', 1.0, 0.75)
+    """
+    if not policies:
+        raise ValueError("rank: there are no policies")
+    if not len(data.rewards):
+        raise ValueError("rank: the data has no transitions")
+    for name, weight in weights.items():
+        if name not in WEIGHTS or not (np.isfinite(weight) and weight >= 0):
+            known = ", ".join(WEIGHTS)
+            raise ValueError(f"rank: weight {name!r} is {weight}, expected 0 or more, for {known}")
+    logs = data if logs is None else logs
+    setting = _Setting(data, training, logs, features, gamma, behaviour, ridge, time_limit)
+    scored = [_scored(name, policy, setting) for name, policy in policies.items()]
+    ranked = [_placed(one, scored, weights) for one in scored]
+    if all(one.value is None for one in ranked):
+        raise ValueError(f"rank: no policy has a score that counts: {dict(ranked[0].missing)}")
+    ranked.sort(key=lambda one: -1.0 if one.value is None else one.value, reverse=True)
+    return Ranking(tuple(ranked), dict(weights))
+
+
+def _placed(
+    one: RankedPolicy, scored: Sequence[RankedPolicy], weights: Mapping[str, float]
+) -> RankedPolicy:
+    """A policy with its places among all, and the value that it is ordered by."""
+    places = {}
+    for name, score in one.scores.items():
+        others = np.array([other.scores[name] for other in scored if name in other.scores])
+        is_worse = others > score if name.endswith("_error") else others < score
+        beaten = is_worse.sum() + ((others == score).sum() - 1) / 2
+        places[name] = float(beaten / max(len(others) - 1, 1))
+    counted = [weights.get(name, 0.0) for name in places]
+    value = float(np.dot(counted, [*places.values()]) / sum(counted)) if any(counted) else None
+    return dataclasses.replace(one, value=value, places=places)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setting:
+    """The data that all policies are scored on."""
+
+    data: EvaluationSet
+    training: Any
+    logs: EvaluationSet
+    features: Features | None
+    gamma: float | None
+    behaviour: Policy | None
+    ridge: float
+    time_limit: int | None
+
+    @functools.cached_property
+    def observations(self) -> Any:
+        return self.data.observations_at(self.data.rows)
+
+    @functools.cached_property
+    def is_novel(self) -> np.ndarray:
+        """A mask of the rows whose observations are the farthest from those of the training."""
+        if self.training is None:
+            raise ValueError("the training observations are unknown: pass training")
+        trained = as_vectors(self.training, "observation")
+        trained = trained[:: -(-len(trained) // _MOST_TRAINING_ROWS)]
+        rows = as_vectors(self.observations, "observation")
+        scales = np.concatenate([trained, rows]).std(axis=0)
+        scales[scales == 0] = 1
+        distances = _nearest(rows / scales, trained / scales)
+        if distances.max() < 1e-9:
+            raise ValueError("all observations are among those of the training")
+        found: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_SHARE)
+        return found
+
+    def q_of(self, policy: Policy) -> LinearQ:
+        """The Q-function of a policy."""
+        if self.features is None or self.gamma is None:
+            raise ValueError("it needs features and gamma")
+        if not self.logs.rewards.any():
+            raise ValueError("all rewards are 0")
+        return fitted_q(
+            self.logs,
+            policy,
+            features=self.features,
+            gamma=self.gamma,
+            ridge=self.ridge,
+            time_limit=self.time_limit,
+        )
+
+    @functools.cached_property
+    def q_of_behaviour(self) -> LinearQ:
+        if self.behaviour is None:
+            raise ValueError("it needs the policy that acted: pass behaviour")
+        return self.q_of(self.behaviour)
+
+
+def _nearest(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The squared distance of each row to the nearest of the others."""
+    squares, blocks = (others**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
+    found = [(squares - 2 * block @ others.T).min(axis=1) for block in np.split(rows, blocks)]
+    return (rows**2).sum(axis=1) + np.concatenate(found)
+
+
+def _scored(name: str, policy: Policy, setting: _Setting) -> RankedPolicy:
+    """A policy with its scores, without a value."""
+    computed = _Scores(policy, setting, [])
+    scores, missing = {}, {}
+    for score in WEIGHTS:
+        try:
+            value = float(getattr(computed, score)())
+            if np.isnan(value):
+                raise ValueError("it is NaN")
+            scores[score] = value
+        except (TypeError, ValueError) as error:
+            missing[score] = str(error)
+    return RankedPolicy(name, None, scores, {}, missing, tuple(computed.warnings))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scores:
+    """The scores of one policy; each is a method."""
+
+    policy: Policy
+    setting: _Setting
+    warnings: list[str]
+
+    def _differences(self, taken: Any) -> np.ndarray:
+        """Actions minus the recorded ones, so that the sum of the squares is the error of a row."""
+        data = self.setting.data
+        recorded = data.actions
+        if isinstance(recorded, np.ndarray) and np.shape(taken) != recorded.shape:
+            raise ValueError(f"actions of shape {np.shape(taken)}, recorded: {recorded.shape}")
+        ours, theirs = as_vectors(taken, "action"), as_vectors(recorded, "action")
+        if not np.isfinite(ours).all():
+            row = int(np.argmin(np.isfinite(ours).all(axis=1)))
+            raise ValueError(f"{data.place(row)}: the action of the policy is {ours[row]}")
+        is_discrete = np.ndim(recorded) == 1 and recorded.dtype.kind in "biu"
+        if is_discrete or isinstance(self.policy, CategoricalPolicy):
+            kinds, numbers = np.unique(np.stack([ours, theirs]), return_inverse=True)
+            chosen = np.eye(len(kinds))[numbers.reshape(2, -1)]
+            return (chosen[0] - chosen[1]) / np.sqrt(2)
+        changes = np.ptp(theirs, axis=0) > 0
+        if not changes.any():
+            raise ValueError("all recorded actions are equal, so that errors have no scale")
+        found: np.ndarray = (ours - theirs)[:, changes] / theirs[:, changes].std(axis=0)
+        return found / np.sqrt(changes.sum())
+
+    @functools.cached_property
+    def _without_noise(self) -> np.ndarray:
+        with rows_located(self.setting.data.place):
+            return self._differences(self.policy.mode(self.setting.observations))
+
+    def _error(self, is_counted: Any = slice(None)) -> float:
+        squares = (self._without_noise**2).sum(axis=1)[is_counted]
+        return float(squares.mean()) if len(squares) else np.nan
+
+    def action_error(self) -> float:
+        return self._error()
+
+    def sampled_error(self) -> float:
+        with rows_located(self.setting.data.place):
+            drawn = self.policy.sample(self.setting.observations, np.random.default_rng(0))
+        return float((self._differences(drawn) ** 2).sum(axis=1).mean())
+
+    @property
+    def _is_early(self) -> np.ndarray:
+        data = self.setting.data
+        return data.times < data.num_transitions[data.episodes] / 2
+
+    def early_error(self) -> float:
+        return self._error(self._is_early)
+
+    def late_error(self) -> float:
+        return self._error(~self._is_early)
+
+    def window_error(self) -> float:
+        data = self.setting.data
+        begins = np.flatnonzero(data.times % _WINDOW_ROWS == 0)
+        counts = np.diff(np.append(begins, len(data.times)))
+        sums = np.add.reduceat(self._without_noise, begins)
+        return float((sums**2).sum(axis=1) @ (1 / counts) / counts.sum())
+
+    def novel_error(self) -> float:
+        return self._error(self.setting.is_novel)
+
+    def log_likelihood(self) -> float:
+        data = self.setting.data
+        with rows_located(data.place):
+            return float(self.policy.log_prob(self.setting.observations, data.actions).mean())
+
+    def one_step_q(self) -> float:
+        q, logs = self.setting.q_of_behaviour, self.setting.logs
+        observations = logs.observations_at(logs.rows)
+        features = cast("Features", self.setting.features)
+        values = features.expected(observations, self.policy) @ q.coefficients
+        return self._possible(float(values.mean()))
+
+    def _possible(self, value: float) -> float:
+        """A value, if rewards like the recorded ones allow it: Q-functions are wrong far away."""
+        low, high = possible_values(self.setting.logs, cast("float", self.setting.gamma))
+        if not low <= value <= high:
+            raise ValueError(f"the value {value:.4g} is impossible: {low:.4g} to {high:.4g}")
+        return value
+
+    @functools.cached_property
+    def _q(self) -> LinearQ:
+        return self.setting.q_of(self.policy)
+
+    def fitted_q(self) -> float:
+        estimate = self._q.estimate()
+        value = self._possible(estimate.value)
+        self.warnings.extend(estimate.warnings)
+        return value
+
+    def doubly_robust(self) -> float:
+        given, q = self.setting, self._q
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EstimateWarning)  # The result has it.
+            estimate = doubly_robust(
+                given.logs,
+                self.policy,
+                q,
+                behaviour=given.behaviour,
+                gamma=q.gamma,
+                time_limit=given.time_limit,
+            )
+        value = self._possible(estimate.value)
+        self.warnings.extend(estimate.warnings)
+        return value
