@@ -66,7 +66,7 @@ class AuditedDataset(Result):
             yield from (f"not assessed: {text}" for text in audit.unassessed)
             if self.by is not None:
                 yield from self._lowest(audit, self.by, numbers)
-            yield from self._next(audit, numbers)
+            yield from self._next(audit)
 
     def _lowest(self, audit: Audit, by: str, numbers: Sequence[int]) -> Iterator[Block]:
         ranks = audit.ranks[by].tolist()
@@ -97,7 +97,7 @@ class AuditedDataset(Result):
         if len(shown) < len(audit.findings):
             yield f"{len(audit.findings) - len(shown)} more findings (--max shows more)"
 
-    def _next(self, audit: Audit, numbers: Sequence[int]) -> Iterator[str]:
+    def _next(self, audit: Audit) -> Iterator[str]:
         if self.by is not None:
             condition = f"audit.{self.by}_rank >= {round(1 - self.best, 6):g}"
             if audit.is_kept:
@@ -109,12 +109,12 @@ class AuditedDataset(Result):
         if not audit.episodes:
             return
         named = list(dict.fromkeys(one.episode for one in audit.findings))[:_NAMED]
-        # Reports count the episodes that are chosen, edits those of all splits.
-        places = ",".join(str([*numbers].index(number)) for number in named)
-        split = ["--split", audit.split] if len(self.audits) > 1 else []
-        report = ["report", self.path, *split, "--episodes", places, "--open"]
-        edit = ["edit", self.path, "--delete-episodes", ",".join(map(str, named)), "--plan"]
-        yield next_commands(report, *([] if self.has_splits else [edit]))
+        chosen = ",".join(map(str, named))
+        split = ["--split", audit.split] if self.has_splits else []
+        report = ["report", self.path, *split, "--episodes", chosen, "--open"]
+        # Edits count the episodes of all splits.
+        edits = [["edit", self.path, "--delete-episodes", chosen, "--plan"]]
+        yield next_commands(report, *([] if self.has_splits else edits))
 
 
 def _number(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlds.auditing import CHECKS, Audit
 from rlds.auditing.checks import USUAL_PART
@@ -30,7 +30,7 @@ class Finding:
       text: The description of the fault.
       field: The path of the field, if it is about one.
       count: The number of affected episodes; 0 if it is about the dataset as a whole.
-      episodes: The first of these.
+      episodes: The first of these, by their stored numbers.
       texts: Its description in each of these.
       step: The step of the first one, if it is about a step.
       hint: The remedy, if there is one.
@@ -70,25 +70,30 @@ def table_of(findings: Sequence[Finding]) -> Table:
 class Tally:
     """Collects faults episode by episode.
 
+    Args:
+      number_of: Returns the stored number of an episode by its index.
+
     Attributes:
-      episodes: The episodes with faults, by the names of the checks; none if the dataset has them.
+      episodes: The indices of episodes with faults, by the names of checks; none if the dataset
+        has them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number_of: Callable[[int], int]) -> None:
+        self._number_of = number_of
         self._findings: dict[tuple[str, str | None, str], Finding] = {}
         self.episodes: dict[str, array[int]] = {}
 
-    def add(self, finding: Finding, episode: int | None = None) -> None:
+    def add(self, finding: Finding, index: int | None = None) -> None:
         """Adds a fault. Those of episodes that differ only in numbers and names are one."""
         text = finding.text
-        kind = text if episode is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
+        kind = text if index is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
         key = finding.check, finding.field, kind
         faulty = self.episodes.setdefault(finding.check, array("q"))
         before = self._findings.setdefault(key, finding)
-        if episode is None or before.episodes[-1:] == (episode,):
+        if index is None or before.episodes[-1:] == (number := self._number_of(index),):
             return
-        faulty.append(episode)
-        named, texts = (*before.episodes, episode)[:_NAMED], (*before.texts, text)[:_NAMED]
+        faulty.append(index)
+        named, texts = (*before.episodes, number)[:_NAMED], (*before.texts, text)[:_NAMED]
         self._findings[key] = dataclasses.replace(
             before, count=before.count + 1, episodes=named, texts=texts
         )

@@ -16,7 +16,7 @@ from rlds_ecosystem.files.processes import in_processes
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_tools.results import text_of
 
-__all__ = ["indices_of", "instructions_in", "is_whole", "known_length", "read_all"]
+__all__ = ["indices_at", "indices_of", "instructions_in", "is_whole", "known_length", "read_all"]
 
 # Starting processes takes seconds, and what they read is copied: it pays for many small episodes.
 _MANY, _SMALL = 5_000, 1 << 18
@@ -26,6 +26,22 @@ _CHUNK, _CHUNK_BYTES = 128, 32 << 20
 def indices_of(episodes: Episodes) -> Iterator[int]:
     """Yields the indices of all episodes; those of a source without an index are not counted."""
     return itertools.takewhile(episodes.has, itertools.count())
+
+
+def indices_at(episodes: Episodes, numbers: Sequence[int]) -> list[int]:
+    """Returns the indices of episodes by their stored numbers.
+
+    Raises:
+      IndexError: There is no such episode.
+    """
+    if is_whole(episodes):
+        indices = {number: number for number in numbers if number >= 0 and episodes.has(number)}
+    else:
+        indices = {episodes.stored_number(index): index for index in range(len(episodes))}
+    for number in numbers:
+        if number not in indices:
+            raise IndexError(f"split {episodes.split!r} has no episode {number}")
+    return [indices[number] for number in numbers]
 
 
 def instructions_in(episode: SourceEpisode) -> dict[str, list[str]]:

@@ -144,7 +144,8 @@ class Survey:
         self.instructions: collections.Counter[str] = collections.Counter()
         self.num_steps = self.num_unreadable = 0
         self._validator = validation.Validator(self._finite, profile)
-        self.tally = Tally()
+        self._has_profile = profile is not None
+        self.tally = Tally(episodes.stored_number)
         self._waiting: list[_Row] = []
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
         self._shapes: dict[str, tuple[int, ...]] | None = None
@@ -167,7 +168,12 @@ class Survey:
         """Looks at the files and, one by one, at episodes, which so many processes read.
 
         It ends where too many in a row cannot be read: there may be no end to what a file declares.
+
+        Raises:
+          ValueError: The profile is about datasets of TFDS, and this is none.
         """
+        if self._has_profile:
+            self._look_at_profile()
         for text, field in check_description(self.episodes):
             self.tally.add(Finding("description", text, field))
         self._is_whole = is_whole(self.episodes)
@@ -194,20 +200,6 @@ class Survey:
         self._look_at_first_actions()
         self._look_at_ends()
 
-    def look_at_profile(self) -> None:
-        """Checks how the dataset is stored, if that is what the profile is about.
-
-        Raises:
-          ValueError: It is no dataset of TFDS.
-        """
-        stored = self.episodes.source.can.examples
-        if stored is None:
-            raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
-        features = loader_profiles.read_features(stored.directory)
-        of_place = self._validator.check_place(stored.directory)
-        for violation in (*of_place, *self._validator.check_features(features)):
-            self._add(violation)
-
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The faults, errors first."""
@@ -215,6 +207,16 @@ class Survey:
             finding if finding.hint else dataclasses.replace(finding, hint=self._known(finding))
             for finding in self.tally.result()
         )
+
+    def _look_at_profile(self) -> None:
+        """Checks how the dataset is stored, if that is what the profile is about."""
+        stored = self.episodes.source.can.examples
+        if stored is None:
+            raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
+        features = loader_profiles.read_features(stored.directory)
+        of_place = self._validator.check_place(stored.directory)
+        for violation in (*of_place, *self._validator.check_features(features)):
+            self._add(violation)
 
     def _known(self, finding: Finding) -> str:
         of_actions = finding.check if finding.check == "first action" else None

@@ -16,6 +16,7 @@ from rlds_tools.results import Block, Result, count, next_commands
 
 if TYPE_CHECKING:
     from rlds.sources import Episodes
+    from rlds_tools.survey import Survey
 
 __all__ = ["Check", "Validation", "validate"]
 
@@ -159,6 +160,8 @@ def validate(
     >>> validate(directory).is_valid
     True
     """
+    from rlds_tools.survey import Survey
+
     if not paths:
         raise ValueError("validate: got no path, expected at least one.")
     # What is not there is told before anything is read, which may take long.
@@ -167,7 +170,8 @@ def validate(
     for path, parts in opened:
         for part in parts:
             if not isinstance(part, Check):
-                part = _check(path, part, finite, profile, checksums, progress, jobs)
+                survey = Survey(part, finite=finite, profile=profile, decode_all=checksums)
+                part = _check(path, survey, progress, jobs)
             checks.append(part)
     return Validation(tuple(checks), strict, most)
 
@@ -206,23 +210,11 @@ def _left_of_dataset(path: str) -> tuple[Finding, ...]:
     return tuple(Finding("files", text, hint=hint) for text in [*found.faults, *found.lost])
 
 
-def _check(
-    path: str,
-    episodes: Episodes,
-    finite: Sequence[str],
-    profile: str | None,
-    checksums: bool,
-    progress: bool | None,
-    jobs: int,
-) -> Check:
+def _check(path: str, survey: Survey, progress: bool | None, jobs: int) -> Check:
     from rlds.auditing.declared import contradictions_in
     from rlds_tools.reading import indices_of, known_length
-    from rlds_tools.survey import Survey
 
-    begin = time.monotonic()
-    survey = Survey(episodes, finite=finite, profile=profile, decode_all=checksums)
-    if profile is not None:
-        survey.look_at_profile()
+    begin, episodes = time.monotonic(), survey.episodes
     with show_progress(progress) as bars:
         indices, total = indices_of(episodes), known_length(episodes)
         survey.read(bars.track(indices, total=total, description=episodes.split), jobs)

@@ -144,12 +144,17 @@ class Episodes(Sequence[SourceEpisode]):
     def stored_number(self, index: int) -> int:
         """Returns the number of an episode in its stored split, of which these may be a selection.
 
+        Episodes of several splits or datasets, whose numbers there are not unique, have those here.
+
         Args:
           index: The number of the episode here; from the last one if negative.
         """
-        split, number = self.place(index if index >= 0 else len(self) + index)
+        index = index if index >= 0 else len(self) + index
+        split, number = self.place(index)
         if not isinstance(self.source, Source):
             return number
+        if len({name for name, *_ in self.ranges}) > 1 or len(reading.bases(self.source)) > 1:
+            return index
         return traced(self.source, split, number)[0].index
 
     def _read(

@@ -80,8 +80,8 @@ class Invocation:
     def _completed(self, command: str) -> str:
         words = shlex.split(command)
         carried = next((self.carried[word] for word in words if word in self.carried), [])
-        if words[1] == "edit" and carried[:1] == ["--split"]:
-            carried = carried[2:]  # Its option is another one.
+        if carried[:1] == ["--split"] and (words[1] == "edit" or "--split" in words):
+            carried = carried[2:]  # That of edits is another one.
         if self.where is not None and words[1] in ("stats", "report"):
             carried = [*carried, "--where", self.where]
         return " ".join(filter(None, [command, shlex.join(carried)]))

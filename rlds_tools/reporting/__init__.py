@@ -42,7 +42,7 @@ class Report(Result):
       episodes: The number of episodes that were read.
       total: The number of episodes; None if unknown.
       steps: The number of steps that were read.
-      shown: The episodes to show.
+      shown: The stored numbers of the episodes to show.
       findings: The faults, errors first.
       content: The page, in HTML.
       output: The path of the saved report, if it was saved.
@@ -120,8 +120,8 @@ def report(
     Args:
       path: A folder or a file, here or in an object store.
       split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`.
-      episodes: The episodes to show; by default the best, the median, the worst, the shortest,
-        the longest, and some with findings.
+      episodes: The stored numbers of the episodes to show; by default the best, the median, the
+        worst, the shortest, the longest, and some with findings.
       cameras: The fields to show as videos; by default all image fields.
       frames: The maximum number of frames of a video.
       max_size: The maximum size of the page in bytes. Videos become coarser, shorter, then fewer,
@@ -161,14 +161,14 @@ def report(
     )
     words = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
     words += f" --where {shlex.quote(where)}" if where else ""
-    command = f"rlds report {os.fspath(path)} --split {material.episodes.split}{words}"
+    command = f"rlds report {os.fspath(path)} --split {material.survey.episodes.split}{words}"
     return Report(
         path=material.path,
-        split=material.episodes.split,
+        split=material.survey.episodes.split,
         episodes=len(material.survey.table),
         total=material.total,
         steps=material.survey.num_steps,
-        shown=tuple(shown.index for shown in material.shown),
+        shown=tuple(shown.number for shown in material.shown),
         findings=material.survey.findings,
         content=page.page_of(material, command, frames, max_size),
     )

@@ -21,7 +21,7 @@ from rlds_ecosystem.model.names import what_there_is
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
-from rlds_tools.reading import indices_of, known_length
+from rlds_tools.reading import indices_at, indices_of, known_length
 from rlds_tools.survey import Survey, open_splits
 
 __all__ = ["Material", "Shown", "gather", "read_shown"]
@@ -36,11 +36,13 @@ class Shown:
     """An episode that the report shows.
 
     Attributes:
-      index: The number of the episode.
+      index: The index of the episode.
+      number: Its stored number.
       why: Why it is shown.
     """
 
     index: int
+    number: int
     why: str
 
 
@@ -51,7 +53,6 @@ class Material:
     Attributes:
       path: The path of the data.
       inspection: The inspection of the dataset, made without reading episodes.
-      episodes: The episodes of the split.
       survey: The survey of the episodes, with the findings of the audit.
       total: The number of episodes of the split; None if unknown.
       shown: The episodes to be shown.
@@ -62,7 +63,6 @@ class Material:
 
     path: str
     inspection: inspection.Inspection
-    episodes: Episodes
     survey: Survey
     total: int | None
     shown: tuple[Shown, ...]
@@ -91,10 +91,9 @@ class Material:
             c: Frames(columns[c], fields[c]) for c in self.cameras if len(columns.get(c, ()))
         }
         if self.video is not None and episode.num_steps:
-            place = self.episodes.place(index)
-            for camera in self.video.cameras:
-                if camera in self.cameras:
-                    found[camera] = VideoFrames(self.video, *place, camera, episode.num_steps)
+            place = self.survey.episodes.place(index)
+            for camera in filter(self.cameras.__contains__, self.video.cameras):
+                found[camera] = VideoFrames(self.video, *place, camera, episode.num_steps)
         return found
 
 
@@ -116,7 +115,7 @@ def gather(
     Args:
       path: The path of the data.
       split: The split; needed if there are several.
-      episodes: The episodes to show; a choice if empty.
+      episodes: The stored numbers of the episodes to show; a choice if empty.
       cameras: The cameras to show; all if None.
       most_episodes: The maximum number of episodes to read.
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
@@ -146,11 +145,9 @@ def gather(
     for camera in cameras or ():
         if camera not in known:
             raise KeyError(f"no camera {camera!r}; {what_there_is(camera, known)}")
-    for index in episodes:
-        if not opened.has(index):
-            raise IndexError(f"split {opened.split!r} has no episode {index}")
+    named = indices_at(opened, episodes)
     total = known_length(opened)
-    indices = _to_read(opened, total, most_episodes, described.num_bytes, episodes)
+    indices = _to_read(opened, total, most_episodes, described.num_bytes, named)
     with show_progress(progress) as bars:
         expected = len(indices) if isinstance(indices, list) else total
         survey.read(bars.track(indices, total=expected, description="reading"), jobs)
@@ -166,7 +163,6 @@ def gather(
     return Material(
         path=path,
         inspection=described,
-        episodes=opened,
         survey=survey,
         total=total,
         shown=_choice(survey, episodes),
@@ -193,13 +189,15 @@ def _to_read(
 def _choice(survey: Survey, named: Sequence[int]) -> tuple[Shown, ...]:
     """Returns the episodes to show: the named ones, or extremes and those with findings."""
     indices, lengths, rewards = survey.table.index, survey.table.length, survey.table.reward
+    numbers = [*map(survey.episodes.stored_number, indices.tolist())]
+    rows = {number: row for row, number in enumerate(numbers)}
     if named:
-        readable = set(indices.tolist())
-        return tuple(Shown(i, "chosen") for i in dict.fromkeys(named) if i in readable)
+        readable = [number for number in dict.fromkeys(named) if number in rows]
+        return tuple(Shown(int(indices[rows[number]]), number, "chosen") for number in readable)
     chosen: dict[int, list[str]] = {}
 
     def add(row: Any, why: str) -> None:
-        chosen.setdefault(int(indices[row]), []).append(why)
+        chosen.setdefault(int(row), []).append(why)
 
     known = np.flatnonzero(np.isfinite(rewards))
     if len(known) and np.ptp(rewards[known]) > 0:
@@ -213,27 +211,28 @@ def _choice(survey: Survey, named: Sequence[int]) -> tuple[Shown, ...]:
     if np.ptp(lengths) > 0:
         add(np.argmin(lengths), "shortest")
         add(np.argmax(lengths), "longest")
-    rows = {int(index): row for row, index in enumerate(indices)}
     findings = [finding for finding in survey.findings if finding.episodes]
     for finding in findings[:_MOST_WITH_FINDINGS]:
-        with_it = [index for index in finding.episodes if index in rows]
-        for index in [*(i for i in with_it if i in chosen), *with_it][:1]:
-            add(rows[index], finding.check)
-    reasons = {index: " · ".join(dict.fromkeys(why)) for index, why in chosen.items()}
-    return tuple(Shown(index, why) for index, why in reasons.items())
+        with_it = [rows[number] for number in finding.episodes if number in rows]
+        for row in [*(it for it in with_it if it in chosen), *with_it][:1]:
+            add(row, finding.check)
+    return tuple(
+        Shown(int(indices[row]), numbers[row], " · ".join(dict.fromkeys(why)))
+        for row, why in chosen.items()
+    )
 
 
 def read_shown(material: Material, index: int) -> SourceEpisode | None:
     """Reads an episode again, to be shown; None if it cannot be read."""
     try:
-        return material.episodes.episode(index)
+        return material.survey.episodes.episode(index)
     except SourceError:
         return None
 
 
 def files_of(material: Material) -> list[tuple[str, int]]:
     """Returns the names and sizes of the first files."""
-    files = material.episodes.source.inputs()[:20]
+    files = material.survey.episodes.source.inputs()[:20]
     paths = [stores.as_path(file) for file in files]
     return [(path.name, path.stat().length) for path in paths]
 

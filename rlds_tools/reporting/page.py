@@ -83,7 +83,7 @@ def _whole(material: Material, parts: dict[str, Markup]) -> str:
     inspection = material.inspection
     name = inspection.name or material.path
     episodes = count(len(material.survey.table), "episode")
-    facts = filter(None, [inspection.version, material.episodes.split, episodes])
+    facts = filter(None, [inspection.version, material.survey.episodes.split, episodes])
     title = tag("h1", name, " ", tag("small", " · ".join(facts)))
     description = tag("p", inspection.description) if inspection.description else None
     theme = tag("button", "Theme", id="theme", type="button")

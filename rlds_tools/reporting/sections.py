@@ -174,8 +174,8 @@ def _places(material: Material, finding: Finding) -> Markup:
     if not finding.count:
         return join("dataset")
     named: list[str] = []
-    for index in finding.episodes:
-        named += [", ", _linked(material, index)]
+    for episode in finding.episodes:
+        named += [", ", _linked(material, episode)]
     more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
     first = ", " if finding.count == 1 else "; first: "
@@ -183,11 +183,10 @@ def _places(material: Material, finding: Finding) -> Markup:
     return join(noun, *named[1:], more if finding.count > len(finding.episodes) else "", step)
 
 
-def _linked(material: Material, index: int) -> str:
-    """The number of an episode in its dataset, with a link if the episode is shown."""
-    text = f"{material.episodes.stored_number(index):,}"
-    is_shown = any(episode.index == index for episode in material.shown)
-    return tag("a", text, href=f"#episode-{index}") if is_shown else text
+def _linked(material: Material, episode: int) -> str:
+    """The stored number of an episode, with a link if the episode is shown."""
+    is_shown = any(shown.number == episode for shown in material.shown)
+    return tag("a", f"{episode:,}", href=f"#episode-{episode}") if is_shown else f"{episode:,}"
 
 
 # --- Fields.
@@ -329,8 +328,7 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
         "" if episode.complete else "incomplete",
         shown.why,
     ]
-    place = material.episodes.stored_number(shown.index)
-    title = tag("h3", f"Episode {place:,}", tag("small", " · ".join(filter(None, facts))))
+    title = tag("h3", f"Episode {shown.number:,}", tag("small", " · ".join(filter(None, facts))))
     instruction = next((texts[0] for texts in instructions_in(episode).values()), "")
     marks = [
         tag(
@@ -340,8 +338,8 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
             class_="mark",
         )
         for found in material.survey.findings
-        for index, text in zip(found.episodes, found.texts)
-        if index == shown.index
+        for number, text in zip(found.episodes, found.texts)
+        if number == shown.number
     ]
     frames = material.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]
@@ -357,8 +355,8 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
             tag("div", *panels, class_="curves"),
             class_="side" if cameras else None,
         ),
-        _controls(place, length),
-        id=f"episode-{shown.index}",
+        _controls(shown.number, length),
+        id=f"episode-{shown.number}",
         class_="episode",
         data_steps=length,
     )
@@ -436,7 +434,8 @@ def contact_sheet(material: Material, most: int) -> Markup:
         index = int(indices[row])
         tile = _tile(material, camera, index)
         if tile is not None:
-            tiles.append(tag("figure", tile, tag("figcaption", _linked(material, index))))
+            caption = _linked(material, material.survey.episodes.stored_number(index))
+            tiles.append(tag("figure", tile, tag("figcaption", caption)))
     of = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
     text = f"The first and the last frame of {camera}{of}."
     sheet = tag("div", *tiles, class_="sheet")
@@ -452,7 +451,7 @@ def _tile(material: Material, camera: str, index: int) -> Markup | None:
         first, last = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
-    place = material.episodes.stored_number(index)
+    place = material.survey.episodes.stored_number(index)
     return join(
         still(first, f"First frame of episode {place}"),
         still(last, f"Last frame of episode {place}"),
@@ -515,8 +514,8 @@ def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Mark
         return Markup("")
     items: list[str] = []
     for row in known[np.argsort(values[known], kind="stable")][:_RANKED].tolist():
-        index = int(material.survey.table.index[row])
-        items += [" · ", _linked(material, index), f" ({number(float(values[row]))})"]
+        stored = material.survey.episodes.stored_number(int(material.survey.table.index[row]))
+        items += [" · ", _linked(material, stored), f" ({number(float(values[row]))})"]
     least = _note(tag("b", "Lowest in episode "), *items[1:])
     chart = charts.histogram(values[known], score.name)
     return _panel(score.name.capitalize(), chart, _note(score.what), least)
@@ -560,11 +559,11 @@ def statistics(material: Material) -> Markup:
 
 def provenance(material: Material, command: str) -> Markup:
     """Renders the provenance: path, format, files, the share that was read, and the command."""
-    inspection, source = material.inspection, material.episodes.source
+    inspection, source = material.inspection, material.survey.episodes.source
     facts = {
         "Path": tag("code", material.path),
         "Format": " ".join(filter(None, [inspection.format, inspection.file_format])),
-        "Split": material.episodes.split,
+        "Split": material.survey.episodes.split,
         "Read": how_much(material),
         "License": source.about.license,
         "Homepage": source.about.homepage,
@@ -594,5 +593,5 @@ def how_much(material: Material) -> str:
     if material.total is None:
         return f"the first {count(read, 'episode')}; the total is unknown"
     share = f"{100 * read / material.total:.2g} %"
-    how = "evenly spread" if material.episodes.has_random_access else "the first ones"
+    how = "evenly spread" if material.survey.episodes.has_random_access else "the first ones"
     return f"{read:,} of {material.total:,} episodes ({share}), {how}{damaged}"

@@ -55,9 +55,15 @@ def test_episodes_have_their_stored_numbers(arm, chosen, capsys):
     assert run(["audit", str(arm), *chosen]) == 1
     *_, finding, _, commands = capsys.readouterr().out.splitlines()
     assert finding.split()[:2] == ["5", "lag"]
-    report, edit = commands.split(" · ")
-    assert "--episodes 4" in report
+    report, edit = commands.removeprefix("next: ").split(" · ")
     assert edit == f"rlds edit {arm} --delete-episodes 5 --plan"
+    words = [part.strip("'") for part in report.split()]
+    assert words[1:5] == ["report", str(arm), "--episodes", "5"]
+    shown = rlds_tools.report(arm, "train[10%:]", episodes=[5], frames=2)
+    assert shown.shown == (5,)
+    assert [finding.episodes for finding in shown.findings] == [(5,)]
+    with pytest.raises(IndexError, match=r"no episode 0"):
+        rlds_tools.report(arm, "train[10%:]", episodes=[0])
 
 
 def test_edits_count_the_episodes_of_all_splits_and_are_not_proposed_for_one(tmp_path, capsys):
@@ -67,13 +73,15 @@ def test_edits_count_the_episodes_of_all_splits_and_are_not_proposed_for_one(tmp
     splits = ["--split", "train=index < 6", "--split", "test", "--as", "tfds"]
     made = str(tmp_path / "made")
     assert run(["edit", str(tmp_path / "arm"), *splits, "--to", made]) == 0
-    for chosen in ([], ["--split", "test"]):
+    for chosen in ([], ["--split", "test"], ["--where", "split = 'test'"]):
         capsys.readouterr()
         assert run(["audit", made, *chosen]) == 1
         line = capsys.readouterr().out.splitlines()[-1]
-        assert sorted(line.split()) == sorted(
-            f"next: rlds report {made} --episodes 3 --open --split test".split()
-        )
+        command = f"next: rlds report {made} --split test --episodes 3 --open"
+        assert line.partition(" --where ")[0] == command
+    [all_splits] = rlds_tools.audit(made, split="all").audits
+    assert [finding.episode for finding in all_splits.findings] == [9]
+    assert rlds_tools.report(made, "all", episodes=[9], frames=2).shown == (9,)
 
 
 def test_json(arm, capsys):

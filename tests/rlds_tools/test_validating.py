@@ -77,6 +77,8 @@ def test_each_fault_is_found_once_and_placed(faulty):
     ]
     known = {check.name: check.severity for check in CHECKS}
     assert all(known[finding.check] == finding.severity for finding in check.findings)
+    part = found(faulty, split="train[3:]")  # With the numbers of the split.
+    assert ("warning", "the episode has 2 steps", (4,)) in part
     assert ("error", f"{position}: nan in 1 of 3 elements", (5,)) in found(
         faulty, finite=["observation/position"]
     )
