@@ -105,6 +105,7 @@ def test_a_fault_is_in_a_report_once(audited):
     assert text.count("the state follows the action 2 rows earlier than usual") == 2  # Table, mark.
     assert "Not assessed: smoothness" in text
     assert set(report.shown) >= {4, 7, 9, 11, 14, 16, 17}
+    assert rlds_tools.report(audited, frames=2, jobs=2).findings == report.findings
     validated = {found.check for found in rlds_tools.validate(audited).checks[0].findings}
     assert validated == {*dict(named).values()} - {"lag", "short"}
 
