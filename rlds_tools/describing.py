@@ -109,8 +109,8 @@ class Stats(Result):
 
     @override
     def to_dict(self) -> dict[str, Any]:
-        others = {name: value for name, value in super().to_dict().items() if name != "statistics"}
-        return {**others, "fields": {n: _as_plain(field) for n, field in self.fields.items()}}
+        facts = {name: value for name, value in super().to_dict().items() if name != "statistics"}
+        return {**facts, "fields": {n: _as_plain(field) for n, field in self.fields.items()}}
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -296,9 +296,9 @@ def _table_of_groups(field: str, groups: Sequence[Group]) -> Table:
         for group in groups[:_SHOWN_GROUPS]
     ]
     if len(groups) > _SHOWN_GROUPS:
-        others = groups[_SHOWN_GROUPS:]
-        sums = [f"{sum(g.episodes for g in others):,}", f"{sum(g.steps for g in others):,}"]
-        rows.append([f"{len(others)} others", *sums, ""])
+        folded = groups[_SHOWN_GROUPS:]
+        sums = [f"{sum(g.episodes for g in folded):,}", f"{sum(g.steps for g in folded):,}"]
+        rows.append([f"{len(folded)} others", *sums, ""])
     return Table([field, ">episodes", ">steps", ">mean return"], rows)
 
 

@@ -316,8 +316,8 @@ class EpisodeView(Result):
             rows = [[name, _shown(value, 70)] for name, value in named_leaves(self.metadata)]
             yield Table(["field of the episode", "value"], rows)
         if self.steps:
-            first, *others = self.steps[0]
-            yield Table([f">{first}", *others], [list(row.values()) for row in self.steps])
+            first, *columns = self.steps[0]
+            yield Table([f">{first}", *columns], [list(row.values()) for row in self.steps])
         if len(self.steps) < self.num_steps:
             yield f"showing {len(self.steps)} of {self.num_steps:,} steps"
         yield next_commands(["inspect", self.path, "--episode", self.episode, "--step", 0])
@@ -484,8 +484,8 @@ def _is_plainly_tfds(path: str) -> bool:
     if not os.path.isfile(os.path.join(path, "features.json")):
         return False
     with os.scandir(path) as entries:
-        others = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
-    return not others and not os.path.exists(os.path.join(path, "metadata.riegeli"))
+        folders = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
+    return not folders and not os.path.exists(os.path.join(path, "metadata.riegeli"))
 
 
 def _may_be_tfds(path: str, format: str | None) -> bool:

@@ -182,10 +182,10 @@ class GrowingDataset:
         Raises:
           StorageError: There are other splits, and they do not fit the description.
         """
-        others = [name for name in self.splits() if name not in splits] if self.exists else []
-        difference = self._difference() if others else None
+        kept_splits = [name for name in self.splits() if name not in splits] if self.exists else []
+        difference = self._difference() if kept_splits else None
         if difference is not None:
-            raise StorageError(f"the splits {others} would be lost: {difference}")
+            raise StorageError(f"the splits {kept_splits} would be lost: {difference}")
 
     def has_to_be_replaced(self, splits: Container[str]) -> bool:
         """Whether splits cannot simply be added to: they have examples, or the dataset is another.
@@ -230,11 +230,11 @@ class GrowingDataset:
                     f"{self.directory} has a dataset with another {what}: {there}, not {here}; "
                     "write to another directory"
                 )
-        others = self._other_features()
-        if others is not None:
+        features = self._other_features()
+        if features is not None:
             return (
                 f"{self.directory} has a dataset with other features or encodings: "
-                f"{', '.join(others)}; write to another directory"
+                f"{', '.join(features)}; write to another directory"
             )
         return None
 

@@ -301,8 +301,8 @@ def draft_export(
             counts = len(notes.written), None
         renumbers = any(each.how == "renumbered" for each in placements)
         pairs = enumerate(notes.written)
-        others = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
-        carry(writer.episodes, others, again, draft, at or path)
+        changed = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
+        carry(writer.episodes, changed, again, draft, at or path)
         traces = {split or again.splits[0]: trace for split, trace in notes.traces().items()}
         if writer.lineage is not None:
             lineage.write_beside(draft, writer.lineage, traces)

@@ -91,11 +91,11 @@ class ActionsAs(Change):
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        others = {*fields} - {_REST}
+        needed = {*fields} - {_REST}
         if not self.makes(fields):
-            return others
+            return needed
         rest = [_REST] if self._restores else []
-        return others | {_ACTION, *rest, *(path for _, path, _ in self._moved)}
+        return needed | {_ACTION, *rest, *(path for _, path, _ in self._moved)}
 
     @override
     def make(
@@ -111,8 +111,8 @@ class ActionsAs(Change):
             states[-1:] = 0
         rest = values.get(_REST) if self._restores else None
         made, left = _sums(action, self._sign * states, rest)
-        others = {path: it for path, it in values.items() if path != _REST}
-        return {**others, _ACTION: made} | ({} if self._restores else {_REST: left})
+        kept = {path: it for path, it in values.items() if path != _REST}
+        return {**kept, _ACTION: made} | ({} if self._restores else {_REST: left})
 
 
 def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:

@@ -267,8 +267,8 @@ class Filled(Change):
             return values
         filled = for_steps(self._path, self._value, values)
         if of.number is None:
-            others = ~self._chosen[of.episodes]
-            filled[others] = values[self._path][others]
+            is_kept = ~self._chosen[of.episodes]
+            filled[is_kept] = values[self._path][is_kept]
         if self._is_of_transitions and values[rlds.FINAL_OBSERVATION_KNOWN]:
             filled[-1] = values[self._path][-1]
         return {**values, self._path: filled}

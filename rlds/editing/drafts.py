@@ -308,13 +308,13 @@ class Draft:
         self._whole = self._joined()
         self._extend([episodes for name, episodes in datasets.items() if name != first])
 
-    def _extend(self, others: Sequence[Episodes]) -> None:
-        num_new = sum(map(len, others))
+    def _extend(self, datasets: Sequence[Episodes]) -> None:
+        num_new = sum(map(len, datasets))
         self.kept = np.append(self.kept, np.ones(num_new, np.bool_))
         self.fixed = np.append(self.fixed, np.zeros(num_new, np.bool_))
         self.begin = np.append(self.begin, np.zeros(num_new, np.int64))
         self.end = np.append(self.end, np.full(num_new, -1, np.int64))
-        self.split = np.concatenate([self.split, *map(_splits_of, others)])
+        self.split = np.concatenate([self.split, *map(_splits_of, datasets)])
 
     def view(self, *, copies_numbers: bool = False) -> SelectedSource:
         """Returns the episodes as they become.
@@ -423,8 +423,8 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
         above, last = os.path.split(os.path.normpath(name))
         if re.match(r"\d+(\.\d+)+( |$)", last):  # The version of a TFDS dataset.
             last = os.path.basename(above) or last
-        others = (f"{last} ({number})/" for number in itertools.count(2))
-        for prefix in itertools.chain(["", f"{last}/"], others):
+        numbered = (f"{last} ({number})/" for number in itertools.count(2))
+        for prefix in itertools.chain(["", f"{last}/"], numbered):
             if taken.isdisjoint(new := {prefix + key for key in keys}):
                 break
         prefixes[name] = prefix

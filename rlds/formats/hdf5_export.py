@@ -163,7 +163,7 @@ class Hdf5EpisodesExport(Export):
         for path in self.table.episode if self.metadata else ():
             if path in values:
                 group[path] = values[path]
-        others = values.get(OTHER_ATTRIBUTES, "") if self.metadata else ""
-        for path, attributes in json_in(others, OTHER_ATTRIBUTES).items():
+        text = values.get(OTHER_ATTRIBUTES, "") if self.metadata else ""
+        for path, attributes in json_in(text, OTHER_ATTRIBUTES).items():
             if not path or path in group:
                 write_attributes(group[path] if path else group, attributes)

@@ -341,13 +341,13 @@ class Hdf5EpisodesSource(Source):
             if not num_steps:
                 raise SourceError("no rows", file=group.file)
             is_terminal = self._is_terminal(group)
-            others = derived_columns(num_steps, num_transitions, terminal=is_terminal)
+            derived = derived_columns(num_steps, num_transitions, terminal=is_terminal)
             paths = self.fields.step_paths(fields)
             if INSTRUCTION in paths and self.has_instruction:
                 text = self._instruction(episode, group)
-                others[INSTRUCTION] = np.full(num_steps, text, object)
+                derived[INSTRUCTION] = np.full(num_steps, text, object)
             begin, end, _ = rows.indices(num_steps)
-            steps = {name: others[name][begin:end] for name in paths if name in others}
+            steps = {name: derived[name][begin:end] for name in paths if name in derived}
             steps |= self._read_columns(group, paths, slice(begin, end), num_transitions)
             return SourceEpisode(
                 key=episode.key,
@@ -385,8 +385,8 @@ class Hdf5EpisodesSource(Source):
         if not self._attributes.keys().isdisjoint(wanted):
             values |= self._read_attributes(group)
         if self.keeps_attributes and OTHER_ATTRIBUTES in wanted:
-            others = group.other_attributes(self._attributes)
-            values[OTHER_ATTRIBUTES] = json.dumps(others) if others else ""
+            attributes = group.other_attributes(self._attributes)
+            values[OTHER_ATTRIBUTES] = json.dumps(attributes) if attributes else ""
         values |= self._others(episode)
         return nest({**values, **self._read_videos(group, episode, num_steps, wanted)})
 

@@ -122,12 +122,12 @@ class Files:
 
     def _compare_entries(self, folder: str, inputs: _Inputs) -> None:
         before, now = self._entries[folder], self._entries_of(folder)
-        others = {name for name, state in before.items() if now.get(name) != state}
+        changed_names = {name for name, state in before.items() if now.get(name) != state}
         if self.may_grow:
-            others &= now.keys()
-        if others:
+            changed_names &= now.keys()
+        if changed_names:
             read = (os.path.relpath(os.path.abspath(file), folder) for file in inputs())
-            for name in others.intersection(file.split(os.sep, 1)[0] for file in read):
+            for name in changed_names.intersection(file.split(os.sep, 1)[0] for file in read):
                 raise changed(os.path.join(folder, name))
         self._entries[folder] = {**now, **before}
 

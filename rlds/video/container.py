@@ -524,8 +524,8 @@ def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
         def mux(span: Span, shift: int, last: int) -> int:
             _, known = span.video.index()
             times = (known.pts[span.rows] + shift, known.dts[span.rows] + shift)
-            others = (known.duration[span.rows], known.is_key[span.rows])
-            columns = [column.tolist() for column in (*times, *others)]
+            facts = (known.duration[span.rows], known.is_key[span.rows])
+            columns = [column.tolist() for column in (*times, *facts)]
             with video_errors(span.video.name):
                 for data, pts, dts, duration, is_key in zip(
                     span.video.stored(span.packets), *columns

@@ -242,14 +242,14 @@ def _check_options(to: str, given: Mapping[str, Any]) -> None:
 def _split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:
     """Returns the places that are named, and the options of Beam."""
     places: list[str] = []
-    others: list[str] = []
+    beam_words: list[str] = []
     is_value = False  # Of the option before: `--name value` is as good as `--name=value`.
     for word in words:
         is_option = word.startswith("-")
-        (others if is_option or is_value else places).append(word)
+        (beam_words if is_option or is_value else places).append(word)
         is_value = is_option and "=" not in word
-    if others and runner is None:
+    if beam_words and runner is None:
         raise click.UsageError(
-            f"unknown options: {' '.join(others)} (options of Beam need --runner)"
+            f"unknown options: {' '.join(beam_words)} (options of Beam need --runner)"
         )
-    return places, others
+    return places, beam_words

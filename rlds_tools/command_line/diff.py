@@ -61,9 +61,9 @@ def command(
     from rlds_tools import comparing
 
     invocation().carry(one, format, given, split=chosen["split"])
-    others = ["--other-format", other_format] if other_format else []
-    others += [part for word in other_option for part in ("--other-option", word)]
-    invocation().carried[one] += others
+    words = ["--other-format", other_format] if other_format else []
+    words += [part for word in other_option for part in ("--other-option", word)]
+    invocation().carried[one] += words
     return comparing.diff(
         one,
         other,

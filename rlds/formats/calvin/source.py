@@ -213,14 +213,14 @@ class CalvinSource(Source):
         length = last + 1 - first
         paths = [path for path in self.fields.step_paths(fields) if path in self._paths]
         numbers = range(first, last + 1)[rows]
-        others = derived_columns(length, length, terminal=False)
+        derived = derived_columns(length, length, terminal=False)
         annotations = of_split.annotations_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(
                 {
                     **self._columns(split, index, numbers, paths),
-                    **{path: column[rows] for path, column in others.items()},
+                    **{path: column[rows] for path, column in derived.items()},
                 }
             ),
             origin=Origin(f"{split}/{of_split.step(first).name}", first, last + 1),
@@ -371,8 +371,8 @@ class _Split:
     def inputs(self) -> Iterator[str]:
         """Yields the files that are read."""
         directory = os.fspath(self._directory)
-        others = (_ENDS, _SCENES, *_TEXTS)
-        for file in (*(self._directory / name for name in others), self._annotations_file):
+        names = (_ENDS, _SCENES, *_TEXTS)
+        for file in (*(self._directory / name for name in names), self._annotations_file):
             if file.exists():
                 yield os.fspath(file)
         for first, last in self.ranges:

@@ -144,9 +144,9 @@ class _Proposal:
             if name not in left_out:
                 used[path := _path_of(name, used)] = name
                 yield from self._step(path, name)
-        others = [name for name in self._fields if name not in {*used.values(), *left_out}]
-        yield from ["episode:"] if others else []
-        for name in others:
+        per_episode = [name for name in self._fields if name not in {*used.values(), *left_out}]
+        yield from ["episode:"] if per_episode else []
+        for name in per_episode:
             used[path := _free(name, used)] = name
             yield f"  {_quoted(path)}: {_quoted(name)}  # {self._described(name)}"
         if left_out:

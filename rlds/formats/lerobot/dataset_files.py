@@ -485,11 +485,11 @@ class _Files30(DatasetFiles):
     def _placed(self, episodes: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
         """Returns the next rows of the table of episodes, with the locations of their data."""
         arrow, num_episodes = import_extra("pyarrow"), len(episodes)
-        others = [*layout.others_of(dict.fromkeys(episodes.column_names))]
+        names = [*layout.others_of(dict.fromkeys(episodes.column_names))]
         ends = self._num_rows + np.cumsum(lengths)
         columns = {
             "episode_index": self._num_episodes + np.arange(num_episodes),
-            **{name: episodes[name] for name in ("tasks", "length", *others)},
+            **{name: episodes[name] for name in ("tasks", "length", *names)},
             "data/chunk_index": np.full(num_episodes, chunk),
             "data/file_index": np.full(num_episodes, file),
             "dataset_from_index": ends - lengths,

@@ -216,8 +216,8 @@ class EpisodeMetadata:
           places: The positions in `indices`, of a sound table that has them in order.
         """
         columns = [self._columns[name][places.start : places.stop] for name in (_FILE, *_DATA_FILE)]
-        others = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-        ends = [*(np.flatnonzero(others) + 1).tolist(), len(places)]
+        differ = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+        ends = [*(np.flatnonzero(differ) + 1).tolist(), len(places)]
         for begin, end in zip([0, *ends], ends):
             some = places[begin:end]
             file, first = (self._columns[name][some.start] for name in (_FILE, _PLACE))

@@ -136,10 +136,10 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
         places |= said
     texts = labels_in(path.removeprefix(_STEPS) for path in spec) if is_v3 else {}
     places |= {_STEPS + path for path in texts}
-    others = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in places)}
-    steps = {path.removeprefix(_STEPS): f for path, f in others.items() if path.startswith(_STEPS)}
+    extra = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in places)}
+    steps = {path.removeprefix(_STEPS): f for path, f in extra.items() if path.startswith(_STEPS)}
     added = columns_of({path: f for path, f in steps.items() if isinstance(f, Field)})
-    is_whole = len(added) == len(others) and not any(column.is_image for column in added)
+    is_whole = len(added) == len(extra) and not any(column.is_image for column in added)
     if not is_whole or any(path.endswith(f"/{FRAMES}") for path in spec):
         return None
     if len({*paths, *(column.name for column in added)}) < len(paths) + len(added):

@@ -373,8 +373,8 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
     cameras = [name for name, path in paths.items() if path.startswith(_CAMERAS)]
     for name in cameras if flat_cameras else ():
         flat = f"{rlds.OBSERVATION}/{paths[name].removeprefix(_CAMERAS)}"
-        others = (path for path in paths.values() if path != paths[name])
-        if not any(is_in(other, flat) or is_in(flat, other) for other in others):
+        other_paths = (path for path in paths.values() if path != paths[name])
+        if not any(is_in(other, flat) or is_in(flat, other) for other in other_paths):
             paths[name] = flat
     for name, path in paths.items():
         if path.partition("/")[0] in rlds.STEP_FLAGS:

@@ -335,8 +335,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     def _read(self) -> Before:
         """Returns the content of the dataset."""
         if not (self._root / layout.INFO).exists():
-            if others := [path for path in self._root.iterdir() if path.name != FOLDER]:
-                what = f"is not a LeRobot dataset, it has {others[0].name}: pass an empty folder"
+            if foreign := [path for path in self._root.iterdir() if path.name != FOLDER]:
+                what = f"is not a LeRobot dataset, it has {foreign[0].name}: pass an empty folder"
                 raise StorageError(f"{self._root} {what}")
             return Before()
         source = LeRobotSource(self._root)

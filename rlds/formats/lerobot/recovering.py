@@ -469,8 +469,8 @@ class _Remains:
         table = layout.EPISODES_FOLDER if info.is_v3 else layout.EPISODES_JSONL
         untold = [episode_key(e.index) for e in self.episodes if e.index not in self._entries]
         if untold:
-            others = f" to {untold[-1]}" if len(untold) > 1 else ""
-            self._faults.append(f"{table}: rows are missing for {untold[0]}{others}")
+            up_to = f" to {untold[-1]}" if len(untold) > 1 else ""
+            self._faults.append(f"{table}: rows are missing for {untold[0]}{up_to}")
         self.episodes = whole
         for name, total in {
             "total_episodes": len(whole),
@@ -604,12 +604,12 @@ class _Remains:
             clips = {name: _clip_of(each, episode.length) for name, each in frames.items()}
             statistics = _statistics(values, images, clips, info, like)
         columns = dict(zip(table.schema.names, table.columns))
-        others = layout.others_of(episode.row)
+        cells = layout.others_of(episode.row)
         numbers = {name: values[name] for name in self._number_columns}
         for name, of_tasks in numbers.items():
             for number in unknown_numbers(of_tasks, self._tasks):
                 self._replace_text(name, number)
-        return NewEpisode(columns, tasks, statistics, frames, others, numbers, self._tasks, values)
+        return NewEpisode(columns, tasks, statistics, frames, cells, numbers, self._tasks, values)
 
     def _replace_text(self, file: str, number: int) -> None:
         """Gives a task a text in place of one that is lost."""

@@ -79,12 +79,12 @@ def metadata_of(
         fields[_ATTRIBUTES] = {
             name: str(value) if value.dtype.kind == "U" else value for name, value in arrays.items()
         }
-    others = {
+    encoded = {
         name: encode_value(value)
         for name, value in attributes.items()
         if name not in common and not _has_own_place(name, value, seed, recorded_id)
     }
-    irregular = {_ABSENT: [*absent], _ATTRIBUTES: others}
+    irregular = {_ABSENT: [*absent], _ATTRIBUTES: encoded}
     fields[IRREGULAR] = json.dumps({name: value for name, value in irregular.items() if value})
     return fields
 
@@ -109,8 +109,8 @@ def attributes_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     if fields[_OPTIONS_KNOWN]:
         attributes[OPTIONS] = json.loads(fields[OPTIONS])
     attributes |= {name: decoded(value) for name, value in fields.get(_ATTRIBUTES, {}).items()}
-    others = json.loads(fields[IRREGULAR]).get(_ATTRIBUTES, {})
-    return attributes | {name: decode_value(value) for name, value in others.items()}
+    encoded = json.loads(fields[IRREGULAR]).get(_ATTRIBUTES, {})
+    return attributes | {name: decode_value(value) for name, value in encoded.items()}
 
 
 def absent_infos(fields: Mapping[str, Any]) -> list[str]:

@@ -297,8 +297,8 @@ class MinariSource(Source):
         terminated = bool(columns[TERMINATIONS][-1:].any())
         truncated = bool(columns[TRUNCATIONS][-1:].any())
         steps = self._steps(index, columns, paths, rows)
-        others = derived_columns(count + 1, count, terminal=terminated)
-        steps |= {name: column[rows] for name, column in others.items() if name in wanted}
+        derived = derived_columns(count + 1, count, terminal=terminated)
+        steps |= {name: column[rows] for name, column in derived.items() if name in wanted}
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(steps),
@@ -313,9 +313,9 @@ class MinariSource(Source):
 
     def _absent_infos(self, index: int, read: Collection[str]) -> list[str]:
         """Returns the infos that an episode lacks, given the columns that were read of it."""
-        others = [path for path in self._columns if root_of(path) == INFOS and path not in read]
-        present = self._storage.read(index, others, slice(0)).columns if others else {}
-        return [path for path in others if path not in present]
+        unread = [path for path in self._columns if root_of(path) == INFOS and path not in read]
+        present = self._storage.read(index, unread, slice(0)).columns if unread else {}
+        return [path for path in unread if path not in present]
 
     def _steps(
         self, index: int, columns: Mapping[str, np.ndarray], paths: Collection[str], rows: slice
@@ -347,9 +347,9 @@ class MinariSource(Source):
             raise self._storage.error(what, index, path)
         values, expected = column.values, self._columns.get(path)
         if expected is None:
-            others = [other for other in self._columns if root_of(other) == root_of(path)]
+            known = [other for other in self._columns if root_of(other) == root_of(path)]
             raise self._storage.error(
-                f"missing in earlier episodes, which have {others}", index, path
+                f"missing in earlier episodes, which have {known}", index, path
             )
         if path in SCALARS:
             values = values.reshape(len(values))

@@ -155,8 +155,8 @@ class EpisodeFile:
     @property
     def is_done_ambiguous(self) -> bool:
         """Whether a `done` may be a time limit, as no flag says which."""
-        others = (_TERMINAL, rlds.IS_TERMINAL, _TRUNCATED)
-        return _DONE in self._flags and not any(name in self._flags for name in others)
+        explicit = (_TERMINAL, rlds.IS_TERMINAL, _TRUNCATED)
+        return _DONE in self._flags and not any(name in self._flags for name in explicit)
 
     def starts_with_placeholder(self) -> bool:
         """Whether the first action is zero, and hardly another: the others may have led here."""

@@ -250,8 +250,8 @@ class RobomimicSource(Source):
                 path: self._value(opened, path) for path in self.fields.episode_paths(fields)
             }
             num_transitions = demo.num_steps - is_final_known
-            others = derived_columns(demo.num_steps, num_transitions, terminal=is_terminal)
-            steps = {path: others[path][begin:end] for path in paths if path in others}
+            derived = derived_columns(demo.num_steps, num_transitions, terminal=is_terminal)
+            steps = {path: derived[path][begin:end] for path in paths if path in derived}
             steps |= self._columns(opened, paths, begin, max(begin, end))
             return SourceEpisode(
                 key=self._keys[index],

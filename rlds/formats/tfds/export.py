@@ -299,8 +299,8 @@ class TfdsExport(Export):
             return
         decoded = self._decoder.decode(example)
         steps = decoded.pop(rlds.STEPS)
-        others = {name: it for name, it in fields_of(episode).items() if name in self._features}
-        ones, twos = flat(episode.steps, others), flat(steps, decoded)
+        metadata = {name: it for name, it in fields_of(episode).items() if name in self._features}
+        ones, twos = flat(episode.steps, metadata), flat(steps, decoded)
         for path in ones.keys() | twos.keys():
             one, two = ones.get(path), twos.get(path)
             if (what := difference(one, two)) and not _are_equal(one, two):

@@ -158,12 +158,12 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
                 file=files_of(source),
             )
     steps = {**as_fields(fields.steps), **dict.fromkeys(fields.flags, Field(np.bool_))}
-    others = as_fields({**EPISODE_FIELDS, **fields.episode})
+    of_episode = as_fields({**EPISODE_FIELDS, **fields.episode})
     # An image that is a file stays one, of which TFDS has the bytes.
-    others = map_named_leaves(lambda path, field: _as_file(field), others)
+    of_episode = map_named_leaves(lambda path, field: _as_file(field), of_episode)
     try:
         of_steps = feature_of(steps, rlds.STEPS, storage, source.about.images_as_png)
-        children = {name: feature_of(field, name) for name, field in others.items()}
+        children = {name: feature_of(field, name) for name, field in of_episode.items()}
     except ValueError as error:  # The fields, too, may be those that a file names.
         raise SourceError(str(error), file=files_of(source)) from error
     return Features(features=_sorted({**children, rlds.STEPS: Dataset(feature=of_steps)}))

@@ -137,8 +137,8 @@ class FolderSource(Source):
         are_there = stores.in_parallel(lambda file: file.exists(), files, self.directory)
         missing = [file for file, is_there in zip(files, are_there) if not is_there]
         if missing:
-            others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-            what = f"the file is missing{others}; dataset_info.json declares {len(files)} files"
+            more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+            what = f"the file is missing{more}; dataset_info.json declares {len(files)} files"
             raise SourceError(what, file=missing[0])
 
     @functools.cached_property
@@ -237,9 +237,9 @@ class FolderSource(Source):
         listed = {file.name for file in self.folder[split].paths}
         like = f"-{split}.{self.folder.file_format}-"
         there = sorted(file.name for file in self.directory.iterdir() if like in file.name)
-        if others := [name for name in there if name not in listed]:
+        if unlisted := [name for name in there if name not in listed]:
             what = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
-            yield SourceError(f"{what} {', '.join(others[:3])}", file=self.directory)
+            yield SourceError(f"{what} {', '.join(unlisted[:3])}", file=self.directory)
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file of an episode, and its index in it."""

@@ -294,17 +294,17 @@ class WebdatasetSource(Source):
         """Reads an episode that is a sample."""
         frames: dict[str, list[bytes]] = {}
         steps: dict[str, np.ndarray] = {}
-        others = {}
+        contents = {}
         for name, data in members.items():
             match = _FRAME.fullmatch(name)
             if name == STEPS_FIELD:
                 steps |= _arrays(shard.path, name, data)
             elif match is None:
-                others[name] = data
+                contents[name] = data
             elif path := self._names.get(match[1], image_path(match[1].replace(".", "/"))):
                 frames.setdefault(path, []).append(data)
         steps |= {path: objects(files) for path, files in frames.items()}
-        values = self._values(shard.path, others)
+        values = self._values(shard.path, contents)
         lengths = [len(column) for column in steps.values() if column.ndim]
         actions = [value for path, value in values.items() if root_of(path) == rlds.ACTION]
         length = (lengths or [len(value) for value in actions if np.ndim(value)] or [0])[0]

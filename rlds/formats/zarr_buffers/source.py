@@ -186,10 +186,10 @@ class ZarrSource(Source):
             for path, array in self._steps.items()
         }
         arrays = {**self._constants, **self._of_episodes}
-        others = {path: _field(array) for path, array in arrays.items()}
+        values = {path: _field(array) for path, array in arrays.items()}
         return Fields(
             nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **steps}),
-            nest({**others, **video_fields(self._videos.cameras)}),
+            nest({**values, **video_fields(self._videos.cameras)}),
         )
 
     @functools.cached_property
@@ -197,7 +197,7 @@ class ZarrSource(Source):
     def about(self) -> About:
         """The metadata: attributes, values of other arrays, and how files of images are kept."""
         known = {EPISODE_ENDS, *self._of_episodes}
-        others = [
+        constants = [
             array
             for name, array in self._arrays.items()
             if name not in known and not name.startswith(DATA)
@@ -206,7 +206,7 @@ class ZarrSource(Source):
         metadata = {
             "attributes": self._attributes(),
             "values": {
-                it.name: {"dtype": it.dtype.str, "values": _json_values(it)} for it in others
+                it.name: {"dtype": it.dtype.str, "values": _json_values(it)} for it in constants
             },
             "images": {array.name.removeprefix(DATA): array.described for array in kept},
         }
@@ -301,9 +301,9 @@ class ZarrSource(Source):
         length = after - first
         begin, end, _ = rows.indices(length)
         # In an exported buffer, an episode may have no row.
-        others = step_flags([max(length, 1)], [False])
-        others[rlds.DISCOUNT] = np.ones(length, np.float32)
-        steps = {path: column[begin : min(end, length)] for path, column in others.items()}
+        derived = step_flags([max(length, 1)], [False])
+        derived[rlds.DISCOUNT] = np.ones(length, np.float32)
+        steps = {path: column[begin : min(end, length)] for path, column in derived.items()}
         for path in self.fields.step_paths(fields):
             if path in self._steps:
                 array = self._steps[path]
@@ -383,11 +383,11 @@ def _constant(array: ZarrArray, begin: int, end: int) -> Any:
     """Returns the value that all rows of an episode have."""
     rows = array.read(begin, end)
     values = [row.tolist() if row.dtype == object else row.tobytes() for row in rows]
-    others = [row for row, value in enumerate(values) if value != values[0]]
-    if others:
+    differing = [row for row, value in enumerate(values) if value != values[0]]
+    if differing:
         what = (
             "the value differs from the first row of the episode; leave it out of per_episode "
             "to read it as a step field"
         )
-        raise array.error(what, begin + others[0])
+        raise array.error(what, begin + differing[0])
     return rows[0]
