@@ -270,7 +270,7 @@ cdef struct Span:
 
 @cython.final
 cdef class _Pieces:
-    """Where the bytes of some buffers are, for as long as this object lives."""
+    """The addresses and sizes of some buffers, which this object keeps alive."""
 
     cdef list held
     cdef Span* spans
@@ -383,7 +383,7 @@ def interleave_block_headers(pieces, begin, end, /):
 cdef Py_ssize_t count_block_headers(
     const uint8_t* stored, Py_ssize_t size, uint64_t pos, uint64_t begin, uint64_t end
 ) noexcept nogil:
-    """How many block headers are in these bytes; -1 if they are not those of this chunk."""
+    """The number of block headers in these bytes; -1 if they are not those of this chunk."""
     cdef uint8_t expected[BLOCK_HEADER_SIZE]
     cdef Py_ssize_t count = 0, at = <Py_ssize_t>((0 - pos) % BLOCK_SIZE)
     while size - at >= BLOCK_HEADER_SIZE:
@@ -669,7 +669,7 @@ cdef int refuse_transition(
 
 @cython.final
 cdef class _Run:
-    """What the machine has, and what it has written: the last bytes before `end`."""
+    """The states and buffers of a machine, and its output: the last bytes before `end`."""
 
     cdef State* states
     cdef Py_ssize_t num_states
@@ -1063,7 +1063,7 @@ cdef inline const uint8_t* skip_minimal_varint(
 
 @cython.final
 cdef class _Walk:
-    """What was met so far."""
+    """The nodes, elements and values of the records that were read so far."""
 
     cdef _Pairs pairs  # The parents and tags of nodes.
     cdef Node* nodes
