@@ -474,7 +474,7 @@ def report(found: Mapping[str, Sequence[Measured]]) -> None:
             task: ours[task] - correlations[single][task] for task in found
         }
     _print("Spearman's correlation", correlations)
-    _print("return lost with the first", {name: losses[name] for name in (_ALONE, _OTHERS)})
+    _print("lost return", {name: losses[name] for name in (_ALONE, _OTHERS)})
 
 
 def _print(title: str, rows: Mapping[str, Mapping[str, Array]]) -> None:
