@@ -102,35 +102,35 @@ def audit(
     >>> import numpy as np
     >>> import rlds.sources
     >>> folder, rng = Path(tempfile.mkdtemp()), np.random.default_rng(0)
-    >>> for number in range(20):
+    >>> for index in range(20):
     ...     state = rng.normal(size=(61, 2)).cumsum(0).cumsum(0)
-    ...     seen = state + 100 * (number == 7) * (np.arange(61) == 30)[:, None]
-    ...     np.savez(folder / f"{number:02}.npz", observation=seen, action=state[1:] - state[:-1])
+    ...     seen = state + 100 * (index == 7) * (np.arange(61) == 30)[:, None]
+    ...     np.savez(folder / f"{index:02}.npz", observation=seen, action=state[1:] - state[:-1])
     >>> [finding] = audit(rlds.sources.open(folder)).findings
     >>> finding.episode, finding.check, finding.row
     (7, 'spike', 30)
     """
     numbers = StepNumbers(episodes)
     usual = usual_of(numbers)
-    number, rates = len(episodes), {*rates_in(episodes.metadata)}
+    total, rates = len(episodes), {*rates_in(episodes.metadata)}
     rate = rates.pop() if len(rates) == 1 else None
-    num_picked = min(max(_MOST_PICKED // max(number, 1), _LEAST_PICKED), usual.profile.num_picked)
+    num_picked = min(max(_MOST_PICKED // max(total, 1), _LEAST_PICKED), usual.profile.num_picked)
     profile = dataclasses.replace(usual.profile, rate=rate, num_picked=num_picked)
     cameras = SampledCameras(with_random_access(episodes.source))
-    work = _Measuring(episodes, numbers, profile, cameras, frozenset(evenly(number, MOST_FILMED)))
-    parts = [range(at, min(at + _AT_ONCE, number)) for at in range(0, number, _AT_ONCE)]
-    found: list[_Measured | None] = []
+    work = _Measuring(episodes, numbers, profile, cameras, frozenset(evenly(total, MOST_FILMED)))
+    batches = [range(begin, min(begin + _AT_ONCE, total)) for begin in range(0, total, _AT_ONCE)]
+    measured: list[_Measured | None] = []
     with show_progress(False if callable(progress) else progress) as bars:
-        bar = bars.add_task(f"audit of {episodes.split}", total=number)
-        for part, measured in in_processes(work, parts, jobs or default_jobs(), after=_LONG):
-            found += measured
-            bars.update(bar, completed=part.stop)
+        bar = bars.add_task(f"audit of {episodes.split}", total=total)
+        for indices, results in in_processes(work, batches, jobs or default_jobs(), after=_LONG):
+            measured += results
+            bars.update(bar, completed=indices.stop)
             if callable(progress):
-                progress(part.stop, number)
+                progress(indices.stop, total)
     earlier = [] if earlier is None else earlier
     usual = usual._replace(profile=profile)
-    made = _judged(episodes, numbers, cameras, usual, found, earlier)
-    return dataclasses.replace(made, is_kept=keep and _keep(episodes, made))
+    result = _judged(episodes, numbers, cameras, usual, measured, earlier)
+    return dataclasses.replace(result, is_kept=keep and _keep(episodes, result))
 
 
 def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
@@ -144,7 +144,7 @@ def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
     return [audit(episodes, earlier=earlier, **options) for episodes in splits]
 
 
-def _keep(episodes: Episodes, made: Audit) -> bool:
+def _keep(episodes: Episodes, result: Audit) -> bool:
     """Keeps an audit as a column of the table of episodes, if it is one of a whole split."""
     try:
         import_extra("pyarrow")
@@ -153,13 +153,13 @@ def _keep(episodes: Episodes, made: Audit) -> bool:
     if len(episodes.ranges) != 1:
         return False
     findings: list[list[str]] = [[] for _ in range(len(episodes))]
-    for one in made.findings:
-        findings[one.episode].append(one.check)
-    ranks = {f"{name}_rank": values for name, values in made.ranks.items()}
+    for finding in result.findings:
+        findings[finding.episode].append(finding.check)
+    ranks = {f"{name}_rank": values for name, values in result.ranks.items()}
     [(split, begin, end)] = episodes.ranges
-    numbers = {**made.scores, **ranks}
-    said = [text for vector in made.vectors for text in vector.sentences()]
-    return keep_audit(episodes.source, split, range(begin, end), findings, numbers, said)
+    columns = {**result.scores, **ranks}
+    sentences = [text for vector in result.vectors for text in vector.sentences()]
+    return keep_audit(episodes.source, split, range(begin, end), findings, columns, sentences)
 
 
 class _Measured(NamedTuple):
@@ -180,23 +180,23 @@ class _Measuring:
     cameras: SampledCameras
     filmed: Collection[int]
 
-    def __call__(self, part: range) -> list[_Measured | None]:
+    def __call__(self, indices: range) -> list[_Measured | None]:
         """Returns the measures of episodes; None for unreadable ones."""
-        return [self._measured(index) for index in part]
+        return [self._measured(index) for index in indices]
 
     def _measured(self, index: int) -> _Measured | None:
-        place = self.episodes.place(index)
+        split_and_index = self.episodes.place(index)
         try:
-            found = self.numbers.read(*place)
+            numbers = self.numbers.read(*split_and_index)
         except SourceError:
             return None
-        measures = measure(found.actions, found.states, self.profile)
-        measures = dataclasses.replace(measures, times=times_of(found.times))
+        measures = measure(numbers.actions, numbers.states, self.profile)
+        measures = dataclasses.replace(measures, times=times_of(numbers.times))
         if index in self.filmed:
-            moves = moving(found.actions, found.states, self.profile)
-            pictures = self.cameras.measure(*place, moves)
+            moves = moving(numbers.actions, numbers.states, self.profile)
+            pictures = self.cameras.measure(*split_and_index, moves)
             measures = dataclasses.replace(measures, pictures=pictures)
-        return _Measured(measures, found.task, found.digest)
+        return _Measured(measures, numbers.task, numbers.digest)
 
 
 def _judged(
@@ -204,41 +204,41 @@ def _judged(
     numbers: StepNumbers,
     cameras: SampledCameras,
     usual: Usual,
-    measured: Sequence[_Measured | None],
+    results: Sequence[_Measured | None],
     earlier: list[KnownSplit],
 ) -> Audit:
-    places = [place for place, one in enumerate(measured) if one is not None]
-    known = [one for one in measured if one is not None]
-    tasks = [one.task for one in known]
-    given = MeasuredEpisodes(
-        [one.measures for one in known],
+    indices = [index for index, each in enumerate(results) if each is not None]
+    readable = [each for each in results if each is not None]
+    tasks = [each.task for each in readable]
+    measured = MeasuredEpisodes(
+        [each.measures for each in readable],
         [*numbers.state_names, *numbers.action_names],
         len(numbers.state_names),
         usual.profile,
         tasks,
-        [one.digest for one in known],
+        [each.digest for each in readable],
         cameras.names,
         [*earlier],
-        [*map(episodes.stored_number, places)],
+        [*map(episodes.stored_number, indices)],
     )
-    earlier.append(given.known(episodes.split))
-    faults = find_faults(given)
-    scores = _scores(given)
+    earlier.append(measured.known(episodes.split))
+    faults = find_faults(measured)
+    scores = _scores(measured)
     return Audit(
         episodes.split,
-        len(given),
-        int(given.rows.sum()),
-        [place for place, one in enumerate(measured) if one is None],
+        len(measured),
+        int(measured.rows.sum()),
+        [index for index, each in enumerate(results) if each is None],
         usual.vectors,
         [
-            dataclasses.replace(finding, episode=places[finding.episode])
+            dataclasses.replace(finding, episode=indices[finding.episode])
             for finding in faults.findings
         ],
-        _facts(episodes, numbers, faults.usual, given, usual.vectors),
-        [*_unassessed(numbers, given), *_unseen(cameras, given)],
-        {name: _placed(values, places, len(measured)) for name, values in scores.items()},
+        _facts(episodes, numbers, faults.usual, measured, usual.vectors),
+        [*_unassessed(numbers, measured), *_unseen(cameras, measured)],
+        {name: _scattered(values, indices, len(results)) for name, values in scores.items()},
         {
-            name: _placed(within_task(values, tasks), places, len(measured))
+            name: _scattered(within_task(values, tasks), indices, len(results))
             for name, values in scores.items()
         },
     )
@@ -256,34 +256,34 @@ def faults_of_files(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
         yield str(error)
 
 
-def _scores(given: MeasuredEpisodes) -> dict[str, np.ndarray]:
-    if not len(given):
+def _scores(measured: MeasuredEpisodes) -> dict[str, np.ndarray]:
+    if not len(measured):
         return {score.name: np.empty(0) for score in SCORES}
-    found = dict(zip((score.name for score in SCORES), given.of("scores").T))
-    picked = [each.picked.astype(np.float64) for each in given.measures]
-    return {**found, **together(picked, given.num_states, given.sketches)}
+    scores = dict(zip((score.name for score in SCORES), measured.of("scores").T))
+    picked = [each.picked.astype(np.float64) for each in measured.measures]
+    return {**scores, **together(picked, measured.num_states, measured.sketches)}
 
 
-def _placed(values: np.ndarray, places: Sequence[int], number: int) -> np.ndarray:
-    found = np.full(number, np.nan)
-    found[[*places]] = values
-    return found
+def _scattered(values: np.ndarray, indices: Sequence[int], num_episodes: int) -> np.ndarray:
+    scattered = np.full(num_episodes, np.nan)
+    scattered[[*indices]] = values
+    return scattered
 
 
 def _facts(
     episodes: Episodes,
     numbers: StepNumbers,
     usual: Mapping[str, Sequence[str]],
-    given: MeasuredEpisodes,
+    measured: MeasuredEpisodes,
     vectors: Sequence[VectorMeaning],
 ) -> dict[str, Sequence[str]]:
-    interval, rate = float(median(given.of_times("interval"))), given.profile.rate
+    interval, rate = float(median(measured.of_times("interval"))), measured.profile.rate
     # Rows that are counted are no times.
     ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
     is_another_rate = np.abs(np.log(ratio) - _UNITS).min() > _SAME_RATE
     of_rate = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]
     splits = dict.fromkeys(split for split, *_ in episodes.ranges)
-    found = {
+    facts = {
         "files": [*faults_of_files(episodes.source, splits)],
         **usual,
         "declared": [
@@ -291,19 +291,19 @@ def _facts(
             *(of_rate if is_another_rate else ()),
         ],
     }
-    return {name: texts for name, texts in found.items() if texts}
+    return {name: texts for name, texts in facts.items() if texts}
 
 
-def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
-    if len(given) < LEAST_EPISODES:
+def _unassessed(numbers: StepNumbers, measured: MeasuredEpisodes) -> Iterator[str]:
+    if len(measured) < LEAST_EPISODES:
         yield f"what is usual: there are fewer than {LEAST_EPISODES} episodes"
     if not numbers.actions:
         yield "actions: there is no field of numbers with that name"
     elif not numbers.state_names:
         yield "duplicates, the meaning of actions: no number of the observation changes"
-    elif not any(it.state >= 0 for it in given.profile.relations):
+    elif not any(it.state >= 0 for it in measured.profile.relations):
         yield "lags and signs: no element of the action is known to lead to one of the state"
-    if given.profile.rate is None:
+    if measured.profile.rate is None:
         yield "smoothness: how many rows a second has is not known, or not the same of all"
     if numbers.constants:
         more = f" and {len(numbers.constants) - 5} more" if len(numbers.constants) > 5 else ""
@@ -313,12 +313,12 @@ def _unassessed(numbers: StepNumbers, given: MeasuredEpisodes) -> Iterator[str]:
         yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"
 
 
-def _unseen(cameras: SampledCameras, given: MeasuredEpisodes) -> Iterator[str]:
+def _unseen(cameras: SampledCameras, measured: MeasuredEpisodes) -> Iterator[str]:
     yield from cameras.why_not
     if not cameras.names:
         return
-    if len(given.filmed) < len(given):
-        number = f"{len(given.filmed):,} of {len(given):,} episodes"
-        yield f"all pictures: of {number}, {PAIRS} pairs of frames were looked at"
-    if len(given.filmed) and np.isnan(given.of_pictures("changes")).all():
+    if len(measured.filmed) < len(measured):
+        share = f"{len(measured.filmed):,} of {len(measured):,} episodes"
+        yield f"all pictures: of {share}, {PAIRS} pairs of frames were looked at"
+    if len(measured.filmed) and np.isnan(measured.of_pictures("changes")).all():
         yield "frozen cameras: no number says when something moves"

@@ -34,58 +34,60 @@ _TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def black(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def black(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera shows nothing."""
-    contrast = given.of_pictures("contrast")
+    contrast = measured.of_pictures("contrast")
     usual = np.median(contrast, axis=(0, 2))[:, None]
-    flags = contrast < np.maximum(_DARK * usual, _LEAST_CONTRAST)
-    yield from _shares(given, "camera black", flags.astype(float), 0.2, "is black or of one colour")
+    flags = (contrast < np.maximum(_DARK * usual, _LEAST_CONTRAST)).astype(float)
+    yield from _shares(measured, "camera black", flags, 0.2, "is black or of one colour")
 
 
-def frozen(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def frozen(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which the pictures of a camera stay while something moves."""
-    changes = given.of_pictures("changes")
+    changes = measured.of_pictures("changes")
     # The smallest changes in most episodes: noise, if a camera does not see all that moves.
     floor = np.nan_to_num(median(quantile(np.moveaxis(changes, 2, 0), 0.0)))
     flags = np.where(np.isnan(changes), np.nan, changes <= np.minimum(0.5 * floor, _EQUAL)[:, None])
-    yield from _shares(given, "camera frozen", flags, 0.25, "stays as it is")
+    yield from _shares(measured, "camera frozen", flags, 0.25, "stays as it is")
 
 
 def _shares(
-    given: MeasuredEpisodes, name: str, flags: np.ndarray, least: float, text: str
+    measured: MeasuredEpisodes, name: str, flags: np.ndarray, least: float, predicate: str
 ) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera has a flag in more of its pictures than usual.
 
     Args:
-      given: The episodes.
+      measured: The episodes.
       name: The name of the check.
       flags: 0, 1 or NaN, of shape `[episodes, cameras, pairs]`.
       least: The least part of the pictures that counts.
-      text: The meaning of a flag, as the predicate of a sentence about the camera.
+      predicate: The meaning of a flag, as the predicate of a sentence about the camera.
     """
     shares = np.nan_to_num(mean(flags))
     sizes = shares / np.clip(2 * np.quantile(shares, 0.8, axis=0) + 0.1, least, 0.9)
-    rows = given.of_pictures("rows")
-    for place, camera in np.argwhere(sizes > 1).tolist():
-        said = f"{given.cameras[camera]} {text} in {shares[place, camera]:.0%} of the pictures"
-        row = int(rows[place][flags[place, camera] == 1].min())
-        number = int(given.filmed[place])
-        yield EpisodeFinding(number, name, said, row, float(sizes[place, camera]))
+    rows = measured.of_pictures("rows")
+    for index, camera in np.argwhere(sizes > 1).tolist():
+        text = (
+            f"{measured.cameras[camera]} {predicate} in {shares[index, camera]:.0%} of the pictures"
+        )
+        row = int(rows[index][flags[index, camera] == 1].min())
+        episode = int(measured.filmed[index])
+        yield EpisodeFinding(episode, name, text, row, float(sizes[index, camera]))
 
 
-def blurred(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def blurred(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera is less sharp than usual."""
-    far = deviations(-given.of_pictures("sharpness"), 0.05) / 4.5
-    for place, camera in np.argwhere(far > 1).tolist():
-        number, said = int(given.filmed[place]), f"{given.cameras[camera]} is blurred"
-        yield EpisodeFinding(number, "camera blurred", said, size=far[place, camera])
+    sizes = deviations(-measured.of_pictures("sharpness"), 0.05) / 4.5
+    for index, camera in np.argwhere(sizes > 1).tolist():
+        episode, text = int(measured.filmed[index]), f"{measured.cameras[camera]} is blurred"
+        yield EpisodeFinding(episode, "camera blurred", text, size=sizes[index, camera])
 
 
 class _Thumbnails:
     """The mean pictures of all episodes, of any brightness, and how far they are from usual."""
 
-    def __init__(self, given: MeasuredEpisodes) -> None:
-        raw = given.of_pictures("thumbnails")
+    def __init__(self, measured: MeasuredEpisodes) -> None:
+        raw = measured.of_pictures("thumbnails")
         raw = raw - raw.mean((2, 3, 4), keepdims=True)
         self.all = raw / np.maximum(raw.std((2, 3, 4), keepdims=True), _LEAST_CONTRAST)
         self._usual = np.median(self.all, axis=0)
@@ -102,50 +104,51 @@ class _Thumbnails:
 
 
 def _better(
-    given: MeasuredEpisodes, name: str, lost: np.ndarray, text: str
+    measured: MeasuredEpisodes, name: str, losses: np.ndarray, text: str
 ) -> Iterator[EpisodeFinding]:
     """Yields episodes whose images are more usual after a transformation that others do not need.
 
     Args:
-      given: The episodes.
+      measured: The episodes.
       name: The name of the check.
-      lost: The loss of the images of each episode under the transformation, as a logarithm.
+      losses: The loss of the images of each episode under the transformation, as a logarithm.
       text: The finding, in a sentence about the transformation.
     """
-    if not len(lost) or np.quantile(lost, 0.25) < _LOST:
+    if not len(losses) or np.quantile(losses, 0.25) < _LOST:
         return  # Most pictures do not tell.
-    far = np.minimum(deviations(-lost, 0.2) / 3, lost / _BETTER)
-    for place in np.flatnonzero(far > 1).tolist():
-        yield EpisodeFinding(int(given.filmed[place]), name, text, size=far[place])
+    sizes = np.minimum(deviations(-losses, 0.2) / 3, losses / _BETTER)
+    for index in np.flatnonzero(sizes > 1).tolist():
+        yield EpisodeFinding(int(measured.filmed[index]), name, text, size=sizes[index])
 
 
-def swapped(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def swapped(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which two cameras show what the other one usually shows."""
-    thumbnails = _Thumbnails(given)
-    for one, other in itertools.combinations(range(len(given.cameras)), 2):
-        lost = thumbnails.off(thumbnails.all[:, one], other) - thumbnails.own(one)
-        lost += thumbnails.off(thumbnails.all[:, other], one) - thumbnails.own(other)
-        text = f"{given.cameras[one]} shows what {given.cameras[other]} usually does, and it that"
-        yield from _better(given, "cameras swapped", lost, text)
+    thumbnails = _Thumbnails(measured)
+    for first, second in itertools.combinations(range(len(measured.cameras)), 2):
+        losses = thumbnails.off(thumbnails.all[:, first], second) - thumbnails.own(first)
+        losses += thumbnails.off(thumbnails.all[:, second], first) - thumbnails.own(second)
+        names = measured.cameras[first], measured.cameras[second]
+        text = f"{names[0]} shows what {names[1]} usually does, and it that"
+        yield from _better(measured, "cameras swapped", losses, text)
 
 
-def turned(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def turned(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera is turned round or mirrored."""
-    yield from _changed(given, "camera turned", _TURNS)
+    yield from _changed(measured, "camera turned", _TURNS)
 
 
-def colours(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def colours(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera has red and blue exchanged."""
     exchanged = {"has red and blue exchanged": lambda thumbnails: thumbnails[..., ::-1]}
-    yield from _changed(given, "camera colours", exchanged)
+    yield from _changed(measured, "camera colours", exchanged)
 
 
 def _changed(
-    given: MeasuredEpisodes, name: str, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+    measured: MeasuredEpisodes, name: str, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]
 ) -> Iterator[EpisodeFinding]:
-    thumbnails = _Thumbnails(given)
-    for camera, path in enumerate(given.cameras):
-        for how, change in changes.items():
-            lost = thumbnails.off(change(thumbnails.all[:, camera]), camera)
-            lost = lost - thumbnails.own(camera)
-            yield from _better(given, name, lost, f"{path} {how}")
+    thumbnails = _Thumbnails(measured)
+    for camera, path in enumerate(measured.cameras):
+        for predicate, change in changes.items():
+            losses = thumbnails.off(change(thumbnails.all[:, camera]), camera)
+            losses = losses - thumbnails.own(camera)
+            yield from _better(measured, name, losses, f"{path} {predicate}")

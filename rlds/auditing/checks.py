@@ -69,327 +69,329 @@ class Faults(NamedTuple):
     usual: Mapping[str, Sequence[str]]
 
 
-def find_faults(given: MeasuredEpisodes) -> Faults:
+def find_faults(measured: MeasuredEpisodes) -> Faults:
     """Returns the faults of episodes.
 
     Nothing is said of fewer than eight episodes, but for those checks that need no others.
     """
     usual: dict[str, Sequence[str]] = {}
-    kept: list[EpisodeFinding] = []
+    findings: list[EpisodeFinding] = []
     hidden: set[tuple[str, int]] = set()
     for check in CHECKS:
-        number = len(given.filmed) if check.is_of_pictures else len(given)
-        if check.find is None or (number < LEAST_EPISODES and check.name not in _ALONE):
+        num_episodes = len(measured.filmed) if check.is_of_pictures else len(measured)
+        if check.find is None or (num_episodes < LEAST_EPISODES and check.name not in _ALONE):
             continue
-        found: dict[int, EpisodeFinding] = {}
-        for finding in check.find(given):
-            before = found.get(finding.episode)
-            if before is None or finding.size > before.size:
-                found[finding.episode] = finding
-        if len(found) > max(USUAL_PART * number, 2):
-            part = f"{len(found)} of {number} episodes"
-            usual[check.name] = [f"{check.what}, in {part}: it is usual here"]
+        by_episode: dict[int, EpisodeFinding] = {}
+        for finding in check.find(measured):
+            earlier = by_episode.get(finding.episode)
+            if earlier is None or finding.size > earlier.size:
+                by_episode[finding.episode] = finding
+        if len(by_episode) > max(USUAL_PART * num_episodes, 2):
+            share = f"{len(by_episode)} of {num_episodes} episodes"
+            usual[check.name] = [f"{check.what}, in {share}: it is usual here"]
             continue  # It says nothing of an episode, and explains nothing in it.
-        hidden |= {(name, episode) for name in check.hides for episode in found}
-        shown = (it for it in found.values() if (check.name, it.episode) not in hidden)
-        kept += sorted(shown, key=lambda it: (-it.size, it.episode))
-    return Faults(kept, usual)
+        hidden |= {(name, episode) for name in check.hides for episode in by_episode}
+        shown = (it for it in by_episode.values() if (check.name, it.episode) not in hidden)
+        findings += sorted(shown, key=lambda it: (-it.size, it.episode))
+    return Faults(findings, usual)
 
 
 # --- The checks ----------------------------------------------------------------------------------
 
 
-def _not_finite(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for number in np.flatnonzero(given.of("not_finite")).tolist():
-        rows = given.measures[number].not_finite
-        yield EpisodeFinding(number, "not finite", f"NaN or infinite in {_rows(rows)}")
+def _not_finite(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for episode in np.flatnonzero(measured.of("not_finite")).tolist():
+        rows = measured.measures[episode].not_finite
+        yield EpisodeFinding(episode, "not finite", f"NaN or infinite in {_rows(rows)}")
 
 
 def _lengths(
-    given: MeasuredEpisodes, name: str, sign: int, times: float
+    measured: MeasuredEpisodes, name: str, sign: int, factor: float
 ) -> Iterator[EpisodeFinding]:
-    for group in given.groups:
-        rows = given.rows[group]
+    for group in measured.groups:
+        rows = measured.rows[group]
         logs = sign * np.log(np.maximum(rows, 1))
         middle, high = np.quantile(logs, (0.5, 0.9))
-        far = (logs - high) / (times * max(high - middle, 0.15))
-        for place in np.flatnonzero(far > 1):
-            usual = f"{rows[place]:.0f} rows, usually {np.median(rows):.0f}"
-            yield EpisodeFinding(int(group[place]), name, usual, size=far[place])
+        sizes = (logs - high) / (factor * max(high - middle, 0.15))
+        for index in np.flatnonzero(sizes > 1):
+            text = f"{rows[index]:.0f} rows, usually {np.median(rows):.0f}"
+            yield EpisodeFinding(int(group[index]), name, text, size=sizes[index])
 
 
-def _dead(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    usual = median(given.range)
-    is_dead = (given.range <= 1e-3 * usual) & (usual > 0)
+def _dead(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    usual = median(measured.range)
+    is_dead = (measured.range <= 1e-3 * usual) & (usual > 0)
     # All others move: those of a few values, nearly each of them, and well.
-    others = np.where(is_dead, np.nan, given.range)
-    has_levels = given.has_levels
-    least = np.where(has_levels, quantile(others, 0.05), quantile(others, 0.03))
+    alive = np.where(is_dead, np.nan, measured.range)
+    has_levels = measured.has_levels
+    least = np.where(has_levels, quantile(alive, 0.05), quantile(alive, 0.03))
     is_dead &= (is_dead.mean(0) < np.where(has_levels, _RARE, 0.03)) & (
         least > np.where(has_levels, 0.1, 0.3) * usual
     )
-    for number in np.flatnonzero(is_dead.any(1)).tolist():
-        names = _named(given, is_dead[number])
-        yield EpisodeFinding(number, "dead", f"{names} never changes")
+    for episode in np.flatnonzero(is_dead.any(1)).tolist():
+        names = _named(measured, is_dead[episode])
+        yield EpisodeFinding(episode, "dead", f"{names} never changes")
 
 
-def _saturated(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    shares = given.of("at_end")
+def _saturated(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    shares = measured.of("at_end")
     limit = np.maximum(0.15, 2.5 * np.quantile(shares, 0.9, axis=0))
-    shares = np.where(given.has_levels, shares, 0)
-    for number in np.flatnonzero((shares > limit).any(1)).tolist():
-        element = int((shares[number] / limit).argmax())
-        share = shares[number, element]
-        text = f"{given.names[element]} is at its end in {share:.0%} of the rows that move"
-        yield EpisodeFinding(number, "saturated", text, size=share / limit[element])
+    shares = np.where(measured.has_levels, shares, 0)
+    for episode in np.flatnonzero((shares > limit).any(1)).tolist():
+        element = int((shares[episode] / limit).argmax())
+        share = shares[episode, element]
+        text = f"{measured.names[element]} is at its end in {share:.0%} of the rows that move"
+        yield EpisodeFinding(episode, "saturated", text, size=share / limit[element])
 
 
-def _spike(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    jump, own = 2 * given.of("jump"), given.of("rough")[:, 1]
+def _spike(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    jump, rough = 2 * measured.of("jump"), measured.of("rough")[:, 1]
     usual = median(jump)
     # The usual spread of the largest jumps counts, too: those of impacts are large now and then.
     spread = np.exp(3 * np.fmax(log(quantile(jump, 0.9)) - log(usual), 0.27))
-    limits = np.maximum(usual * spread, 4 * own)
+    limits = np.maximum(usual * spread, 4 * rough)
     # Elements that rest in most rows, like grippers, are at their other end now and then.
-    span = median(given.range)
-    rests = (median(given.of("pace")[:, 0]) < 0.5 * usual) & (usual < 0.02 * span)
+    span = median(measured.range)
+    rests = (median(measured.of("pace")[:, 0]) < 0.5 * usual) & (usual < 0.02 * span)
     limits = np.maximum(limits, np.where(rests, span, 0))
-    sizes = np.where(given.has_levels & (limits > 0), jump / np.maximum(limits, _TINY), 0)
-    for number in np.flatnonzero((sizes > 1).any(1)).tolist():
-        element = int(sizes[number].argmax())
-        times = jump[number, element] / max(usual[element], _TINY)
-        text = f"{given.names[element]} jumps and is back, {times:.1f} times as far as usual"
-        row = int(given.measures[number].jump_row[element])
-        yield EpisodeFinding(number, "spike", text, row, sizes[number, element])
+    sizes = np.where(measured.has_levels & (limits > 0), jump / np.maximum(limits, _TINY), 0)
+    for episode in np.flatnonzero((sizes > 1).any(1)).tolist():
+        element = int(sizes[episode].argmax())
+        ratio = jump[episode, element] / max(usual[element], _TINY)
+        text = f"{measured.names[element]} jumps and is back, {ratio:.1f} times as far as usual"
+        row = int(measured.measures[episode].jump_row[element])
+        yield EpisodeFinding(episode, "spike", text, row, sizes[episode, element])
 
 
-def _jitter(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for name, part in given.parts.items():
+def _jitter(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for name, elements in measured.parts.items():
         # Their quantiles 0.5 and 0.9: one row makes none larger, a few rows the latter alone.
-        rough, pace = given.of("rough")[:, :, part], given.of("pace")[:, :, part]
-        least = _SMOOTH * np.nan_to_num(median(given.range[:, part]))
-        kept = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
-        if not kept.any():
+        rough, pace = measured.of("rough")[:, :, elements], measured.of("pace")[:, :, elements]
+        least = _SMOOTH * np.nan_to_num(median(measured.range[:, elements]))
+        is_known = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
+        if not is_known.any():
             continue
-        levels = log(rough + least)[:, :, kept]
-        ratios = levels - log(pace + least)[:, :, kept]
-        moved = mean(levels - median(levels))
+        levels = log(rough + least)[:, :, is_known]
+        ratios = levels - log(pace + least)[:, :, is_known]
+        shifts = mean(levels - median(levels))
         rougher = mean(ratios - median(ratios))
-        far = np.minimum(deviations(mean(moved), 0.12) / 3, deviations(mean(rougher), 0.04) / 4)
-        for number in np.flatnonzero((far > 1) & (moved.min(1) > _ROUGHER)).tolist():
-            times = np.exp(mean(moved[number]))
-            text = f"the {name} is {times:.1f} times as rough as usual, from row to row"
-            yield EpisodeFinding(number, "jitter", text, size=far[number])
+        sizes = np.minimum(deviations(mean(shifts), 0.12) / 3, deviations(mean(rougher), 0.04) / 4)
+        for episode in np.flatnonzero((sizes > 1) & (shifts.min(1) > _ROUGHER)).tolist():
+            ratio = np.exp(mean(shifts[episode]))
+            text = f"the {name} is {ratio:.1f} times as rough as usual, from row to row"
+            yield EpisodeFinding(episode, "jitter", text, size=sizes[episode])
 
 
-def _frozen(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    runs = given.of("frozen")
+def _frozen(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    runs = measured.of("frozen")
     limit = max(5.0, 2.5 * np.quantile(runs, 0.9) + 2)
-    for number in np.flatnonzero(runs >= limit).tolist():
-        row = given.measures[number].frozen_row
-        text = f"the state stays exactly for {runs[number]:.0f} rows while the action changes"
-        yield EpisodeFinding(number, "frozen", text, row, runs[number] / limit)
+    for episode in np.flatnonzero(runs >= limit).tolist():
+        row = measured.measures[episode].frozen_row
+        text = f"the state stays exactly for {runs[episode]:.0f} rows while the action changes"
+        yield EpisodeFinding(episode, "frozen", text, row, runs[episode] / limit)
 
 
-def _idle(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for place, name in enumerate(("at first", "at last")):
-        rows = given.of("idle")[:, place]
-        for group in given.groups:
-            inner = rows[group]
-            middle, high = np.quantile(inner, (0.5, 0.9))
+def _idle(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for end, name in enumerate(("at first", "at last")):
+        rows = measured.of("idle")[:, end]
+        for group in measured.groups:
+            of_group = rows[group]
+            middle, high = np.quantile(of_group, (0.5, 0.9))
             limit = max(10.0, high + 3 * (high - middle))
-            bad = (inner > limit) & (inner > 0.15 * given.rows[group])
-            for number in group[bad].tolist():
-                text = f"nothing moves in {rows[number]:.0f} rows {name}"
-                row = 0 if place == 0 else int(given.rows[number] - rows[number])
-                yield EpisodeFinding(number, "idle", text, row, rows[number] / limit)
+            is_idle = (of_group > limit) & (of_group > 0.15 * measured.rows[group])
+            for episode in group[is_idle].tolist():
+                text = f"nothing moves in {rows[episode]:.0f} rows {name}"
+                row = 0 if end == 0 else int(measured.rows[episode] - rows[episode])
+                yield EpisodeFinding(episode, "idle", text, row, rows[episode] / limit)
 
 
-def _scale(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for name, part in given.parts.items():
-        logs = log(given.range[:, part])
-        kept = np.isfinite(logs).mean(0) > 0.8
-        if not kept.any():
+def _scale(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for name, elements in measured.parts.items():
+        logs = log(measured.range[:, elements])
+        varies = np.isfinite(logs).mean(0) > 0.8
+        if not varies.any():
             continue
         # All elements are larger, or all are smaller.
-        moved = (logs - median(logs))[:, kept]
-        has_levels = given.has_levels[part][kept]
-        moved = np.where(has_levels, moved, np.maximum(moved, 0))
-        least = np.where(np.isnan(moved), 0, moved)
-        middle = median(moved.T)
+        shifts = (logs - median(logs))[:, varies]
+        has_levels = measured.has_levels[elements][varies]
+        shifts = np.where(has_levels, shifts, np.maximum(shifts, 0))
+        finite = np.where(np.isnan(shifts), 0, shifts)
+        middle = median(shifts.T)
         spread = max(1.4826 * float(median(np.abs(middle))), 0.1)
-        far = np.fmax(least.min(1) / max(4 * spread, 0.9), middle / max(7 * spread, 1.4))
-        far = np.fmax(far, -least.max(1) / max(6 * spread, 2.0))
-        for number in np.flatnonzero(far > 1).tolist():
-            times = np.exp(median(moved[number]))
-            text = f"the {name} spans {times:.3g} times as much as usual: another unit?"
-            yield EpisodeFinding(number, "scale", text, size=far[number])
+        sizes = np.fmax(finite.min(1) / max(4 * spread, 0.9), middle / max(7 * spread, 1.4))
+        sizes = np.fmax(sizes, -finite.max(1) / max(6 * spread, 2.0))
+        for episode in np.flatnonzero(sizes > 1).tolist():
+            ratio = np.exp(median(shifts[episode]))
+            text = f"the {name} spans {ratio:.3g} times as much as usual: another unit?"
+            yield EpisodeFinding(episode, "scale", text, size=sizes[episode])
 
 
-def _gains(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def _gains(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes whose actions are larger or smaller than usual for their effect."""
-    gains, fits = given.of("gains"), np.abs(given.of("fits")[:, _USUAL])
+    gains, fits = measured.of("gains"), np.abs(measured.of("fits")[:, _USUAL])
     if not gains.size:
         return
-    moved = np.where(fits > 0.8, gains - median(gains), np.nan)
-    far = np.abs(moved) / np.maximum(6 * 1.4826 * median(np.abs(moved)), 0.4)
-    for number in np.flatnonzero((far > 1).any(1)).tolist():
-        chosen = np.nan_to_num(far[number]) > 1
-        times = np.exp(median(moved[number][chosen]))
-        name = _named(given, np.concatenate([np.zeros(given.num_states, bool), chosen]))
-        text = f"{name} is {times:.3g} times as large as usual for the same motion: another unit?"
-        yield EpisodeFinding(number, "gain", text, size=float(np.nanmax(far[number])))
+    shifts = np.where(fits > 0.8, gains - median(gains), np.nan)
+    sizes = np.abs(shifts) / np.maximum(6 * 1.4826 * median(np.abs(shifts)), 0.4)
+    for episode in np.flatnonzero((sizes > 1).any(1)).tolist():
+        is_far = np.nan_to_num(sizes[episode]) > 1
+        ratio = np.exp(median(shifts[episode][is_far]))
+        name = _named(measured, np.concatenate([np.zeros(measured.num_states, bool), is_far]))
+        text = f"{name} is {ratio:.3g} times as large as usual for the same motion: another unit?"
+        yield EpisodeFinding(episode, "gain", text, size=float(np.nanmax(sizes[episode])))
 
 
-def _offset(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    low, high = given.of("low"), given.of("high")
+def _offset(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    low, high = measured.of("low"), measured.of("high")
     # The range in which nearly all episodes are.
-    least, most = quantile(low, 0.1), quantile(high, 0.9)
-    reach = np.maximum(most - least, _TINY)
-    outside = np.maximum(low - most, least - high) / reach
+    lowest, highest = quantile(low, 0.1), quantile(high, 0.9)
+    reach = np.maximum(highest - lowest, _TINY)
+    outside = np.maximum(low - highest, lowest - high) / reach
     # What stays in each episode, like the place of a goal, is where somebody put it.
-    bad = outside > np.where(median(given.range) > 0, 0.5, 1.0)
-    bad &= bad.mean(0) < _RARE
-    for number in np.flatnonzero(bad.any(1)).tolist():
-        element = int(np.where(bad[number], outside[number], -1).argmax())
-        text = f"{_named(given, bad[number])} is far from where it usually is"
-        yield EpisodeFinding(number, "offset", text, size=2 * outside[number, element])
+    is_outside = outside > np.where(median(measured.range) > 0, 0.5, 1.0)
+    is_outside &= is_outside.mean(0) < _RARE
+    for episode in np.flatnonzero(is_outside.any(1)).tolist():
+        element = int(np.where(is_outside[episode], outside[episode], -1).argmax())
+        text = f"{_named(measured, is_outside[episode])} is far from where it usually is"
+        yield EpisodeFinding(episode, "offset", text, size=2 * outside[episode, element])
 
 
-def _gap(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    sizes = given.of("gap")
+def _gap(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    sizes = measured.of("gap")
     limit = max(2.5, 1.5 * float(np.quantile(sizes, 0.9)))
-    for number in np.flatnonzero(sizes > limit).tolist():
-        row = given.measures[number].gap_row
-        text = f"all of the state jumps in row {row}, by {sizes[number]:.1f} steps at once"
-        yield EpisodeFinding(number, "gap", text, row, sizes[number] / limit)
+    for episode in np.flatnonzero(sizes > limit).tolist():
+        row = measured.measures[episode].gap_row
+        text = f"all of the state jumps in row {row}, by {sizes[episode]:.1f} steps at once"
+        yield EpisodeFinding(episode, "gap", text, row, sizes[episode] / limit)
 
 
-def _repeated(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    if not given.has_levels.any():
+def _repeated(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    if not measured.has_levels.any():
         return
-    shares = given.of("repeated") / np.maximum(given.rows, 1)
+    shares = measured.of("repeated") / np.maximum(measured.rows, 1)
     limit = max(0.03, 2 * float(np.quantile(shares, 0.9)) + 0.02)
-    for number in np.flatnonzero(shares > limit).tolist():
-        text = f"{shares[number]:.0%} of the rows are exactly the row before"
-        yield EpisodeFinding(number, "repeated", text, size=shares[number] / limit)
+    for episode in np.flatnonzero(shares > limit).tolist():
+        text = f"{shares[episode]:.0%} of the rows are exactly the row before"
+        yield EpisodeFinding(episode, "repeated", text, size=shares[episode] / limit)
 
 
-def _known_relations(given: MeasuredEpisodes, least: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
+def _known_relations(
+    measured: MeasuredEpisodes, least: float = 0.5
+) -> tuple[np.ndarray, np.ndarray]:
     """The elements whose relation is known in most episodes, and the correlations, then positive.
 
     Returns:
       The numbers of the elements, and the correlations, of shape `[episodes, LAGS, elements]`.
     """
-    fits = given.of("fits")
+    fits = measured.of("fits")
     usual = median(fits)[_USUAL] if fits.size else np.zeros(0)
     known = np.flatnonzero(np.abs(np.nan_to_num(usual)) > least)
     return known, fits[:, :, known] * np.sign(usual[known])
 
 
-def _lags(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    known, fits = _known_relations(given, 0.9)
+def _lags(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    known, fits = _known_relations(measured, 0.9)
     if not len(known):
         return
     # The unexplained share at each lag, as a logarithm: the mean over elements.
-    left = mean(log(_NEARLY - np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2))
-    others = np.array([place for place in range(len(LAGS)) if place != _USUAL])
-    gains = np.nan_to_num(left[:, [_USUAL]] - left[:, others], nan=-9.0)
+    unexplained = mean(log(_NEARLY - np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2))
+    other_lags = np.array([index for index in range(len(LAGS)) if index != _USUAL])
+    gains = np.nan_to_num(unexplained[:, [_USUAL]] - unexplained[:, other_lags], nan=-9.0)
     best, gain = gains.argmax(1), gains.max(1)
     if (gain > 0).mean() > _RARE:
         return  # Forces lead to motion sooner or later, as it is fast or slow.
-    far = deviations(gain, 0.05) / 3
-    for number in np.flatnonzero((far > 1) & (gain > 0.2)).tolist():
-        rows = LAGS[others[best[number]]]
-        how = f"{_rows(abs(rows))} {'later' if rows > 0 else 'earlier'}"
-        text = f"the state follows the action {how} than usual"
-        yield EpisodeFinding(number, "lag", text, size=far[number])
+    sizes = deviations(gain, 0.05) / 3
+    for episode in np.flatnonzero((sizes > 1) & (gain > 0.2)).tolist():
+        rows = LAGS[other_lags[best[episode]]]
+        shift = f"{_rows(abs(rows))} {'later' if rows > 0 else 'earlier'}"
+        text = f"the state follows the action {shift} than usual"
+        yield EpisodeFinding(episode, "lag", text, size=sizes[episode])
 
 
-def _signs(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    known, fits = _known_relations(given)
+def _signs(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    known, fits = _known_relations(measured)
     for element, column in zip(known.tolist(), fits[:, _USUAL].T):
-        far = deviations(-column, 0.05) / 6
-        for number in np.flatnonzero((far > 1) & (column < -0.6 * median(column))).tolist():
-            name = given.names[given.num_states + element]
+        sizes = deviations(-column, 0.05) / 6
+        for episode in np.flatnonzero((sizes > 1) & (column < -0.6 * median(column))).tolist():
+            name = measured.names[measured.num_states + element]
             text = (
-                f"{name} has the other sign: it correlates by {column[number]:.2f} with the motion"
+                f"{name} has the other sign: it correlates by {column[episode]:.2f} with the motion"
             )
-            yield EpisodeFinding(number, "sign", text, size=far[number])
+            yield EpisodeFinding(episode, "sign", text, size=sizes[episode])
 
 
-def _relations(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    known, fits = _known_relations(given)
-    for place, element in enumerate(known.tolist()):
-        column = fits[:, _USUAL, place]
-        relation = given.profile.relations[element]
+def _relations(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    known, fits = _known_relations(measured)
+    for index, element in enumerate(known.tolist()):
+        column = fits[:, _USUAL, index]
+        relation = measured.profile.relations[element]
         if relation.kind == "gripper":
             continue  # One that closes for a moment correlates with little.
-        far = deviations(-column, 0.04) / 8
-        lost = column < 0.35 * median(column)
-        for of in (given.num_states + element, relation.state):
-            lost &= given.range[:, of] > 0.5 * median(given.range[:, of])
-        for number in np.flatnonzero((far > 1) & lost).tolist():
-            name = given.names[given.num_states + element]
+        sizes = deviations(-column, 0.04) / 8
+        is_weak = column < 0.35 * median(column)
+        for involved in (measured.num_states + element, relation.state):
+            is_weak &= measured.range[:, involved] > 0.5 * median(measured.range[:, involved])
+        for episode in np.flatnonzero((sizes > 1) & is_weak).tolist():
+            name = measured.names[measured.num_states + element]
             text = f"{name} does not lead to what it usually leads to"
-            yield EpisodeFinding(number, "relation", text, size=far[number])
+            yield EpisodeFinding(episode, "relation", text, size=sizes[episode])
 
 
-def _time_order(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    stops, rows = given.of_times("stops"), given.of_times("stops_row")
-    for number in np.flatnonzero(stops > 0).tolist():
-        text = f"the time does not grow in {_rows(int(stops[number]))}"
-        yield EpisodeFinding(number, "time order", text, int(rows[number]))
+def _time_order(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    stops, rows = measured.of_times("stops"), measured.of_times("stops_row")
+    for episode in np.flatnonzero(stops > 0).tolist():
+        text = f"the time does not grow in {_rows(int(stops[episode]))}"
+        yield EpisodeFinding(episode, "time order", text, int(rows[episode]))
 
 
-def _time_gap(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    gaps, rows = given.of_times("gap"), given.of_times("gap_row")
+def _time_gap(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    gaps, rows = measured.of_times("gap"), measured.of_times("gap_row")
     limit = np.fmax(1.8, 1.5 * quantile(gaps, 0.8))
-    for number in np.flatnonzero(gaps > limit).tolist():
-        text = f"{gaps[number]:.1f} times the usual interval of time between two rows"
-        yield EpisodeFinding(number, "time gap", text, int(rows[number]), gaps[number] / limit)
+    for episode in np.flatnonzero(gaps > limit).tolist():
+        text = f"{gaps[episode]:.1f} times the usual interval of time between two rows"
+        yield EpisodeFinding(episode, "time gap", text, int(rows[episode]), gaps[episode] / limit)
 
 
-def _rates(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    intervals = given.of_times("interval")
-    usual, moved = median(intervals), np.abs(log(intervals) - median(log(intervals)))
-    far = np.nan_to_num(moved / np.fmax(6 * 1.4826 * median(moved), 0.05))
-    for number in np.flatnonzero(far > 1).tolist():
-        text = f"a row every {intervals[number]:.4g}, usually {usual:.4g}"
-        yield EpisodeFinding(number, "rate", text, size=far[number])
+def _rates(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    intervals = measured.of_times("interval")
+    usual, shifts = median(intervals), np.abs(log(intervals) - median(log(intervals)))
+    sizes = np.nan_to_num(shifts / np.fmax(6 * 1.4826 * median(shifts), 0.05))
+    for episode in np.flatnonzero(sizes > 1).tolist():
+        text = f"a row every {intervals[episode]:.4g}, usually {usual:.4g}"
+        yield EpisodeFinding(episode, "rate", text, size=sizes[episode])
 
 
-def _duplicates(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    yield from _twins("duplicate", [given.known("")])
+def _duplicates(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    yield from _twins("duplicate", [measured.known("")])
 
 
-def _leaks(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for other in given.earlier:
-        yield from _twins("leak", [other, given.known("")])
+def _leaks(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for split in measured.earlier:
+        yield from _twins("leak", [split, measured.known("")])
 
 
 def _twins(check: str, splits: Sequence[KnownSplit]) -> Iterator[EpisodeFinding]:
     """Yields episodes of the last split that are in the first one, which may be the same."""
-    one, other = splits[0], splits[-1]
-    stop, where = len(one.rows), f" of {one.split}" if len(splits) > 1 else ""
+    reference, checked = splits[0], splits[-1]
+    stop, origin = len(reference.rows), f" of {reference.split}" if len(splits) > 1 else ""
     begin = stop if len(splits) > 1 else 0
     digests = np.concatenate([it.digests for it in splits])
-    first, places = originals(digests), np.arange(len(digests))
-    same = places[(digests > 0) & (first < np.minimum(places, stop)) & (places >= begin)]
-    for place in same.tolist():
-        text = f"the numbers are those of episode {one.numbers[first[place]]}{where}"
-        yield EpisodeFinding(place - begin, check, text)
-    if not (len(one.rows) and len(other.rows)) or [*one.names] != [*other.names]:
+    first, indices = originals(digests), np.arange(len(digests))
+    copies = indices[(digests > 0) & (first < np.minimum(indices, stop)) & (indices >= begin)]
+    for index in copies.tolist():
+        text = f"the numbers are those of episode {reference.numbers[first[index]]}{origin}"
+        yield EpisodeFinding(index - begin, check, text)
+    if not (len(reference.rows) and len(checked.rows)) or [*reference.names] != [*checked.names]:
         return
     rows = np.concatenate([it.rows for it in splits])
     sketches = in_deviations(np.concatenate([it.sketches for it in splits]))
-    kept = np.setdiff1d(places, same)
-    for length in np.unique(rows[kept]) if sketches.size else ():
-        alike = kept[rows[kept] == length]
-        for near, place in (alike[[*pair]].tolist() for pair in _near_pairs(sketches[alike])):
-            if near < stop and place >= begin:
-                text = f"nearly the same as episode {one.numbers[near]}{where}"
-                yield EpisodeFinding(place - begin, check, text)
+    distinct = np.setdiff1d(indices, copies)
+    for length in np.unique(rows[distinct]) if sketches.size else ():
+        alike = distinct[rows[distinct] == length]
+        for original, index in (alike[[*pair]].tolist() for pair in _near_pairs(sketches[alike])):
+            if original < stop and index >= begin:
+                text = f"nearly the same as episode {reference.numbers[original]}{origin}"
+                yield EpisodeFinding(index - begin, check, text)
 
 
 def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -401,24 +403,24 @@ def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
     squares, limit = (shadow**2).sum(1), _NEAR**2 * width
     for begin in range(0, len(points), _PAIRS_AT_ONCE):
         part = slice(begin, begin + _PAIRS_AT_ONCE)
-        apart = squares[part, None] + squares[begin:] - 2 * shadow[part] @ shadow[begin:].T
-        for one, other in zip(*(found + begin for found in np.nonzero(apart < limit))):
-            if one < other and ((points[one] - points[other]) ** 2).sum() < limit:
-                yield int(one), int(other)
+        distances = squares[part, None] + squares[begin:] - 2 * shadow[part] @ shadow[begin:].T
+        for first, second in zip(*(axis + begin for axis in np.nonzero(distances < limit))):
+            if first < second and ((points[first] - points[second]) ** 2).sum() < limit:
+                yield int(first), int(second)
 
 
-def _task(given: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for number, task in enumerate(given.tasks):
+def _task(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for episode, task in enumerate(measured.tasks):
         if task is not None and not task.strip():
-            yield EpisodeFinding(number, "task", "the instruction is empty")
+            yield EpisodeFinding(episode, "task", "the instruction is empty")
 
 
-def _rows(number: int) -> str:
-    return f"{number} row" if number == 1 else f"{number} rows"
+def _rows(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"
 
 
-def _named(given: MeasuredEpisodes, chosen: np.ndarray) -> str:
-    names = [given.names[element] for element in np.flatnonzero(chosen).tolist()]
+def _named(measured: MeasuredEpisodes, is_named: np.ndarray) -> str:
+    names = [measured.names[element] for element in np.flatnonzero(is_named).tolist()]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -440,7 +442,7 @@ CHECKS: Sequence[DataCheck] = (
         "imitation: it was stopped by accident, or shows no whole task",
         "logarithms of lengths: below the 10 % quantile, by 2.5 times what this is below the"
         " median",
-        functools.partial(_lengths, name="short", sign=-1, times=2.5),
+        functools.partial(_lengths, name="short", sign=-1, factor=2.5),
         (*OF_ROWS, *_OF_RELATIONS, "dead", "scale", "offset"),
     ),
     DataCheck(
@@ -448,7 +450,7 @@ CHECKS: Sequence[DataCheck] = (
         "far more rows than the episodes of its task have",
         "imitation: several tries, or a recording that was not stopped",
         "logarithms of lengths: above the 90 % quantile, by twice what that is above the median",
-        functools.partial(_lengths, name="long", sign=1, times=2),
+        functools.partial(_lengths, name="long", sign=1, factor=2),
         ("gap",),
     ),
     DataCheck(

@@ -44,10 +44,12 @@ def contradictions(
     """
     for vector in vectors:
         texts = []
-        for name, found in zip(vector.names, vector.elements):
-            state = vector.states[found.state] if found.state >= 0 else ""
-            text = _of_kind(found, kinds.get(name, ""))
-            texts.append(text or _of_unit(found, state, units.get(name, ""), units.get(state, "")))
+        for name, meaning in zip(vector.names, vector.elements):
+            state = vector.states[meaning.state] if meaning.state >= 0 else ""
+            text = _of_kind(meaning, kinds.get(name, ""))
+            texts.append(
+                text or _of_unit(meaning, state, units.get(name, ""), units.get(state, ""))
+            )
         yield from _in_runs(vector.field, zip(vector.places, texts))
 
 
@@ -65,26 +67,27 @@ def unlike(datasets: Mapping[str, Episodes]) -> Iterator[str]:
     Args:
       datasets: Their episodes, by their names; some of each are read.
     """
-    by_place: dict[str, dict[int, dict[str, ElementMeaning]]] = {}
+    by_field: dict[str, dict[int, dict[str, ElementMeaning]]] = {}
     for name, episodes in datasets.items():
         for vector in vector_meanings(episodes, most=_SAMPLE):
-            places = by_place.setdefault(vector.field, {})
-            for place, found in zip(vector.places, vector.elements):
-                if found.kind in _ALIKE and found.scale > 0:
-                    places.setdefault(place, {})[name] = found
-    for field, places in by_place.items():
-        yield from _in_runs(field, ((place, _unlike(places[place])) for place in sorted(places)))
+            by_index = by_field.setdefault(vector.field, {})
+            for index, meaning in zip(vector.places, vector.elements):
+                if meaning.kind in _ALIKE and meaning.scale > 0:
+                    by_index.setdefault(index, {})[name] = meaning
+    for field, by_index in by_field.items():
+        texts = ((index, _unlike(by_index[index])) for index in sorted(by_index))
+        yield from _in_runs(field, texts)
 
 
-def _unlike(found: Mapping[str, ElementMeaning]) -> str:
-    first, *others = found.values()
-    if any(other.kind not in _ALIKE[first.kind] for other in others):
-        said = ", ".join(f"{it.kind} in {name}" for name, it in found.items())
-        return f"the numbers are {said}"
+def _unlike(meanings: Mapping[str, ElementMeaning]) -> str:
+    first, *rest = meanings.values()
+    if any(other.kind not in _ALIKE[first.kind] for other in rest):
+        listed = ", ".join(f"{it.kind} in {name}" for name, it in meanings.items())
+        return f"the numbers are {listed}"
     most = math.log(_UNLIKE[first.kind])
-    if any(abs(math.log(other.scale / first.scale)) > most for other in others):
-        said = ", ".join(f"{it.scale:.3g} in {name}" for name, it in found.items())
-        return f"by the numbers, the scale is {said}"
+    if any(abs(math.log(other.scale / first.scale)) > most for other in rest):
+        listed = ", ".join(f"{it.scale:.3g} in {name}" for name, it in meanings.items())
+        return f"by the numbers, the scale is {listed}"
     return ""
 
 
@@ -92,34 +95,34 @@ def _in_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
     """Yields the statements about elements, once for consecutive ones."""
     numbered = enumerate(texts)
     for (text, _), run in itertools.groupby(numbered, lambda it: (it[1][1], it[1][0] - it[0])):
-        places = [place for _, (place, _) in run]
+        indices = [index for _, (index, _) in run]
         if text:
-            yield f"{field}{element_range(places[0], places[-1])}: {text}"
+            yield f"{field}{element_range(indices[0], indices[-1])}: {text}"
 
 
-def _of_kind(found: ElementMeaning, declared: str) -> str:
-    if found.kind in _ALIKE and declared in _ALIKE and declared not in _ALIKE[found.kind]:
-        return f"declared as {declared}, but the numbers are {found.kind}"
+def _of_kind(meaning: ElementMeaning, declared: str) -> str:
+    if meaning.kind in _ALIKE and declared in _ALIKE and declared not in _ALIKE[meaning.kind]:
+        return f"declared as {declared}, but the numbers are {meaning.kind}"
     return ""
 
 
-def _of_unit(found: ElementMeaning, state: str, unit: str, of_state: str) -> str:
-    if found.kind not in _REACHED or not found.scale > 0:
+def _of_unit(meaning: ElementMeaning, state: str, unit: str, state_unit: str) -> str:
+    if meaning.kind not in _REACHED or not meaning.scale > 0:
         return ""
-    if unit and of_state:
-        if (expected := _factor(unit, of_state)) is None:
+    if unit and state_unit:
+        if (expected := _factor(unit, state_unit)) is None:
             return ""
-        low, high = _REACHED[found.kind]
-        if low <= found.scale / expected <= high:
+        low, high = _REACHED[meaning.kind]
+        if low <= meaning.scale / expected <= high:
             return ""
-        units = f"declared in {unit}, and what follows in {of_state}"
+        units = f"declared in {unit}, and what follows in {state_unit}"
         return f"{units}: the scale is not {expected:.3g}, as it should be"
-    if found.kind != "absolute":
+    if meaning.kind != "absolute":
         return ""
     for pair in _UNITS:
         for first, second in (pair, pair[::-1]):
             factor = _factor(first, second)
-            if not factor or abs(math.log(found.scale / factor)) > _NEAR or of_state == first:
+            if not factor or abs(math.log(meaning.scale / factor)) > _NEAR or state_unit == first:
                 continue
             by_scale = f"in {first} if what follows is in {second}, by its scale"
             if unit:
@@ -131,6 +134,6 @@ def _of_unit(found: ElementMeaning, state: str, unit: str, of_state: str) -> str
 def _factor(unit: str, other: str) -> float | None:
     if unit == other:
         return 1.0
-    found = _UNITS.get((unit, other))
-    turned = _UNITS.get((other, unit))
-    return found or (1 / turned if turned else None)
+    factor = _UNITS.get((unit, other))
+    inverse = _UNITS.get((other, unit))
+    return factor or (1 / inverse if inverse else None)

@@ -118,13 +118,13 @@ class MeasuredEpisodes:
 
     def of_pictures(self, name: str) -> np.ndarray:
         """A measure of the pictures of all episodes that are filmed."""
-        found = [getattr(self.measures[n].pictures, name) for n in self.filmed.tolist()]
-        return np.array(found, np.float64)
+        pictures = (self.measures[episode].pictures for episode in self.filmed.tolist())
+        return np.array([getattr(each, name) for each in pictures], np.float64)
 
     def of_times(self, name: str) -> np.ndarray:
         """A measure of the times of all episodes; NaN where there is none."""
-        found = (each.times for each in self.measures)
-        return np.array([np.nan if it is None else getattr(it, name) for it in found], np.float64)
+        times = (each.times for each in self.measures)
+        return np.array([np.nan if it is None else getattr(it, name) for it in times], np.float64)
 
     def known(self, split: str) -> KnownSplit:
         """Returns the digests and sketches of the episodes, under the name of their split."""
@@ -135,12 +135,12 @@ class MeasuredEpisodes:
     @property
     def groups(self) -> list[np.ndarray]:
         """The numbers of the episodes of each task; those of rare tasks are one group."""
-        known: dict[str | None, list[int]] = {}
-        for number, task in enumerate(self.tasks):
-            known.setdefault(task, []).append(number)
-        large = [np.array(one) for one in known.values() if len(one) >= _LEAST_OF_TASK]
-        rest = [n for one in known.values() if len(one) < _LEAST_OF_TASK for n in one]
-        return [*large, np.array(rest)] if rest else large
+        by_task: dict[str | None, list[int]] = {}
+        for episode, task in enumerate(self.tasks):
+            by_task.setdefault(task, []).append(episode)
+        large = [np.array(group) for group in by_task.values() if len(group) >= _LEAST_OF_TASK]
+        rare = [n for group in by_task.values() if len(group) < _LEAST_OF_TASK for n in group]
+        return [*large, np.array(rare)] if rare else large
 
     @property
     def sketches(self) -> np.ndarray:
@@ -167,8 +167,8 @@ def in_deviations(sketches: np.ndarray) -> np.ndarray:
 def originals(digests: np.ndarray) -> np.ndarray:
     """Returns for each digest the index of the first one that equals it."""
     _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
-    found: np.ndarray = first[inverse]
-    return found
+    indices: np.ndarray = first[inverse]
+    return indices
 
 
 def median(values: np.ndarray) -> np.ndarray:
@@ -197,8 +197,8 @@ def quantile(values: np.ndarray, part: float) -> np.ndarray:
 def log(values: np.ndarray) -> np.ndarray:
     """The logarithm, NaN where there is none."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.log(values)
-    return np.where(np.isfinite(found), found, np.nan)
+        logs = np.log(values)
+    return np.where(np.isfinite(logs), logs, np.nan)
 
 
 def mean(values: np.ndarray) -> np.ndarray:
@@ -209,5 +209,5 @@ def mean(values: np.ndarray) -> np.ndarray:
 def _without_nan(function: Callable[..., Any], *values: Any, axis: int = 0) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # Where there is nothing else.
-        found: np.ndarray = function(*values, axis=axis)
-    return found
+        reduced: np.ndarray = function(*values, axis=axis)
+    return reduced

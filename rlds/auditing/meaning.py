@@ -74,18 +74,22 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
 
     >>> rng = np.random.default_rng(0)
     >>> states = [rng.normal(size=(60, 2)).cumsum(0) for _ in range(4)]
-    >>> moved = [np.diff(state, axis=0, append=state[-1:]) for state in states]
-    >>> [found.kind for found in meanings([*zip(moved, states)])]
+    >>> actions = [np.diff(state, axis=0, append=state[-1:]) for state in states]
+    >>> [meaning.kind for meaning in meanings([*zip(actions, states)])]
     ['delta', 'delta']
     """
-    given = Trajectories.of(episodes) if episodes else None
-    if given is None or len(given.ends) < _LEAST_EPISODES or len(given.actions) < _LEAST_ROWS:
-        what = f"fewer than {_LEAST_EPISODES} episodes or {_LEAST_ROWS} rows"
+    trajectories = Trajectories.of(episodes) if episodes else None
+    if (
+        trajectories is None
+        or len(trajectories.ends) < _LEAST_EPISODES
+        or len(trajectories.actions) < _LEAST_ROWS
+    ):
+        reason = f"fewer than {_LEAST_EPISODES} episodes or {_LEAST_ROWS} rows"
         width = episodes[0][0].shape[1] if episodes else 0
-        return [ElementMeaning("unknown", why=what)] * width
-    if not given.states.shape[1]:
-        return [ElementMeaning("unknown", why="there is no state")] * given.actions.shape[1]
-    return list(_Judge(given).all())
+        return [ElementMeaning("unknown", why=reason)] * width
+    if not trajectories.states.shape[1]:
+        return [ElementMeaning("unknown", why="there is no state")] * trajectories.actions.shape[1]
+    return list(_Judge(trajectories).all())
 
 
 def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
@@ -96,47 +100,47 @@ def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[E
     Args:
       episodes: The actions and the states of some episodes.
     """
-    found = meanings(episodes)
-    if len(episodes) < _LEAST_EPISODES * _PARTS or all(it.kind != "unknown" for it in found):
-        return found
-    parts = [meanings(episodes[number::_PARTS]) for number in range(_PARTS)]
-    for element, whole in enumerate(found):
-        if whole.kind == "unknown":
+    agreed = meanings(episodes)
+    if len(episodes) < _LEAST_EPISODES * _PARTS or all(it.kind != "unknown" for it in agreed):
+        return agreed
+    parts = [meanings(episodes[first::_PARTS]) for first in range(_PARTS)]
+    for element, meaning in enumerate(agreed):
+        if meaning.kind == "unknown":
             votes = [part[element] for part in parts if part[element].state >= 0]
             counted = collections.Counter((it.kind, it.state, it.lag) for it in votes)
-            for key, number in counted.most_common(1):
-                if 2 * number > _PARTS:
-                    found[element] = next(it for it in votes if (it.kind, it.state, it.lag) == key)
-    return found
+            for key, num_votes in counted.most_common(1):
+                if 2 * num_votes > _PARTS:
+                    agreed[element] = next(it for it in votes if (it.kind, it.state, it.lag) == key)
+    return agreed
 
 
 class _Judge:
     """Judges all elements of some trajectories."""
 
-    def __init__(self, given: Trajectories) -> None:
-        self._given = given
-        self._levels, self._changes = levels(given), changes(given)
-        self._blocks = quaternions(given.states)
-        rates = changes(dataclasses.replace(given, actions=given.states))
+    def __init__(self, trajectories: Trajectories) -> None:
+        self._trajectories = trajectories
+        self._levels, self._changes = levels(trajectories), changes(trajectories)
+        self._blocks = quaternions(trajectories.states)
+        rates = changes(dataclasses.replace(trajectories, actions=trajectories.states))
         zero = LAGS.index(0)
         # Of the element in the first axis, whether it is the rate of that in the second one.
         self._rates = rates.raw[zero - 1 : zero + 2, _RATE_WINDOW].max(0) > _EXPLAINED
         np.fill_diagonal(self._rates, False)
         self._is_rate = self._rates.any(1)
-        self._is_quaternion = np.zeros(given.states.shape[1], bool)
+        self._is_quaternion = np.zeros(trajectories.states.shape[1], bool)
         for block in self._blocks:
             self._is_quaternion[block : block + QUATERNION] = True
 
     def all(self) -> Iterator[ElementMeaning]:
-        found = [self._of(element) for element in range(self._given.actions.shape[1])]
-        for turned in turns(self._given, self._blocks):
+        judged = [self._of(element) for element in range(self._trajectories.actions.shape[1])]
+        for turned in turns(self._trajectories, self._blocks):
             for element in range(turned.first, turned.first + 3):
-                if found[element].kind == "unknown":
-                    found[element] = self._turned(turned, element)
-        yield from found
+                if judged[element].kind == "unknown":
+                    judged[element] = self._turned(turned, element)
+        yield from judged
 
     def _of(self, element: int) -> ElementMeaning:
-        values = self._given.actions[:, element]
+        values = self._trajectories.actions[:, element]
         if np.ptp(values) <= 1e-9 * np.abs(values).max(initial=1e-9):
             return ElementMeaning("constant", why=f"always {values[0]:g}")
         if self._is_two_ended(values, _END, _AT_ENDS) or len(np.unique(values)) <= _VALUES:
@@ -201,9 +205,10 @@ class _Judge:
     def _interval(self, kind: str, element: int, state: int, lag: int) -> tuple[float, float]:
         """The bounds of the scale in most episodes."""
         slopes = []
-        given = self._given
-        for begin, end in given.spans:
-            action, level = given.actions[begin:end, element], given.states[begin:end, state]
+        actions = self._trajectories.actions[:, element]
+        states = self._trajectories.states[:, state]
+        for begin, end in self._trajectories.spans:
+            action, level = actions[begin:end], states[begin:end]
             if kind in ("absolute", "velocity"):
                 low, high = max(-min(lag, 0), 0), len(action) - max(lag, 0)
                 slopes.append(_slope(level[low + lag : high + lag], action[low:high]))
@@ -212,8 +217,8 @@ class _Judge:
                 high = len(action) - max(lag, 0) - 8
                 sums = np.concatenate([[0.0], np.cumsum(action)])
                 rows = np.arange(low, max(high, low))
-                moved = level[rows + lag + 8] - level[rows + lag]
-                inverse = _slope(sums[rows + 8] - sums[rows], moved)
+                displacements = level[rows + lag + 8] - level[rows + lag]
+                inverse = _slope(sums[rows + 8] - sums[rows], displacements)
                 slopes.append(1 / inverse if inverse else np.nan)
         known = np.array([slope for slope in slopes if np.isfinite(slope)])
         if not len(known):
@@ -223,45 +228,46 @@ class _Judge:
 
     def _is_answered_at_once(self, element: int, state: int) -> bool:
         """Whether the change of a state in one row depends on the action of one row."""
-        given = self._given
-        rows = given.rows(-max(_HISTORY), -min(_HISTORY) + 1)
-        moved = given.states[rows + 1, state] - given.states[rows, state]
-        causes = np.stack([given.actions[rows - back, element] for back in _HISTORY], axis=1)
-        moved, causes = moved - moved.mean(), causes - causes.mean(0)
-        total = float(moved @ moved)
+        trajectories = self._trajectories
+        rows = trajectories.rows(-max(_HISTORY), -min(_HISTORY) + 1)
+        displacements = trajectories.states[rows + 1, state] - trajectories.states[rows, state]
+        causes = np.stack([trajectories.actions[rows - back, element] for back in _HISTORY], axis=1)
+        displacements, causes = displacements - displacements.mean(), causes - causes.mean(0)
+        total = float(displacements @ displacements)
         power = (causes**2).sum(0)
         if not total or not power.all():
             return False
-        one = float(((moved @ causes) ** 2 / power).max()) / total
-        fitted = causes @ np.linalg.lstsq(causes, moved, rcond=None)[0]
-        every = 1 - float(((moved - fitted) ** 2).sum()) / total
-        return one >= _AT_ONCE or every - one < _REST * (1 - one)
+        by_one = float(((displacements @ causes) ** 2 / power).max()) / total
+        fitted = causes @ np.linalg.lstsq(causes, displacements, rcond=None)[0]
+        by_all = 1 - float(((displacements - fitted) ** 2).sum()) / total
+        return by_one >= _AT_ONCE or by_all - by_one < _REST * (1 - by_one)
 
     def _gripper(self, element: int) -> ElementMeaning | None:
         """Returns the meaning of an action that a state opens and closes with; None if none."""
-        late = [index for index, lag in enumerate(LAGS) if lag >= 0]
-        level = self._levels.raw[late, element]
-        change = self._changes.raw[late, :, element].max(1)
-        ends = [self._is_two_ended(column, _NEAR, _NEAR_ENDS) for column in self._given.states.T]
+        indices = [index for index, lag in enumerate(LAGS) if lag >= 0]
+        level = self._levels.raw[indices, element]
+        change = self._changes.raw[indices, :, element].max(1)
+        states = self._trajectories.states.T
+        ends = [self._is_two_ended(column, _NEAR, _NEAR_ENDS) for column in states]
         both = np.stack([level, change]) * (np.array(ends) & ~self._is_quaternion)
-        how, lag, state = np.unravel_index(int(both.argmax()), both.shape)
-        explained = float(both[how, lag, state])
+        way, lag, state = np.unravel_index(int(both.argmax()), both.shape)
+        explained = float(both[way, lag, state])
         if explained < _FOLLOWS**2:
             return None
-        slopes = self._levels.slopes[late] if how == 0 else self._changes.slopes[late, -1]
+        slopes = self._levels.slopes[indices] if way == 0 else self._changes.slopes[indices, -1]
         is_up = slopes[lag, element, state] > 0
         return ElementMeaning(
             "gripper",
             int(state),
             1.0 if is_up else -1.0,
-            lag=LAGS[late[lag]],
+            lag=LAGS[indices[lag]],
             explained=explained,
-            is_relative=how == 1,
+            is_relative=way == 1,
         )
 
     def _few_values(self, element: int) -> ElementMeaning:
-        given = self._given
-        changing = [np.ptp(given.actions[begin:end, element]) > 0 for begin, end in given.spans]
+        values = self._trajectories.actions[:, element]
+        changing = [np.ptp(values[begin:end]) > 0 for begin, end in self._trajectories.spans]
         if np.mean(changing) < 0.5:
             return ElementMeaning("unknown", why="it is constant within episodes")
         return ElementMeaning("binary", why="it has few values, and no state follows it")
@@ -271,18 +277,18 @@ class _Judge:
         low, high = values.min(), values.max()
         if low == high:
             return False
-        place = (values - low) / (high - low)
-        at_low, at_high = (place <= near).mean(), (place >= 1 - near).mean()
+        relative = (values - low) / (high - low)
+        at_low, at_high = (relative <= near).mean(), (relative >= 1 - near).mean()
         return bool(at_low + at_high > share and min(at_low, at_high) > 0.01)
 
     def _turned(self, turned: Turns, element: int) -> ElementMeaning:
-        part = element - turned.first
+        axis = element - turned.first
         return ElementMeaning(
             "delta",
-            turned.block + part,
-            turned.scales[part],
+            turned.block + axis,
+            turned.scales[axis],
             lag=turned.lag,
-            explained=turned.explained[part],
+            explained=turned.explained[axis],
             why=f"rotation vector, {turned.order}, in the frame of the {turned.frame}",
         )
 

@@ -133,14 +133,15 @@ def profile_of(
     width = sample[0][1].shape[1] if sample else 0
     turns = turns_of([states for _, states in sample])
     smooth = [unwrapped(states, turns) for _, states in sample if len(states) > _STRIDE]
-    moved = [np.abs(_displacements(states)) for states in smooth]
-    every = np.concatenate([np.empty((0, width)), *moved])
-    every = every[np.isfinite(every).all(1)]
-    if not len(every) or not width:
+    by_episode = [np.abs(_displacements(states)) for states in smooth]
+    displacements = np.concatenate([np.empty((0, width)), *by_episode])
+    displacements = displacements[np.isfinite(displacements).all(1)]
+    if not len(displacements) or not width:
         return Profile(np.zeros(width), _STILL, relations, turns)
     # An element that rarely moves has the pace of its movements, not that of its noise at rest.
-    paces = np.maximum(np.quantile(every, 0.75, axis=0), 0.25 * np.quantile(every, 0.98, axis=0))
-    motion = _motion(every, paces)
+    usual, large = np.quantile(displacements, (0.75, 0.98), axis=0)
+    paces = np.maximum(usual, 0.25 * large)
+    motion = _motion(displacements, paces)
     floor = float(np.quantile(motion, 0.02))
     still = float(np.clip(_NOISE * floor, _STILL, _MOST_STILL)) if floor < 0.1 else _STILL
     return Profile(paces, still, relations, turns)
@@ -150,16 +151,16 @@ def _displacements(states: np.ndarray) -> np.ndarray:
     return states[_STRIDE:] - states[:-_STRIDE]
 
 
-def _motion(moved: np.ndarray, paces: np.ndarray) -> np.ndarray:
+def _motion(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
     """Returns the displacement that about a third of the elements reach, in usual ones.
 
     The others may be forces and the like, which are noise at rest.
     """
-    known = paces > 0
-    if not known.any():
-        return np.zeros(len(moved))
-    parts = np.sort(np.abs(moved[:, known]) / paces[known], axis=1)
-    motion: np.ndarray = parts[:, math.ceil(0.7 * parts.shape[1]) - 1]
+    moves = paces > 0
+    if not moves.any():
+        return np.zeros(len(displacements))
+    ratios = np.sort(np.abs(displacements[:, moves]) / paces[moves], axis=1)
+    motion: np.ndarray = ratios[:, math.ceil(0.7 * ratios.shape[1]) - 1]
     return motion
 
 
@@ -190,41 +191,41 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     """
     both = np.concatenate([states, actions], axis=1)
     is_finite = np.isfinite(both).all(1)
-    places = np.flatnonzero(is_finite)  # What the rows that are left were.
-    num_bad = len(both) - len(places)
+    rows = np.flatnonzero(is_finite)
+    num_bad = len(both) - len(rows)
     both, actions = both[is_finite], actions[is_finite]
     raw, states = both, unwrapped(states[is_finite], profile.turns)
     both = np.concatenate([states, actions], axis=1)
-    number, width = both.shape
+    num_rows, width = both.shape
     steps = np.diff(both, axis=0)
     first, beyond = np.abs(steps), _beyond(steps)
     second = np.abs(np.diff(both, 2, axis=0))
-    motion = _motion(_displacements(states), profile.paces) if number > _STRIDE else np.zeros(0)
+    motion = _motion(_displacements(states), profile.paces) if num_rows > _STRIDE else np.zeros(0)
     moves = motion > profile.still
-    rows_moving = _moving_rows(moves, number)
-    low = raw.min(0) if number else np.full(width, np.nan)
-    high = raw.max(0) if number else np.full(width, np.nan)
+    rows_moving = _moving_rows(moves, num_rows)
+    low = raw.min(0) if num_rows else np.full(width, np.nan)
+    high = raw.max(0) if num_rows else np.full(width, np.nan)
     frozen, frozen_row = _frozen(states, actions)
     fits, gains = _fits(actions, states, profile.relations)
     gap, gap_row = _gap(np.abs(np.diff(states, axis=0)))
     return Measures(
-        rows=number + num_bad,
+        rows=num_rows + num_bad,
         not_finite=num_bad,
         low=low,
         high=high,
         values=1 + (np.diff(np.sort(both, axis=0), axis=0) > 0).sum(0),
         is_whole=(both == np.round(both)).all(0),
         jump=beyond.max(0, initial=0),
-        jump_row=places[beyond.argmax(0) + 1] if len(beyond) else np.zeros(width, int),
+        jump_row=rows[beyond.argmax(0) + 1] if len(beyond) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
         pace=np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width)),
         at_end=_at_end(both, first, rows_moving),
         frozen=frozen,
-        frozen_row=int(places[frozen_row]) if number else 0,
+        frozen_row=int(rows[frozen_row]) if num_rows else 0,
         repeated=int((first == 0).all(1).sum()) if width else 0,
-        idle=_idle(moves, number),
+        idle=_idle(moves, num_rows),
         gap=gap,
-        gap_row=int(places[gap_row]) if number else 0,
+        gap_row=int(rows[gap_row]) if num_rows else 0,
         fits=fits,
         gains=gains,
         sketch=_sketch(both),
@@ -233,7 +234,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
             float(moves.mean()) if len(moves) else float("nan"),
             profile.rate,
         ),
-        picked=both[evenly(number, profile.num_picked)].astype(np.float32),
+        picked=both[evenly(num_rows, profile.num_picked)].astype(np.float32),
     )
 
 
@@ -243,19 +244,19 @@ def _beyond(steps: np.ndarray) -> np.ndarray:
     return np.where(to * back > 0, np.minimum(np.abs(to), np.abs(back)), 0.0)
 
 
-def _moving_rows(moves: np.ndarray, number: int) -> np.ndarray:
+def _moving_rows(moves: np.ndarray, num_rows: int) -> np.ndarray:
     """Whether something moves around each row."""
-    found = np.zeros(number, bool)
-    found[_STRIDE // 2 : _STRIDE // 2 + len(moves)] = moves
-    return found
+    is_moving = np.zeros(num_rows, bool)
+    is_moving[_STRIDE // 2 : _STRIDE // 2 + len(moves)] = moves
+    return is_moving
 
 
-def _idle(moves: np.ndarray, number: int) -> tuple[int, int]:
+def _idle(moves: np.ndarray, num_rows: int) -> tuple[int, int]:
     """Returns the numbers of rows at rest at the start, and at the end."""
-    places = np.flatnonzero(moves)
-    if not len(places):
-        return (number, number)
-    return int(places[0]), int(len(moves) - 1 - places[-1])
+    rows = np.flatnonzero(moves)
+    if not len(rows):
+        return (num_rows, num_rows)
+    return int(rows[0]), int(len(moves) - 1 - rows[-1])
 
 
 def _at_end(both: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
@@ -320,16 +321,16 @@ def _fits(
         is_level = relation.kind in ("absolute", "velocity")
         is_level |= relation.kind == "gripper" and not relation.is_relative
         state = states[:, relation.state] if is_level else np.diff(states[:, relation.state])
-        for place, more in enumerate(LAGS):
-            one, other = _pair(actions[:, element], state, relation.lag + more)
-            if len(one) < _LEAST_ROWS:
+        for index, delay in enumerate(LAGS):
+            causes, effects = _pair(actions[:, element], state, relation.lag + delay)
+            if len(causes) < _LEAST_ROWS:
                 continue
-            spreads = float(one.std()), float(other.std())
+            spreads = float(causes.std()), float(effects.std())
             if min(spreads) <= _NONE:
                 continue
-            product = float(((one - one.mean()) * (other - other.mean())).mean())
-            correlations[place, element] = product / (spreads[0] * spreads[1])
-            if more == 0:
+            product = float(((causes - causes.mean()) * (effects - effects.mean())).mean())
+            correlations[index, element] = product / (spreads[0] * spreads[1])
+            if delay == 0:
                 gains[element] = np.log(spreads[0] / spreads[1])
     return correlations, gains
 
@@ -345,6 +346,6 @@ def _sketch(both: np.ndarray) -> np.ndarray:
         return np.zeros(SKETCH_ROWS * width)
     # Of few rows some are there several times.
     rows = np.linspace(0, len(both) - 1, SKETCH_ROWS).round().astype(int)
-    places = np.array(evenly(both.shape[1], width))
-    sketch: np.ndarray = both[np.ix_(rows, places)].reshape(-1)
+    elements = np.array(evenly(both.shape[1], width))
+    sketch: np.ndarray = both[np.ix_(rows, elements)].reshape(-1)
     return sketch

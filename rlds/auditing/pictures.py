@@ -74,10 +74,10 @@ class SampledCameras:
         except SourceError as error:
             self.why_not.append(f"the video of cameras: {error}")
         steps = dict(leaves_at(as_fields(self._stills.fields.steps), None))
-        known = {**cameras_of(steps), **(self._video.cameras if self._video else {})}
-        self._fields = {path: it for path, it in known.items() if it.column_dtype == np.uint8}
-        if len(self._fields) < len(known):
-            self.why_not.append(f"depths: {', '.join(sorted({*known} - {*self._fields}))}")
+        cameras = {**cameras_of(steps), **(self._video.cameras if self._video else {})}
+        self._fields = {path: it for path, it in cameras.items() if it.column_dtype == np.uint8}
+        if len(self._fields) < len(cameras):
+            self.why_not.append(f"depths: {', '.join(sorted({*cameras} - {*self._fields}))}")
         if len(self._fields) > _MOST_CAMERAS:
             self.why_not.append(f"cameras: {_MOST_CAMERAS} of {len(self._fields)} were looked at")
         self.names = list(self._fields)[:_MOST_CAMERAS]
@@ -93,15 +93,15 @@ class SampledCameras:
         if not len(moves) or not self.names:
             return None
         first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # Few pairs come several times.
-        wanted = np.unique([first, first + _APART])
+        rows = np.unique([first, first + _APART])
         try:
-            frames = [self._frames(split, index, name, wanted.tolist()) for name in self.names]
+            frames = [self._frames(split, index, name, rows.tolist()) for name in self.names]
         except (SourceError, tfds_files.TfdsFilesError):  # Others report it.
             return None
-        places = np.searchsorted(wanted, [first, first + _APART])
-        found = (_measured(each, places) for each in frames)
-        changes, *others = (np.stack(each) for each in zip(*found))
-        return Pictures(first, np.where(moves[first], changes, np.nan), *others)
+        positions = np.searchsorted(rows, [first, first + _APART])
+        by_camera = (_measured(each, positions) for each in frames)
+        changes, *rest = (np.stack(each) for each in zip(*by_camera))
+        return Pictures(first, np.where(moves[first], changes, np.nan), *rest)
 
     def _frames(self, split: str, index: int, camera: str, rows: Sequence[int]) -> list[np.ndarray]:
         field, path = self._fields[camera], f"{rlds.STEPS}/{camera}"
@@ -117,10 +117,10 @@ class SampledCameras:
         return [frames(slice(row, row + 1))[0] for row in rows]
 
 
-def _measured(frames: Sequence[np.ndarray], places: np.ndarray) -> tuple[np.ndarray, ...]:
+def _measured(frames: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, ...]:
     small = [_lines(frame) for frame in frames]
     greys = np.stack([frame.mean(2) for frame in small])
-    firsts, seconds = places
+    firsts, seconds = positions
     return (
         np.abs(greys[firsts] - greys[seconds]).mean((1, 2)),
         greys[firsts].std((1, 2)),

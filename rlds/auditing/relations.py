@@ -63,15 +63,15 @@ class Trajectories:
         for actions, states in episodes:
             inner = slice(_ENDS, len(actions) - _ENDS)
             both = np.concatenate([actions[inner], states[inner]], axis=1, dtype=np.float64)
-            bad = np.flatnonzero(~np.isfinite(both).all(1))
-            for piece in np.split(both, bad):
+            bad_rows = np.flatnonzero(~np.isfinite(both).all(1))
+            for piece in np.split(both, bad_rows):
                 sound = piece[np.isfinite(piece).all(1)]
                 if len(sound) > max(WINDOWS) + max(LAGS):
-                    width = actions.shape[1]
-                    pieces.append((sound[:, :width], sound[:, width:]))
+                    num_actions = actions.shape[1]
+                    pieces.append((sound[:, :num_actions], sound[:, num_actions:]))
         if not pieces:
-            width, others = (each.shape[1] for each in episodes[0])
-            return cls(np.empty((0, width)), np.empty((0, others)), np.empty(0, np.int64))
+            num_actions, num_states = (each.shape[1] for each in episodes[0])
+            return cls(np.empty((0, num_actions)), np.empty((0, num_states)), np.empty(0, np.int64))
         turns = turns_of([states for _, states in pieces])
         pieces = [(actions, unwrapped(states, turns)) for actions, states in pieces]
         actions, states = (np.concatenate(columns) for columns in zip(*pieces))
@@ -80,9 +80,9 @@ class Trajectories:
     def rows(self, first: int, last: int) -> np.ndarray:
         """Returns the rows whose episode has all rows from `first` to `last` after them."""
         rows = np.arange(len(self.actions))
-        number = np.searchsorted(self.ends, rows, side="right")
+        episodes = np.searchsorted(self.ends, rows, side="right")
         begins = np.concatenate([[0], self.ends[:-1]])
-        return rows[(rows + first >= begins[number]) & (rows + last < self.ends[number])]
+        return rows[(rows + first >= begins[episodes]) & (rows + last < self.ends[episodes])]
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -133,17 +133,17 @@ class Changes:
         return (by_eight > 0.75) & (by_eight < 1.35) & (by_four < 1.6)
 
 
-def levels(given: Trajectories) -> Levels:
+def levels(trajectories: Trajectories) -> Levels:
     """Compares actions with the states at each of `LAGS`."""
-    found = [_levels_at(given, lag) for lag in LAGS]
-    return Levels(*map(np.stack, zip(*found)))
+    by_lag = [_levels_at(trajectories, lag) for lag in LAGS]
+    return Levels(*map(np.stack, zip(*by_lag)))
 
 
-def _levels_at(given: Trajectories, lag: int) -> tuple[np.ndarray, ...]:
-    rows = given.rows(min(lag, 0), max(lag, 0))
-    actions, states = given.actions[rows], given.states[rows + lag]
+def _levels_at(trajectories: Trajectories, lag: int) -> tuple[np.ndarray, ...]:
+    rows = trajectories.rows(min(lag, 0), max(lag, 0))
+    actions, states = trajectories.actions[rows], trajectories.states[rows + lag]
     squared, slope = fits(states, actions)
-    episodes = given.episodes_of(rows)
+    episodes = trajectories.episodes_of(rows)
     within, slope_within = fits(_demeaned(states, episodes), _demeaned(actions, episodes))
     with np.errstate(divide="ignore", invalid="ignore"):
         is_same = (slope > 0) & (np.abs(slope_within / slope - 1) < 0.15)
@@ -151,17 +151,18 @@ def _levels_at(given: Trajectories, lag: int) -> tuple[np.ndarray, ...]:
     return np.minimum(squared, within).T, slope.T, is_same.T, offsets
 
 
-def changes(given: Trajectories) -> Changes:
+def changes(trajectories: Trajectories) -> Changes:
     """Compares sums of actions with the differences of states, at each of `LAGS` and `WINDOWS`."""
-    found = [[_changes_at(given, lag, window) for window in WINDOWS] for lag in LAGS]
-    return Changes(*(np.array([[pair[n] for pair in row] for row in found]) for n in range(2)))
+    by_lag = [[_changes_at(trajectories, lag, window) for window in WINDOWS] for lag in LAGS]
+    return Changes(*(np.array([[pair[n] for pair in row] for row in by_lag]) for n in range(2)))
 
 
-def _changes_at(given: Trajectories, lag: int, window: int) -> tuple[np.ndarray, np.ndarray]:
-    rows = given.rows(min(lag, 0), max(lag + window, window - 1))
-    sums = np.concatenate([np.zeros((1, given.actions.shape[1])), given.actions.cumsum(0)])
-    moved = given.states[rows + lag + window] - given.states[rows + lag]
-    return fits(sums[rows + window] - sums[rows], moved)
+def _changes_at(trajectories: Trajectories, lag: int, window: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = trajectories.rows(min(lag, 0), max(lag + window, window - 1))
+    actions = trajectories.actions
+    sums = np.concatenate([np.zeros((1, actions.shape[1])), actions.cumsum(0)])
+    differences = trajectories.states[rows + lag + window] - trajectories.states[rows + lag]
+    return fits(sums[rows + window] - sums[rows], differences)
 
 
 def fits(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,9 +172,9 @@ def fits(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return np.zeros(shape), np.zeros(shape)
     causes, effects = causes - causes.mean(0), effects - effects.mean(0)
     product = causes.T @ effects
-    power, others = (causes**2).sum(0)[:, None], (effects**2).sum(0)
+    power, effect_power = (causes**2).sum(0)[:, None], (effects**2).sum(0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        squared, slopes = product**2 / (power * others), product / power
+        squared, slopes = product**2 / (power * effect_power), product / power
     return np.nan_to_num(squared, posinf=0), np.nan_to_num(slopes, posinf=0, neginf=0)
 
 
@@ -189,15 +190,15 @@ def _demeaned(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
 
 def turns_of(episodes: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the full turn of each element of states that wraps; 0 for others."""
-    found = np.zeros(episodes[0].shape[1] if episodes else 0)
+    turns = np.zeros(episodes[0].shape[1] if episodes else 0)
     for turn in _TURNS:
         steps = [np.abs(np.diff(states, axis=0)).max(0, initial=0) for states in episodes]
         sizes = [np.abs(states).max(0, initial=0) for states in episodes]
         if episodes:
             is_angle = np.fmax.reduce(steps) > _JUMP * turn
             is_angle &= np.fmax.reduce(sizes) <= turn * 1.01
-            found[is_angle] = turn
-    return found
+            turns[is_angle] = turn
+    return turns
 
 
 def unwrapped(states: np.ndarray, turns: np.ndarray) -> np.ndarray:

@@ -53,25 +53,25 @@ def quaternions(states: np.ndarray) -> list[int]:
     >>> quaternions(np.array([[9.0, 0, 0, 0, 1], [9, 0.6, 0, 0, 0.8]]))
     [1]
     """
-    found: list[int] = []
+    blocks: list[int] = []
     for first in range(states.shape[1] - QUATERNION + 1):
         four = states[:, first : first + QUATERNION]
-        is_new = not found or first >= found[-1] + QUATERNION
+        is_new = not blocks or first >= blocks[-1] + QUATERNION
         norms = np.linalg.norm(four, axis=1)
         if is_new and np.abs(norms - 1).max(initial=0) < _NORM and (np.ptp(four, axis=0) > 0).any():
-            found.append(first)
-    return found
+            blocks.append(first)
+    return blocks
 
 
-def turns(given: Trajectories, blocks: Sequence[int]) -> Iterator[Turns]:
+def turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Turns]:
     """Yields the actions that turn the quaternions which begin at these elements of the state."""
     for block in blocks:
-        found = list(_candidates(given, block))
-        if not found:
+        candidates = list(_candidates(trajectories, block))
+        if not candidates:
             continue
-        best = max(found, key=_mean)
-        others = [it for it in found if (it.order, it.frame) != (best.order, best.frame)]
-        lead = _mean(best) - max(map(_mean, others), default=0)
+        best = max(candidates, key=_mean)
+        rivals = [it for it in candidates if (it.order, it.frame) != (best.order, best.frame)]
+        lead = _mean(best) - max(map(_mean, rivals), default=0)
         if sum(part >= _EXPLAINED for part in best.explained) >= _LEAST and lead >= _LEAD:
             yield best
 
@@ -80,18 +80,19 @@ def _mean(turned: Turns) -> float:
     return float(np.mean(turned.explained))
 
 
-def _candidates(given: Trajectories, block: int) -> Iterator[Turns]:
-    four = given.states[:, block : block + QUATERNION]
-    sums = np.concatenate([np.zeros((1, given.actions.shape[1])), given.actions.cumsum(0)])
-    for (order, places), frame, lag in itertools.product(_ORDERS.items(), _FRAMES, _LAGS):
-        rows = given.rows(min(lag, 0), max(lag, 0) + _WINDOW)
-        moved = _increments(four[:, places], rows + lag, frame)
-        done = sums[rows + _WINDOW] - sums[rows]
-        squared, slopes = fits(done, moved)
-        for first in range(given.actions.shape[1] - 2):
-            which = np.arange(3)
-            explained = squared[first + which, which]
-            slope = slopes[first + which, which]
+def _candidates(trajectories: Trajectories, block: int) -> Iterator[Turns]:
+    four = trajectories.states[:, block : block + QUATERNION]
+    actions = trajectories.actions
+    sums = np.concatenate([np.zeros((1, actions.shape[1])), actions.cumsum(0)])
+    for (order, elements), frame, lag in itertools.product(_ORDERS.items(), _FRAMES, _LAGS):
+        rows = trajectories.rows(min(lag, 0), max(lag, 0) + _WINDOW)
+        increments = _increments(four[:, elements], rows + lag, frame)
+        summed = sums[rows + _WINDOW] - sums[rows]
+        squared, slopes = fits(summed, increments)
+        for first in range(actions.shape[1] - 2):
+            axes = np.arange(3)
+            explained = squared[first + axes, axes]
+            slope = slopes[first + axes, axes]
             if (slope > 0).all():
                 scales = tuple((1 / slope).tolist())
                 yield Turns(first, block, order, frame, lag, scales, tuple(explained.tolist()))
@@ -108,9 +109,9 @@ def _increments(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndar
     return turned[:, 1:] * np.divide(angle, norm, out=np.full_like(norm, 2.0), where=norm > 1e-9)
 
 
-def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    a, b, c, d = one.T
-    e, f, g, h = other.T
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    a, b, c, d = left.T
+    e, f, g, h = right.T
     return np.stack(
         [
             a * e - b * f - c * g - d * h,

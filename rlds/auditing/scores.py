@@ -97,22 +97,22 @@ SCORES: Sequence[EpisodeScore] = (
 
 
 def alone(
-    moved: np.ndarray, active: float, rate: float | None
+    states: np.ndarray, active: float, rate: float | None
 ) -> tuple[float, float, float, float]:
     """Returns smoothness, steadiness, efficiency and activity of an episode.
 
     Args:
-      moved: The states, in usual displacements; float64 of shape `[rows, elements]`.
+      states: The states, in usual displacements; float64 of shape `[rows, elements]`.
       active: The share of the rows in which something moves.
       rate: The rows in a second; None if unknown.
     """
-    steps = np.diff(moved, axis=0)
+    steps = np.diff(states, axis=0)
     speed = np.sqrt((steps**2).sum(1))
-    if len(moved) < _LEAST_ROWS or not speed.any():
+    if len(states) < _LEAST_ROWS or not speed.any():
         return (float("nan"),) * 3 + (active,)
-    third = np.sqrt((np.diff(moved, 3, axis=0) ** 2).sum(1)).mean()
+    third = np.sqrt((np.diff(states, 3, axis=0) ** 2).sum(1)).mean()
     steadiness = -float(np.log(third / speed.mean())) if third > 0 else float("nan")
-    distance = float(np.sqrt(((moved[-1] - moved[0]) ** 2).sum()))
+    distance = float(np.sqrt(((states[-1] - states[0]) ** 2).sum()))
     arc = float("nan") if rate is None else _spectral_arc_length(speed, rate)
     return arc, steadiness, distance / float(speed.sum()), active
 
@@ -140,22 +140,22 @@ def together(
       num_states: The number of elements of the state.
       sketches: Of each episode, what it is at some moments, in deviations.
     """
-    every = np.concatenate([np.empty((0, rows[0].shape[1] if rows else 0)), *rows])
+    pooled = np.concatenate([np.empty((0, rows[0].shape[1] if rows else 0)), *rows])
     episode = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
-    states, actions = _even(every[:, :num_states]), _even(every[:, num_states:])
-    found = {"novelty": _novelty(sketches)}
-    if not (states.shape[1] and actions.shape[1]) or len(every) < _LEAST_BATCH:
-        return {**dict.fromkeys(("information", "agreement"), np.full(len(rows), np.nan)), **found}
+    states, actions = _even(pooled[:, :num_states]), _even(pooled[:, num_states:])
+    scores = {"novelty": _novelty(sketches)}
+    if not (states.shape[1] and actions.shape[1]) or len(pooled) < _LEAST_BATCH:
+        return {**dict.fromkeys(("information", "agreement"), np.full(len(rows), np.nan)), **scores}
     sums = {name: np.zeros((2, len(rows))) for name in ("information", "agreement")}
-    for batch in _batches(len(every)):
-        apart = _farthest(states[batch]), _farthest(actions[batch])
-        values = _information(*apart), _agreement(*apart, episode[batch])
+    for batch in _batches(len(pooled)):
+        distances = _farthest(states[batch]), _farthest(actions[batch])
+        values = _information(*distances), _agreement(*distances, episode[batch])
         for total, value in zip(sums.values(), values):
-            known = ~np.isnan(value)
-            np.add.at(total[0], episode[batch][known], value[known])
-            np.add.at(total[1], episode[batch][known], 1)
+            is_known = ~np.isnan(value)
+            np.add.at(total[0], episode[batch][is_known], value[is_known])
+            np.add.at(total[1], episode[batch][is_known], 1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return {**{name: total / number for name, (total, number) in sums.items()}, **found}
+        return {**{name: total / count for name, (total, count) in sums.items()}, **scores}
 
 
 def _even(columns: np.ndarray) -> np.ndarray:
@@ -170,60 +170,60 @@ def _even(columns: np.ndarray) -> np.ndarray:
     return even + 1e-6 * np.random.default_rng(0).normal(size=even.shape)
 
 
-def _batches(number: int) -> Iterator[np.ndarray]:
+def _batches(num_rows: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(0)
     for _ in range(_REPEATS):
-        parts = np.array_split(rng.permutation(number), max(round(number / _BATCH), 1))
+        parts = np.array_split(rng.permutation(num_rows), max(round(num_rows / _BATCH), 1))
         yield from parts
 
 
 def _farthest(rows: np.ndarray) -> np.ndarray:
     """The largest difference of any element, of each pair of rows; infinite with itself."""
-    found = np.zeros((len(rows), len(rows)))
+    distances = np.zeros((len(rows), len(rows)))
     for column in rows.T:
-        np.maximum(found, np.abs(column[:, None] - column), out=found)
-    np.fill_diagonal(found, np.inf)
-    return found
+        np.maximum(distances, np.abs(column[:, None] - column), out=distances)
+    np.fill_diagonal(distances, np.inf)
+    return distances
 
 
 def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Returns the contribution of each row to the mutual information (Kraskov et al.)."""
-    number = len(states)
+    num_rows = len(states)
     # The digamma function of whole numbers, but for a constant.
-    psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, number + 1))])
+    psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, num_rows + 1))])
     joint = np.sort(np.maximum(states, actions), axis=1)
-    information = np.zeros(number)
+    information = np.zeros(num_rows)
     for neighbours in _NEIGHBOURS:
         reach = joint[:, neighbours - 1, None]
         near = [(each < reach).sum(1) for each in (states, actions)]
-        information += psi[neighbours] + psi[number] - psi[near[0] + 1] - psi[near[1] + 1]
+        information += psi[neighbours] + psi[num_rows] - psi[near[0] + 1] - psi[near[1] + 1]
     return information / len(_NEIGHBOURS)
 
 
 def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Minus the difference to the actions at the nearest states of other episodes."""
-    others = np.where(own[:, None] == own, np.inf, states)
-    nearest = np.argpartition(others, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
+    distances = np.where(own[:, None] == own, np.inf, states)
+    nearest = np.argpartition(distances, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
     rows = np.arange(len(states))[:, None]
-    apart = np.where(np.isfinite(others[rows, nearest]), actions[rows, nearest], np.nan)
+    differences = np.where(np.isfinite(distances[rows, nearest]), actions[rows, nearest], np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # If there is no other episode.
-        return -np.nanmedian(apart, axis=1)
+        return -np.nanmedian(differences, axis=1)
 
 
 def _novelty(sketches: np.ndarray) -> np.ndarray:
     """Returns the distance to the nearest other episode, as the quadratic mean over sketches."""
-    found = np.full(len(sketches), np.nan)
+    novelty = np.full(len(sketches), np.nan)
     if len(sketches) < 2 or not sketches.shape[1]:
-        return found
+        return novelty
     squares = (sketches**2).sum(1)
     for begin in range(0, len(sketches), _BATCH):
         part = slice(begin, begin + _BATCH)
-        apart = squares[part, None] + squares - 2 * sketches[part] @ sketches.T
-        rows = np.arange(apart.shape[0])
-        apart[rows, begin + rows] = np.inf
-        found[part] = np.sqrt(np.maximum(apart.min(1), 0) / sketches.shape[1])
-    return found
+        distances = squares[part, None] + squares - 2 * sketches[part] @ sketches.T
+        rows = np.arange(distances.shape[0])
+        distances[rows, begin + rows] = np.inf
+        novelty[part] = np.sqrt(np.maximum(distances.min(1), 0) / sketches.shape[1])
+    return novelty
 
 
 def within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndarray:
@@ -234,15 +234,15 @@ def within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndarray:
     >>> within_task(np.array([1.0, 3.0, 2.0, np.nan, 5.0]), ["a", "a", "a", "a", "b"])
     array([0. , 1. , 0.5, nan, nan])
     """
-    found = np.full(len(scores), np.nan)
+    shares = np.full(len(scores), np.nan)
     groups: dict[str | None, list[int]] = {}
-    for number, task in enumerate(tasks):
-        if not np.isnan(scores[number]):
-            groups.setdefault(task, []).append(number)
+    for episode, task in enumerate(tasks):
+        if not np.isnan(scores[episode]):
+            groups.setdefault(task, []).append(episode)
     for group in groups.values():
         values = np.sort(scores[group])
         if len(group) > 1:
             below = np.searchsorted(values, scores[group], "left")
             up_to = np.searchsorted(values, scores[group], "right")
-            found[group] = (below + up_to - 1) / 2 / (len(group) - 1)
-    return found
+            shares[group] = (below + up_to - 1) / 2 / (len(group) - 1)
+    return shares

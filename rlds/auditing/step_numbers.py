@@ -96,29 +96,29 @@ class StepNumbers:
         names = {path: _names(path, fields[path]) for path in fields}
         self.action_places = [evenly(len(names[path]), _MOST_ACTIONS) for path in self.actions]
         self.action_names = [
-            names[path][place]
-            for path, places in zip(self.actions, self.action_places)
-            for place in places
+            names[path][index]
+            for path, indices in zip(self.actions, self.action_places)
+            for index in indices
         ]
-        every = [name for path in self._states for name in names[path]]
+        all_names = [name for path in self._states for name in names[path]]
         self.num_elements = sum(len(names[path]) for path in (*self.actions, *self._states))
         self.units = {n: it.unit for p, it in fields.items() if it.unit for n in names[p]}
         self.kinds = {n: fields[p].kind for p in self.actions if fields[p].kind for n in names[p]}
         self._add_declared(episodes, names)
         self._instruction = _instruction_of(self._source)
-        self._kept = np.arange(len(every))
-        stamps = (place for place, name in enumerate(every) if _TIME.fullmatch(name))
+        self._kept = np.arange(len(all_names))
+        stamps = (index for index, name in enumerate(all_names) if _TIME.fullmatch(name))
         self._times = next(stamps, -1)
         self.sample = list(self._sampled(episodes, most, seconds))
-        moving, clocks = _moving(self.sample, len(every))
+        moving, clocks = _moving(self.sample, len(all_names))
         clocks[self._times :][:1] |= self._times >= 0
-        self.constants = [every[place] for place in np.flatnonzero(~moving)]
-        kept = np.flatnonzero(moving & ~clocks)
-        self.has_more = len(kept) > _MOST_STATES or any(
+        self.constants = [all_names[index] for index in np.flatnonzero(~moving)]
+        changing = np.flatnonzero(moving & ~clocks)
+        self.has_more = len(changing) > _MOST_STATES or any(
             len(names[path]) > _MOST_ACTIONS for path in self.actions
         )
-        self._kept = kept[evenly(len(kept), _MOST_STATES)]
-        self.state_names = [every[place] for place in self._kept]
+        self._kept = changing[evenly(len(changing), _MOST_STATES)]
+        self.state_names = [all_names[index] for index in self._kept]
         self.sample = [
             dataclasses.replace(each, states=each.states[:, self._kept]) for each in self.sample
         ]
@@ -138,18 +138,18 @@ class StepNumbers:
           SourceError: It is damaged.
         """
         paths = [f"{rlds.STEPS}/{path}" for path in (*self.actions, *self._states)]
-        wanted = [*paths, *([self._instruction] if self._instruction else [])]
-        episode = reading.read(self._source, split, index, wanted, rows)
+        requested = [*paths, *([self._instruction] if self._instruction else [])]
+        episode = reading.read(self._source, split, index, requested, rows)
         steps = dict(leaves_at(episode.steps, None))
         actions = [
-            _flat(steps[path])[:, places] for path, places in zip(self.actions, self.action_places)
+            _flat(steps[path])[:, picked] for path, picked in zip(self.actions, self.action_places)
         ]
         states = [_flat(steps[path]) for path in self._states]
-        number = min((len(each) for each in (*actions, *states)), default=0)
-        if episode.final_observation_known and number:
-            number -= 1  # The last row has no action; without it, one row less is no matter.
+        length = min((len(each) for each in (*actions, *states)), default=0)
+        if episode.final_observation_known and length:
+            length -= 1  # The last row has no action; without it, one row less is no matter.
         both = [
-            np.concatenate([np.empty((number, 0)), *(each[:number] for each in columns)], axis=1)
+            np.concatenate([np.empty((length, 0)), *(each[:length] for each in columns)], axis=1)
             for columns in (actions, states)
         ]
         content = both[0].tobytes() + both[1].tobytes() if len(self._kept) else b""
@@ -162,14 +162,14 @@ class StepNumbers:
     def _add_declared(self, episodes: Episodes, names: Mapping[str, Sequence[str]]) -> None:
         """Adds the meaning from the registry of robots, or from metadata in its form."""
         try:
-            known = find_meaning(name_of(self._source), episodes.metadata)
+            meaning = find_meaning(name_of(self._source), episodes.metadata)
         except ValueError:  # `rlds validate` says what is wrong with the metadata.
-            known = None
-        for dimension in (*known.action, *known.state) if known else ():
-            of = names.get(dimension.field, ())
-            if not -len(of) <= dimension.element < len(of):
+            meaning = None
+        for dimension in (*meaning.action, *meaning.state) if meaning else ():
+            element_names = names.get(dimension.field, ())
+            if not -len(element_names) <= dimension.element < len(element_names):
                 continue
-            name = of[dimension.element]
+            name = element_names[dimension.element]
             if dimension.unit and "unit" not in dimension.assumed:
                 self.units.setdefault(name, dimension.unit)
             if dimension.kind:
@@ -192,11 +192,11 @@ class StepNumbers:
             if rows >= _MOST_ROWS or is_late:
                 return
             try:
-                found = self.read(*episodes.place(index), slice(0, _MOST_ROWS - rows))
+                episode = self.read(*episodes.place(index), slice(0, _MOST_ROWS - rows))
             except SourceError:  # Others report it.
                 continue
-            rows += len(found.states)
-            yield found
+            rows += len(episode.states)
+            yield episode
 
 
 def _instruction_of(source: Source) -> str:
@@ -220,8 +220,8 @@ def _is_vector(field: object) -> bool:
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
     # The rounding that `rlds.editing.ActionAs` adds.
-    others = (rlds.REWARD, rlds.DISCOUNT, ACTION_REST, *rlds.STEP_FLAGS)
-    return root_of(path) != rlds.ACTION and name not in others
+    excluded = (rlds.REWARD, rlds.DISCOUNT, ACTION_REST, *rlds.STEP_FLAGS)
+    return root_of(path) != rlds.ACTION and name not in excluded
 
 
 def _flat(column: np.ndarray) -> np.ndarray:
@@ -247,4 +247,4 @@ def _names(path: str, field: Field) -> list[str]:
         return [path]
     if field.names is not None and len(field.names) == field.shape[-1]:
         return [f"{path}[{name}]" for name in field.names]
-    return [f"{path}[{number}]" for number in range(field.shape[0] or 0)]
+    return [f"{path}[{index}]" for index in range(field.shape[0] or 0)]

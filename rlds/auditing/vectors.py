@@ -52,40 +52,39 @@ class VectorMeaning:
         run: list[tuple[int, ElementMeaning]] = []
         for pair in zip(self.places, self.elements):
             if run and not _continues(run, pair):
-                yield self._said(run)
+                yield self._sentence(run)
                 run = []
             run.append(pair)
         if run:
-            yield self._said(run)
+            yield self._sentence(run)
 
-    def _said(self, run: Sequence[tuple[int, ElementMeaning]]) -> str:
-        (first, found), (last, _) = run[0], run[-1]
-        where = f"{self.field}{element_range(first, last)}"
-        if found.state < 0:
-            return f"{where}: {found.kind}{f', {found.why}' if found.why else ''}"
+    def _sentence(self, run: Sequence[tuple[int, ElementMeaning]]) -> str:
+        (first, meaning), (last, _) = run[0], run[-1]
+        elements = f"{self.field}{element_range(first, last)}"
+        if meaning.state < 0:
+            return f"{elements}: {meaning.kind}{f', {meaning.why}' if meaning.why else ''}"
         states = [self.states[each.state] for _, each in run]
         state = states[0] if len(run) == 1 else f"{states[0]} to {states[-1]}"
-        late = f" at t{found.lag:+d}" if found.lag else " at t"
+        moment = f" at t{meaning.lag:+d}" if meaning.lag else " at t"
         scales = [each.scale for _, each in run]
         low = min(each.interval[0] for _, each in run)
         high = max(each.interval[1] for _, each in run)
         explained = min(each.explained for _, each in run)
         scale = float(np.median(scales))
         evidence = f"R² {explained:.3f}"
-        if found.kind == "gripper":
-            way = "moves" if found.is_relative else "sets"
-            turn = "up" if found.scale > 0 else "down"
-            return f"{where}: gripper, {way} {state} {turn} as it grows ({evidence})"
-        if found.kind in ("absolute", "velocity"):
+        if meaning.kind == "gripper":
+            verb = "moves" if meaning.is_relative else "sets"
+            direction = "up" if meaning.scale > 0 else "down"
+            return f"{elements}: gripper, {verb} {state} {direction} as it grows ({evidence})"
+        if meaning.kind in ("absolute", "velocity"):
             factor = "" if abs(scale - 1) < 0.02 else f"{scale:.3g} x "
-            return f"{where}: {found.kind}, {factor}{state}{late} ({evidence})"
-        what = "delta or velocity" if found.kind == "delta" else found.kind
+            return f"{elements}: {meaning.kind}, {factor}{state}{moment} ({evidence})"
+        kind = "delta or velocity" if meaning.kind == "delta" else meaning.kind
         between = f", {low:.3g} to {high:.3g}" if np.isfinite(low) else ""
-        row = " (rows hold what their action led to)" if found.lag < 0 else ""
-        why = f", {found.why}" if found.why else ""
-        return (
-            f"{where}: {what} of {state}{late}, scale {scale:.3g}{between}{why}{row} ({evidence})"
-        )
+        row = " (rows hold what their action led to)" if meaning.lag < 0 else ""
+        why = f", {meaning.why}" if meaning.why else ""
+        relation = f"{kind} of {state}{moment}, scale {scale:.3g}"
+        return f"{elements}: {relation}{between}{why}{row} ({evidence})"
 
 
 def vector_meanings(
@@ -106,12 +105,12 @@ def vector_meanings(
     >>> import rlds.sources
     >>> folder = Path(tempfile.mkdtemp())
     >>> rng = np.random.default_rng(0)
-    >>> for number in range(4):
+    >>> for index in range(4):
     ...     state = rng.normal(size=(61, 2)).cumsum(0)
     ...     action = 100 * np.diff(state, axis=0)
-    ...     np.savez(folder / f"{number}.npz", observation=state, action=action, terminal=True)
-    >>> [found] = vector_meanings(rlds.sources.open(folder))
-    >>> [*found.sentences()]  # doctest: +NORMALIZE_WHITESPACE
+    ...     np.savez(folder / f"{index}.npz", observation=state, action=action, terminal=True)
+    >>> [meaning] = vector_meanings(rlds.sources.open(folder))
+    >>> [*meaning.sentences()]  # doctest: +NORMALIZE_WHITESPACE
     ['action[0:2]: delta or velocity of observation[0] to observation[1] at t, scale 100,
       100 to 100 (R² 1.000)']
     """
@@ -138,11 +137,11 @@ def usual_of(numbers: StepNumbers) -> Usual:
     """
     sample = numbers.sample
     names = [*numbers.state_names, *numbers.action_names]
-    kept, relations = sample, list[ElementMeaning]()
-    for number_of_try in range(_TRIES):
-        if number_of_try:
-            relations = agreed_meanings([(each.actions, each.states) for each in kept])
-        profile = profile_of([(each.actions, each.states) for each in kept], relations)
+    sound, relations = sample, list[ElementMeaning]()
+    for attempt in range(_TRIES):
+        if attempt:
+            relations = agreed_meanings([(each.actions, each.states) for each in sound])
+        profile = profile_of([(each.actions, each.states) for each in sound], relations)
         measured = MeasuredEpisodes(
             [measure(each.actions, each.states, profile) for each in sample],
             names,
@@ -151,24 +150,24 @@ def usual_of(numbers: StepNumbers) -> Usual:
         )
         bad = {finding.episode for finding in find_faults(measured).findings}
         if len(bad) <= _MOST_BAD * len(sample):
-            kept = [each for number, each in enumerate(sample) if number not in bad]
+            sound = [each for index, each in enumerate(sample) if index not in bad]
     num_rows = sum(len(each.actions) for each in sample)
     vectors, begin = [], 0
-    for path, places in zip(numbers.actions, numbers.action_places):
-        end = begin + len(places)
+    for path, indices in zip(numbers.actions, numbers.action_places):
+        end = begin + len(indices)
         of_action = numbers.action_names[begin:end]
-        found = relations[begin:end], places, numbers.state_names, of_action
-        vectors.append(VectorMeaning(path, *found, len(sample), num_rows))
+        described = relations[begin:end], indices, numbers.state_names, of_action
+        vectors.append(VectorMeaning(path, *described, len(sample), num_rows))
         begin = end
     return Usual(vectors, profile)
 
 
 def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, ElementMeaning]) -> bool:
     """Whether an element continues the run before it, with the next element of the state."""
-    (first, one), (last, _), (place, other) = run[0], run[-1], pair
-    is_next = place == last + 1
+    (first, one), (last, _), (index, other) = run[0], run[-1], pair
+    is_next = index == last + 1
     if one.state >= 0:
-        is_next &= other.state - place == one.state - first
+        is_next &= other.state - index == one.state - first
     is_same = (one.kind, one.lag, one.why) == (other.kind, other.lag, other.why)
     are_alike = not abs(one.scale - other.scale) > _SAME_SCALE * abs(one.scale)  # Or are unknown.
     return is_next and is_same and are_alike
