@@ -220,7 +220,7 @@ def _check(path: str, survey: Survey, progress: bool | None, jobs: int) -> Check
         survey.read(bars.track(indices, total=total, description=episodes.split), jobs)
     hint = "`rlds audit` shows what the numbers of actions mean"
     for text in contradictions_in(episodes) if episodes.has_random_access else ():
-        survey.tally.add(Finding("declared", text, hint=hint))
+        survey.tally.add(Finding("declaration", text, hint=hint))
     findings = survey.findings
     if episodes.format == "lerobot" and any(found.severity == "error" for found in findings):
         findings = (*findings, *_left_of_dataset(path))

@@ -286,7 +286,7 @@ def _facts(
     facts = {
         "files": [*faults_of_files(episodes.source, splits)],
         **usual,
-        "declared": [
+        "declaration": [
             *contradictions(vectors, numbers.kinds, numbers.units),
             *(of_rate if is_another_rate else ()),
         ],

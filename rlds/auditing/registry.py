@@ -72,7 +72,7 @@ ONE_PASS: Sequence[DataCheck] = (
         "the registry of robots",
     ),
     DataCheck(
-        "declared",
+        "declaration",
         "actions or times whose numbers are not what is declared of them",
         "policies: degrees are taken for radians, or changes for targets",
         "another kind; 1.3 times the scale, 1.1 to 3.3 times of changes; within 3 % of another"

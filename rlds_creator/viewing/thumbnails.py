@@ -61,8 +61,7 @@ class Thumbnails:
         if self._new % _OFTEN != 1:
             return
         files = sorted(
-            ((stat := each.stat()).st_mtime, stat.st_size, each.path)
-            for each in os.scandir(file.parent)
+            ((stat := each.stat()).st_mtime, stat.st_size, each) for each in file.parent.iterdir()
         )
         total = sum(size for _, size, _ in files)
         for _, size, path in files:

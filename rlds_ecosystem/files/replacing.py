@@ -146,7 +146,7 @@ def _alone(path: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as closing:
         if path.is_dir() and can_lock(path):
-            drafts = (Path(file) for file in os.scandir(path) if file.name.startswith("."))
+            drafts = (file for file in path.iterdir() if file.name.startswith("."))
             for file in (path, path / FOLDER, *filter(Path.is_file, drafts)):
                 if not file.exists():
                     continue

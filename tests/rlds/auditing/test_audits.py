@@ -204,11 +204,11 @@ def declared(arm, quantity, units):
         "unit": units,
     }
     episodes = rlds.sources.Episodes(arm, said={"rlds_robotics": said})
-    return audit(episodes, jobs=1).facts["declared"]
+    return audit(episodes, jobs=1).facts["declaration"]
 
 
 def test_what_the_data_declares_is_compared_with_its_numbers(arm):
-    [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts["declared"]
+    [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts["declaration"]
     assert fact == (
         "action[0:6]: in deg if what follows is in rad, by its scale; nothing declares it"
     )
@@ -271,7 +271,7 @@ def test_times_that_are_not_those_of_the_declared_rate(tmp_path):
         nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
         source = write(tmp_path / str(fps), nanoseconds).source
         facts = audit(rlds.sources.Episodes(source, said={"fps": fps}), jobs=1).facts
-        said = [fact.split(",")[1] for fact in facts.get("declared", ())]
+        said = [fact.split(",")[1] for fact in facts.get("declaration", ())]
         assert said == [" but 30.0 rows a second are declared"] * number
 
 
