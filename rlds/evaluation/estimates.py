@@ -139,8 +139,8 @@ class Interval:
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        found = f"{self.lower:.5g} to {self.upper:.5g} ({self.level * 100:g} %, {self.method})"
-        return "\n  ".join([found, *(f"warning: {warning}" for warning in self.warnings)])
+        summary = f"{self.lower:.5g} to {self.upper:.5g} ({self.level * 100:g} %, {self.method})"
+        return "\n  ".join([summary, *(f"warning: {warning}" for warning in self.warnings)])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -217,8 +217,8 @@ class Estimate:
                 "computed from all episodes together: use method 'bootstrap'"
             )
         else:
-            counted = weights > 0
-            terms, weights = self.statistic.terms[counted], weights[counted]
+            is_counted = weights > 0
+            terms, weights = self.statistic.terms[is_counted], weights[is_counted]
             half = (
                 _student_half(terms, weights, level)
                 if value_range is None
@@ -242,11 +242,11 @@ class Estimate:
         if self.weights is not None:
             lines.append(("weights", self._worth(self.weights)))
         lines += [("warning", warning) for warning in self.warnings]
-        told = (
+        wrapped = (
             textwrap.fill(text, 88, initial_indent=f"  {key + ':':10}", subsequent_indent=" " * 12)
             for key, text in lines
         )
-        return "\n".join([f"{self.value:.5g}, by {self.estimator}", *told])
+        return "\n".join([f"{self.value:.5g}, by {self.estimator}", *wrapped])
 
     @property
     def num_episodes(self) -> int:
@@ -260,42 +260,42 @@ class Estimate:
             "truncated": ends.truncated,
             "cut without a final observation": ends.unknown,
         }
-        told = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
-        told = f"{_counted(self.num_episodes, 'episode')} ({told})"
+        text = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+        text = f"{_counted(self.num_episodes, 'episode')} ({text})"
         if ends.censored:
-            told += f", {ends.censored} of them shorter than the horizon"
+            text += f", {ends.censored} of them shorter than the horizon"
         if ends.left_out:
             left_out = _counted(ends.left_out, "transition")
-            told += f", without {left_out} with unknown successors"
-        return told
+            text += f", without {left_out} with unknown successors"
+        return text
 
     def _worth(self, weights: WeightReport) -> str:
-        told = (
+        text = (
             f"worth {weights.effective_sample_size:.1f} episodes of the policy itself (the "
             f"effective sample size); the largest is {weights.largest:.1%} of their sum"
         )
         if weights.clipped:
-            told += f"; {weights.clipped:.1%} of the ratios were clipped"
-        return told
+            text += f"; {weights.clipped:.1%} of the ratios were clipped"
+        return text
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _weights(estimate: Estimate) -> np.ndarray:
     """Returns the weight of each episode, `[N]`; at least two are not 0."""
-    number = estimate.num_episodes
-    given = estimate.episode_weights
-    weights = np.ones(number) if given is None else np.asarray(given, np.float64)
-    counted = int(np.count_nonzero(weights))
+    num_episodes = estimate.num_episodes
+    stored = estimate.episode_weights
+    weights = np.ones(num_episodes) if stored is None else np.asarray(stored, np.float64)
+    num_counted = int(np.count_nonzero(weights))
     report = estimate.weights
-    if not number:
+    if not num_episodes:
         reason = "the data has no episodes"
-    elif not counted:
+    elif not num_counted:
         reason = "the weights of all episodes are 0"
-    elif counted == 1:
-        only = "there is only one episode" if number == 1 else "only one episode has a weight"
+    elif num_counted == 1:
+        only = "there is only one episode" if num_episodes == 1 else "only one episode has a weight"
         reason = f"{only}, so their spread is unknown; collect more"
     elif report is not None and not report.effective_sample_size > 0:
         reason = "the policy never takes the recorded actions, so all weights are 0"
@@ -308,16 +308,16 @@ def _weights(estimate: Estimate) -> np.ndarray:
 
 def _warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
     """Returns warnings of an interval from too few episodes."""
-    counted, worth = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
+    num_counted, effective = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
     if estimate.weights is not None:
-        worth = min(worth, estimate.weights.effective_sample_size)
-    if counted < _FEW_EPISODES:
-        few = f"there are only {counted} episodes"
-    elif worth < _FEW_EPISODES:
-        few = f"the effective number of episodes is {worth:.1f}"
+        effective = min(effective, estimate.weights.effective_sample_size)
+    if num_counted < _FEW_EPISODES:
+        reason = f"there are only {num_counted} episodes"
+    elif effective < _FEW_EPISODES:
+        reason = f"the effective number of episodes is {effective:.1f}"
     else:
         return []
-    return [f"{few}: such intervals are mostly too narrow"]
+    return [f"{reason}: such intervals are mostly too narrow"]
 
 
 def _bootstrap(
@@ -328,24 +328,24 @@ def _bootstrap(
     if num_samples < least:
         raise ValueError(f"num_samples must be at least {least} for level {level}: {num_samples}")
     values = _resampled(statistic, weights, num_samples, np.random.default_rng(seed))
-    found = values[~np.isnan(values)]
-    missing = num_samples - len(found)
-    if 2 * missing > num_samples:
+    known = values[~np.isnan(values)]
+    num_missing = num_samples - len(known)
+    if 2 * num_missing > num_samples:
         raise ValueError(
-            f"there is no interval: {missing} of {num_samples} samples of the episodes have no "
+            f"there is no interval: {num_missing} of {num_samples} samples of the episodes have no "
             "estimate, so too few episodes tell about the policy; collect more"
         )
-    lower, upper = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    warnings = [f"{missing} of {num_samples} samples have no estimate and were left out"]
-    return float(lower), float(upper), warnings[: bool(missing)]
+    lower, upper = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    warnings = [f"{num_missing} of {num_samples} samples have no estimate and were left out"]
+    return float(lower), float(upper), warnings[: bool(num_missing)]
 
 
 def _resampled(
     statistic: Statistic, weights: np.ndarray, num_samples: int, rng: np.random.Generator
 ) -> np.ndarray:
     """The estimate from each sample of the episodes that count, drawn with replacement."""
-    episodes, number = np.flatnonzero(weights), len(weights)
-    block, values = max(1, _BLOCK_DRAWS // number), []
+    episodes, total = np.flatnonzero(weights), len(weights)
+    block, values = max(1, _BLOCK_DRAWS // total), []
     for first in range(0, num_samples, block):
         rows = min(block, num_samples - first)
         drawn = episodes[rng.integers(len(episodes), size=(rows, len(episodes)))]
@@ -353,18 +353,18 @@ def _resampled(
             sums = (weights * statistic.terms)[drawn].sum(axis=1)
             values.append(sums / weights[drawn].sum(axis=1))
         else:
-            drawn += number * np.arange(rows)[:, None]
-            counts = np.bincount(drawn.ravel(), minlength=rows * number).reshape(rows, number)
+            drawn += total * np.arange(rows)[:, None]
+            counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
             values.append(statistic.values(counts * weights))
     return np.concatenate(values)
 
 
 def _student_half(terms: np.ndarray, weights: np.ndarray, level: float) -> float:
     """Half the width of Student's interval around a mean."""
-    number, shares = len(terms), weights / weights.sum()
+    num_episodes, shares = len(terms), weights / weights.sum()
     deviations = shares * (terms - shares @ terms)
-    error = math.sqrt(number / (number - 1) * float(deviations @ deviations))
-    return student_quantile(level, number - 1) * error
+    error = math.sqrt(num_episodes / (num_episodes - 1) * float(deviations @ deviations))
+    return student_quantile(level, num_episodes - 1) * error
 
 
 @functools.lru_cache
@@ -402,6 +402,6 @@ def _bernstein_half(
         )
     if (spread := np.ptp(terms)) > value_range:
         raise ValueError(f"value_range is {value_range}, but episodes differ by {spread:.5g}")
-    number, log_term = len(terms), math.log(4 / (1 - level))
-    spread_part = math.sqrt(2 * float(terms.var(ddof=1)) * log_term / number)
-    return spread_part + 7 * value_range * log_term / (3 * (number - 1))
+    num_episodes, log_term = len(terms), math.log(4 / (1 - level))
+    spread_part = math.sqrt(2 * float(terms.var(ddof=1)) * log_term / num_episodes)
+    return spread_part + 7 * value_range * log_term / (3 * (num_episodes - 1))

@@ -91,15 +91,15 @@ class EvaluationSet:
         object.__setattr__(self, name, np.asarray(getattr(self, name), dtype))
 
     def _check_lengths(self) -> None:
-        number = self.num_episodes
-        if not number:
+        num_episodes = self.num_episodes
+        if not num_episodes:
             raise ValueError("there are no episodes")
         if self.num_transitions.ndim != 1 or (self.num_transitions < 0).any():
             raise ValueError(f"num_transitions must be counts, got {self.num_transitions}")
         rows = int(self.splits[-1])
         steps = rows + int(self.final_observation_known.sum())
-        expected = {"is_terminal": number, "final_observation_known": number, "rewards": rows}
-        expected |= {"observations": steps, "actions": rows}
+        expected = dict.fromkeys(("is_terminal", "final_observation_known"), num_episodes)
+        expected |= {"rewards": rows, "observations": steps, "actions": rows}
         expected |= {name: rows for name in ("log_probs", "discounts") if _is_given(self, name)}
         for name, length in expected.items():
             for path, leaf in leaves_at({name: getattr(self, name)}, None):
@@ -112,18 +112,18 @@ class EvaluationSet:
     def _check_values(self) -> None:
         self._check(np.isfinite(self.rewards), "reward", self.rewards)
         if self.discounts is not None:
-            fit = (self.discounts >= 0) & (self.discounts <= 1)
-            self._check(fit, "discount", self.discounts, "must be between 0 and 1")
+            is_valid = (self.discounts >= 0) & (self.discounts <= 1)
+            self._check(is_valid, "discount", self.discounts, "must be between 0 and 1")
         if self.log_probs is not None:
-            what = "must be a finite logarithm of a probability (or of a density)"
-            self._check(np.isfinite(self.log_probs), "log_probs", self.log_probs, what)
+            rule = "must be a finite logarithm of a probability (or of a density)"
+            self._check(np.isfinite(self.log_probs), "log_probs", self.log_probs, rule)
 
     def _check(
-        self, is_right: np.ndarray, field: str, values: np.ndarray, what: str = "must be finite"
+        self, is_right: np.ndarray, field: str, values: np.ndarray, rule: str = "must be finite"
     ) -> None:
         if not is_right.all():
             wrong = int(np.argmin(is_right))
-            raise ValueError(f"{self.place(wrong)}, field {field!r} {what}, got {values[wrong]}")
+            raise ValueError(f"{self.place(wrong)}, field {field!r} {rule}, got {values[wrong]}")
 
     def __repr__(self) -> str:
         terminal, unknown = int(self.is_terminal.sum()), int((~self.final_observation_known).sum())
@@ -232,9 +232,9 @@ class EvaluationSet:
         Raises:
           ValueError: Such an episode is longer.
         """
-        found: np.ndarray = self.next_is_known | self.next_is_terminal
+        is_followed: np.ndarray = self.next_is_known | self.next_is_terminal
         if time_limit is None:
-            return found
+            return is_followed
         is_unknown = ~self.final_observation_known
         too_long = np.flatnonzero(is_unknown & (self.num_transitions > time_limit))
         if len(too_long):
@@ -243,8 +243,8 @@ class EvaluationSet:
                 f"episode {too_long[0]} has {length} transitions: more than the time_limit of "
                 f"{time_limit}"
             )
-        found &= ~(is_unknown[self.episodes] & (self.times == time_limit - 1))
-        return found
+        is_followed &= ~(is_unknown[self.episodes] & (self.times == time_limit - 1))
+        return is_followed
 
     def ends(
         self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0
@@ -301,16 +301,16 @@ def check_episode_weights(weights: Any, num_episodes: int) -> np.ndarray:
     Raises:
       ValueError: The weights do not fit, or cannot be.
     """
-    found = np.asarray(weights, np.float64)
-    if found.shape != (num_episodes,):
-        raise ValueError(f"episode_weights must have shape ({num_episodes},), got {found.shape}")
-    wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    array = np.asarray(weights, np.float64)
+    if array.shape != (num_episodes,):
+        raise ValueError(f"episode_weights must have shape ({num_episodes},), got {array.shape}")
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(wrong):
-        what = "must be finite numbers that are not negative"
-        raise ValueError(f"episode_weights {what}, got {found[wrong[0]]} for episode {wrong[0]}")
-    if not found.any():
+        rule = "must be finite numbers that are not negative"
+        raise ValueError(f"episode_weights {rule}, got {array[wrong[0]]} for episode {wrong[0]}")
+    if not array.any():
         raise ValueError("episode_weights are all 0: no episode counts")
-    return found
+    return array
 
 
 def _map(function: Callable[[np.ndarray], np.ndarray], nested: Any) -> Any:
@@ -430,8 +430,8 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     """The fields at or below the paths, of all episodes."""
     first = 0
     table = _table_of(data)
-    found = _of_episodes(data, paths) if table is None else _of_table(table, paths)
-    for columns, flags, num_steps, known in found:
+    parts = _of_episodes(data, paths) if table is None else _of_table(table, paths)
+    for columns, flags, num_steps, known in parts:
         _check_flags(flags, num_steps, first)
         yield _Block(columns, num_steps, known, _ends(flags, num_steps, known, first))
         first += len(num_steps)
@@ -484,8 +484,8 @@ def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
 
 def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Read]:
     wanted: list[str] | None = None
-    for number, episode in enumerate(episodes):
-        steps = _columns_of(episode, number)
+    for index, episode in enumerate(episodes):
+        steps = _columns_of(episode, index)
         try:
             if wanted is None:
                 leaves = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, paths)}
@@ -493,12 +493,12 @@ def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Rea
                 wanted = _without_images(leaves, paths, images.__contains__)
             columns = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, wanted)}
         except KeyError as error:
-            raise KeyError(f"collect: episode {number}: {error.args[0]}") from None
-        there = [name for name in _FLAGS if name in steps]
-        flags = {path: np.asarray(leaf) for path, leaf in leaves_at(steps, there)}
+            raise KeyError(f"collect: episode {index}: {error.args[0]}") from None
+        flag_names = [name for name in _FLAGS if name in steps]
+        flags = {path: np.asarray(leaf) for path, leaf in leaves_at(steps, flag_names)}
         lengths = {name: len(column) for name, column in (columns | flags).items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"collect: columns of episode {number} differ in length: {lengths}")
+            raise ValueError(f"collect: columns of episode {index} differ in length: {lengths}")
         known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
         length = np.array([next(iter(lengths.values()))])
         yield columns, flags, length, known.reshape(1)
@@ -510,11 +510,11 @@ def _without_images(
     """The paths at or below some, without images that are only nested there."""
     chosen: list[str] = []
     for path in paths:
-        found = dict(leaves_at(nest(leaves), path))
-        kept = [name for name in found if name == path or not is_image(name)]
+        below = dict(leaves_at(nest(leaves), path))
+        kept = [name for name in below if name == path or not is_image(name)]
         if not kept:
             raise ValueError(
-                f"collect: {path!r} has only images: {', '.join(found)}. Name those that the "
+                f"collect: {path!r} has only images: {', '.join(below)}. Name those that the "
                 "policies use."
             )
         chosen += kept
@@ -525,7 +525,7 @@ def _is_image(dtype: Any, shape: tuple[int | None, ...]) -> bool:
     return bool(dtype == np.uint8) and len(shape) >= 3
 
 
-def _columns_of(episode: Any, number: int) -> Mapping[str, Any]:
+def _columns_of(episode: Any, index: int) -> Mapping[str, Any]:
     """The steps of an episode as columns, which they may be already."""
     steps = episode.get(rlds.STEPS) if isinstance(episode, Mapping) else None
     if isinstance(steps, Mapping):
@@ -536,13 +536,13 @@ def _columns_of(episode: Any, number: int) -> Mapping[str, Any]:
         steps, join = steps.batch(_STEPS_AT_ONCE).as_numpy_iterator(), np.concatenate
     parts: list[Any] = list(steps) if isinstance(steps, Iterable) else [steps]
     if not all(isinstance(part, Mapping) for part in parts):
-        found = type(episode if steps is None else steps).__name__
+        kind = type(episode if steps is None else steps).__name__
         raise TypeError(
-            f"collect: episode {number} must be a dict whose 'steps' are a dict of columns, or "
-            f"dicts one after the other; got {found}. You can also give the path of a dataset."
+            f"collect: episode {index} must be a dict whose 'steps' are a dict of columns, or "
+            f"dicts one after the other; got {kind}. You can also give the path of a dataset."
         )
     if not parts:
-        raise ValueError(f"collect: episode {number} has no steps")
+        raise ValueError(f"collect: episode {index} has no steps")
     columns = [dict(leaves_at(part, None)) for part in parts]
     return nest({path: join([part[path] for part in columns]) for path in columns[0]})
 
@@ -624,21 +624,21 @@ def _role(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) ->
     columns = dict(leaves_at(nested, paths))
     for path in paths:
         if path not in columns or columns[path].dtype.kind not in "biuf":
-            found = columns[path].dtype if path in columns else "nested fields"
-            raise ValueError(f"collect: field {path!r} cannot be joined to a vector: it is {found}")
+            kind = columns[path].dtype if path in columns else "nested fields"
+            raise ValueError(f"collect: field {path!r} cannot be joined to a vector: it is {kind}")
     return joined(paths, columns, (length,))
 
 
 def _numbers(
     nested: Mapping[str, Any], path: str, rows: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
-    found = at(nested, path)
-    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "biuf":
-        what = "a nest" if isinstance(found, Mapping) else f"{found.dtype} of shape {found.shape}"
+    leaf = at(nested, path)
+    if not isinstance(leaf, np.ndarray) or leaf.ndim != 1 or leaf.dtype.kind not in "biuf":
+        what = "a nest" if isinstance(leaf, Mapping) else f"{leaf.dtype} of shape {leaf.shape}"
         raise ValueError(f"collect: field {path!r} must be a number in each step, got {what}")
-    numbers: np.ndarray = found[rows].astype(np.float64)
+    numbers: np.ndarray = leaf[rows].astype(np.float64)
     wrong = rows[~np.isfinite(numbers)]
     if len(wrong):
-        what = f"field {path!r} must be finite, got {found[wrong[0]]}"
-        raise ValueError(f"collect: {_place(wrong[0], lengths)}, {what}")
+        fault = f"field {path!r} must be finite, got {leaf[wrong[0]]}"
+        raise ValueError(f"collect: {_place(wrong[0], lengths)}, {fault}")
     return numbers

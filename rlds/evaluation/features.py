@@ -105,9 +105,9 @@ class OneHot(Features):
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
         states = _indices(observations, self.num_states, "observation")
         chosen = _indices(actions, self.num_actions, "action")
-        found = np.zeros((len(states), self.num_states * self.num_actions))
-        found[np.arange(len(states)), states * self.num_actions + chosen] = 1
-        return found
+        features = np.zeros((len(states), self.num_states * self.num_actions))
+        features[np.arange(len(states)), states * self.num_actions + chosen] = 1
+        return features
 
     @override
     def expected(
@@ -121,9 +121,9 @@ class OneHot(Features):
             raise ValueError(
                 f"the policy has {probabilities.shape[1]} actions, OneHot has {self.num_actions}"
             )
-        found = np.zeros((len(states), self.num_states, self.num_actions))
-        found[np.arange(len(states)), states] = probabilities
-        return found.reshape(len(states), self.num_states * self.num_actions)
+        features = np.zeros((len(states), self.num_states, self.num_actions))
+        features[np.arange(len(states)), states] = probabilities
+        return features.reshape(len(states), self.num_states * self.num_actions)
 
     @override
     def name(self, column: int, observations: Any, actions: Any) -> str:
@@ -131,21 +131,21 @@ class OneHot(Features):
         return f"state {state} with action {action}"
 
 
-def _indices(values: Any, number: int, field: Literal["observation", "action"]) -> np.ndarray:
+def _indices(values: Any, size: int, field: Literal["observation", "action"]) -> np.ndarray:
     if isinstance(values, Mapping):
         raise ValueError(
             f"OneHot needs one integer as {field}, got a dict with {', '.join(values)}: choose a "
             f'field with collect(..., {field}="{field}/{next(iter(values))}")'
         )
-    found = np.asarray(values)
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.ndim != 1:
+    indices = np.asarray(values)
+    if indices.ndim == 2 and indices.shape[1] == 1:
+        indices = indices[:, 0]
+    if indices.ndim != 1:
         raise ValueError(
-            f"OneHot needs one integer as {field}, got shape {found.shape[1:]}. Quadratic and "
+            f"OneHot needs one integer as {field}, got shape {indices.shape[1:]}. Quadratic and "
             "Sampled take any numbers."
         )
-    return whole_numbers(found, number, field)
+    return whole_numbers(indices, size, field)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,22 +194,24 @@ class Quadratic(Features):
             mean = drawn.mean(axis=0)
             covariances = np.einsum("kni,knj->nij", drawn - mean, drawn - mean) / len(drawn)
         # The mean of a product is the product of the means, and the covariance.
-        found = self(observations, mean)
-        size = _size(found.shape[1])
+        features = self(observations, mean)
+        size = _size(features.shape[1])
         first, second = _pairs(size)
         action = size - mean.shape[1]
         pairs = np.flatnonzero(first >= action)
-        found[:, 1 + size + pairs] += covariances[:, first[pairs] - action, second[pairs] - action]
-        return found
+        features[:, 1 + size + pairs] += covariances[
+            :, first[pairs] - action, second[pairs] - action
+        ]
+        return features
 
     @override
     def name(self, column: int, observations: Any, actions: Any) -> str:
         sizes = [as_vectors(observations, "observation").shape[1]]
         sizes.append(as_vectors(actions, "action").shape[1])
         names = [
-            f"{what}[{place}]"
-            for what, size in zip(("observation", "action"), sizes, strict=True)
-            for place in range(size)
+            f"{role}[{index}]"
+            for role, size in zip(("observation", "action"), sizes, strict=True)
+            for index in range(size)
         ]
         pairs = zip(*_pairs(len(names)), strict=True)
         return ["1", *names, *(f"{names[i]} * {names[j]}" for i, j in pairs)][column]
@@ -220,9 +222,9 @@ def _pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.triu_indices(size)
 
 
-def _size(number: int) -> int:
+def _size(num_features: int) -> int:
     """Returns the length of vectors with so many products: number = (size + 1)(size + 2) / 2."""
-    return (math.isqrt(8 * number + 1) - 3) // 2
+    return (math.isqrt(8 * num_features + 1) - 3) // 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,25 +251,25 @@ class Sampled(Features):
 
     @override
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
-        found = np.asarray(self.function(observations, actions), np.float64)
-        if found.ndim != 2 or len(found) != len(actions):
+        features = np.asarray(self.function(observations, actions), np.float64)
+        if features.ndim != 2 or len(features) != len(actions):
             raise ValueError(
                 f"the function must return the features of {len(actions)} actions, as an array of "
-                f"shape [{len(actions)}, d]; got shape {found.shape}"
+                f"shape [{len(actions)}, d]; got shape {features.shape}"
             )
-        _check_number(found.shape[1], "the function")
-        return found
+        _check_number(features.shape[1], "the function")
+        return features
 
 
-def _check_samples(number: int) -> None:
-    if number < 1:
-        raise ValueError(f"num_samples must be at least 1, got {number}")
+def _check_samples(num_samples: int) -> None:
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
 
 
-def _check_number(number: int, of: str) -> None:
-    if not 0 < number <= _MOST_FEATURES:
+def _check_number(count: int, origin: str) -> None:
+    if not 0 < count <= _MOST_FEATURES:
         raise ValueError(
-            f"{number} features of {of}: there must be between 1 and {_MOST_FEATURES}. Choose "
+            f"{count} features of {origin}: there must be between 1 and {_MOST_FEATURES}. Choose "
             "fields with collect(..., observation=...), or give Sampled(function)."
         )
 

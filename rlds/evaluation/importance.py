@@ -14,13 +14,7 @@ from rlds.evaluation.evaluation_set import (
     check_horizon,
 )
 from rlds.evaluation.policies import Policy
-from rlds.evaluation.ratios import (
-    StepWeights,
-    log_ratios,
-    warnings_of,
-    weight_report,
-    with_weights,
-)
+from rlds.evaluation.ratios import StepWeights, log_ratios, warnings_of, weight_report, with_weights
 
 __all__ = ["importance_sampling"]
 
@@ -99,7 +93,7 @@ def importance_sampling(
         episode_weights = check_episode_weights(episode_weights, data.num_episodes)
     ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
     lengths = data.num_transitions if horizon is None else np.minimum(data.num_transitions, horizon)
-    chosen, num_censored, told = _censor(data, horizon, censored, per_decision)
+    chosen, num_censored, warnings = _censor(data, horizon, censored, per_decision)
     if chosen is not None and episode_weights is not None:
         episode_weights = episode_weights[chosen]
     steps = StepWeights(data, ratios, data.rewards, gamma, num_transitions=lengths, episodes=chosen)
@@ -111,7 +105,7 @@ def importance_sampling(
     elif weighted or (num_censored and censored == "observed"):
         statistic = steps.averages(normalize=weighted)
         if statistic.num_without_weight:
-            told.append(
+            warnings.append(
                 f"In {statistic.num_without_weight} of the steps all weights are 0: these steps "
                 "count as 0."
             )
@@ -119,7 +113,7 @@ def importance_sampling(
         statistic = Mean(steps.weighted_sums())
     value = float(statistic.values(counts[np.newaxis])[0])
     if not weighted and not np.isfinite(value):
-        told.append("A weight is too large for a float: use weighted=True.")
+        warnings.append("A weight is too large for a float: use weighted=True.")
     return Estimate(
         value=value,
         estimator=f"{'per-decision ' if per_decision else ''}{'W' if weighted else ''}IS",
@@ -129,7 +123,7 @@ def importance_sampling(
         statistic=statistic,
         ends=data.ends(chosen, censored=num_censored if chosen is None else 0),
         weights=report,
-        warnings=(*warnings_of(report, steps.num_episodes), *told),
+        warnings=(*warnings_of(report, steps.num_episodes), *warnings),
         episode_weights=episode_weights,
     )
 
@@ -141,13 +135,13 @@ def _censor(
     if horizon is None:
         return None, 0, []
     is_cut = ~data.is_terminal & (data.num_transitions < horizon)
-    number, first = int(is_cut.sum()), int(np.argmax(is_cut))
-    if not number:
+    num_cut, first = int(is_cut.sum()), int(np.argmax(is_cut))
+    if not num_cut:
         return None, 0, []
-    what = f"{number} of {data.num_episodes} episodes were cut before step {horizon}"
+    fact = f"{num_cut} of {data.num_episodes} episodes were cut before step {horizon}"
     if censored == "error":
         raise ValueError(
-            f"{what}, the first of them episode {first}, after {data.num_transitions[first]} "
+            f"{fact}, the first of them episode {first}, after {data.num_transitions[first]} "
             "transitions, so their returns are unknown. Pass a shorter horizon, or None for the "
             "value up to the end of each episode. Or pass censored='drop' to leave them out, or "
             "censored='observed' to average each step over the episodes observed there."
@@ -155,21 +149,21 @@ def _censor(
     if censored == "drop":
         kept = np.flatnonzero(~is_cut)
         if not len(kept):
-            raise ValueError(f"{what}, so none is left. Pass a shorter horizon.")
-        return kept, number, [f"{what} and left out: the others may have higher or lower returns."]
+            raise ValueError(f"{fact}, so none is left. Pass a shorter horizon.")
+        return kept, num_cut, [f"{fact} and left out: the others may have higher or lower returns."]
     if not per_decision:
         raise ValueError(
-            f"{what}: censored='observed' goes with per_decision=True, because the weight of "
+            f"{fact}: censored='observed' goes with per_decision=True, because the weight of "
             "a whole episode needs all its steps"
         )
-    told = [
-        f"{what}: later steps are averaged over the episodes observed there, which may have higher "
+    warnings = [
+        f"{fact}: later steps are averaged over the episodes observed there, which may have higher "
         "or lower returns."
     ]
     longest = int(data.num_transitions.max())
     if longest < horizon:
-        told.append(f"No episode goes on after step {longest}: later steps count as 0.")
-    return None, number, told
+        warnings.append(f"No episode goes on after step {longest}: later steps count as 0.")
+    return None, num_cut, warnings
 
 
 def _of_whole_episodes(steps: StepWeights, is_weighted: bool) -> Statistic:
@@ -183,5 +177,5 @@ def _of_whole_episodes(steps: StepWeights, is_weighted: bool) -> Statistic:
 
 
 def _estimand(gamma: float, horizon: int | None) -> str:
-    what = "the return" if gamma == 1 else "the discounted return"
-    return f"{what} {'up to where the episodes end' if horizon is None else f'of {horizon} steps'}"
+    name = "the return" if gamma == 1 else "the discounted return"
+    return f"{name} {'up to where the episodes end' if horizon is None else f'of {horizon} steps'}"

@@ -180,10 +180,10 @@ class _Problem:
         return self._expected(rows, rng, lambda row: f"at the start of episode {first + row}")
 
     def _expected(
-        self, rows: np.ndarray, rng: np.random.Generator, place: Callable[[int], str]
+        self, rows: np.ndarray, rng: np.random.Generator, locate: Callable[[int], str]
     ) -> np.ndarray:
         observations = self.data.observations_at(rows)
-        return _finite(lambda: self.features.expected(observations, self.target, rng), place)
+        return _finite(lambda: self.features.expected(observations, self.target, rng), locate)
 
     def of_transitions(self, transitions: np.ndarray) -> np.ndarray:
         """The features of some transitions."""
@@ -259,9 +259,9 @@ class _Problem:
         self, counts: np.ndarray, scales: np.ndarray, ridge: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """The coefficients by each of B samples of the episodes, and the mean start, `[B, d]`."""
-        d, number = self.num_features, len(counts)
-        matrices, rights = np.zeros((number, d * d)), np.zeros((number, d))
-        starts = np.zeros((number, d))
+        d, num_samples = self.num_features, len(counts)
+        matrices, rights = np.zeros((num_samples, d * d)), np.zeros((num_samples, d))
+        starts = np.zeros((num_samples, d))
         for block in self.blocks():
             features, differences = block.features / scales, block.differences / scales
             rewards = self.data.rewards[block.transitions]
@@ -277,20 +277,20 @@ class _Problem:
             totals = (counts @ self.num_used)[:, None]
             matrices, rights = matrices / totals, rights / totals
             starts /= counts.sum(axis=1)[:, None]
-        equations = matrices.reshape(number, d, d) + ridge * np.eye(d)
-        found = np.full((number, d), np.nan)
-        for place in np.flatnonzero(np.isfinite(equations).all(axis=(1, 2))):
+        equations = matrices.reshape(num_samples, d, d) + ridge * np.eye(d)
+        coefficients = np.full((num_samples, d), np.nan)
+        for sample in np.flatnonzero(np.isfinite(equations).all(axis=(1, 2))):
             with contextlib.suppress(np.linalg.LinAlgError):
-                found[place] = np.linalg.solve(equations[place], rights[place]) / scales
-        return found, starts
+                coefficients[sample] = np.linalg.solve(equations[sample], rights[sample]) / scales
+        return coefficients, starts
 
     def _names(self, is_named: np.ndarray) -> str:
         """Names some features, for messages."""
-        columns, one = np.flatnonzero(is_named), np.arange(1)
-        observations, actions = self.data.observations_at(one), self.data.actions_at(one)
+        columns, first = np.flatnonzero(is_named), np.arange(1)
+        observations, actions = self.data.observations_at(first), self.data.actions_at(first)
         names = [self.features.name(int(i), observations, actions) for i in columns[:_MOST_NAMES]]
-        more = len(columns) - len(names)
-        return ", ".join(names) + (f" and {more} more" if more else "")
+        num_more = len(columns) - len(names)
+        return ", ".join(names) + (f" and {num_more} more" if num_more else "")
 
 
 def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -306,15 +306,15 @@ def _widen(bounds: np.ndarray, rows: np.ndarray) -> None:
         bounds[1] = np.maximum(bounds[1], rows.max(axis=0))
 
 
-def _finite(compute: Callable[[], np.ndarray], place: Callable[[int], str]) -> np.ndarray:
+def _finite(compute: Callable[[], np.ndarray], locate: Callable[[int], str]) -> np.ndarray:
     """Computes features; an error names rows without finite ones."""
-    with rows_located(place):
-        found = compute()
-    wrong = np.flatnonzero(~np.isfinite(found).all(axis=1))
+    with rows_located(locate):
+        features = compute()
+    wrong = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if len(wrong):
         row = int(wrong[0])
-        raise ValueError(f"{place(row)}: the features are not finite, {found[row]}")
-    return found
+        raise ValueError(f"{locate(row)}: the features are not finite, {features[row]}")
+    return features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,8 +350,8 @@ class LinearQ:
     _start: np.ndarray
 
     def __repr__(self) -> str:
-        number = self._problem.is_used.sum()
-        return f"LinearQ({len(self.coefficients)} features, fitted to {number} transitions)"
+        num_used = self._problem.is_used.sum()
+        return f"LinearQ({len(self.coefficients)} features, fitted to {num_used} transitions)"
 
     @property
     def data(self) -> EvaluationSet:

@@ -108,95 +108,97 @@ def compare(
       precision@1:         0 ± 0.47
       precision@3:         0.6667 ± 0.23
     """
-    names, values, found = _aligned(truth, estimates)
+    names, true_values, estimated = _aligned(truth, estimates)
     if len(names) < 2:
         raise ValueError(f"compare: there must be at least 2 policies, got {len(names)}")
-    if any(number < 1 for number in k):
+    if any(size < 1 for size in k):
         raise ValueError(f"compare: k must hold positive numbers of policies, got {list(k)}")
-    for what, numbers in [("true value", values), ("estimate", found)]:
-        if not np.isfinite(numbers).all():
-            wrong = int(np.argmin(np.isfinite(numbers)))
-            raise ValueError(f"compare: the {what} of {names[wrong]} is {numbers[wrong]}")
-    span = float(np.ptp(values))
+    for kind, checked in [("true value", true_values), ("estimate", estimated)]:
+        if not np.isfinite(checked).all():
+            wrong = int(np.argmin(np.isfinite(checked)))
+            raise ValueError(f"compare: the {kind} of {names[wrong]} is {checked[wrong]}")
+    span = float(np.ptp(true_values))
     if cap is not None:
-        found = np.minimum(found, values.min() + cap * span)
-    k = [number for number in k if number <= len(names)]
+        estimated = np.minimum(estimated, true_values.min() + cap * span)
+    k = [size for size in k if size <= len(names)]
     rng = np.random.default_rng(seed)
     drawn = rng.integers(len(names), size=(num_samples, len(names)))
     rows = np.concatenate([np.arange(len(names))[None], drawn])  # The first is the policies.
     scores = [
         Score(float(column[0]), _deviation(column[1:]))
-        for column in _scores(values[rows], found[rows], k)
+        for column in _scores(true_values[rows], estimated[rows], k)
     ]
-    error, correlation, *others = scores
-    regret = dict(zip(k, others[: len(k)], strict=True))
+    error, correlation, *by_size = scores
+    regret = dict(zip(k, by_size[: len(k)], strict=True))
     return Comparison(
         num_policies=len(names),
         mean_absolute_error=error,
         normalized_mean_absolute_error=_normalized(error, span),
         rank_correlation=correlation,
         regret=regret,
-        normalized_regret={number: _normalized(score, span) for number, score in regret.items()},
-        precision=dict(zip(k, others[len(k) :], strict=True)),
+        normalized_regret={size: _normalized(score, span) for size, score in regret.items()},
+        precision=dict(zip(k, by_size[len(k) :], strict=True)),
     )
 
 
 def _aligned(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Returns the names of policies for messages, their true values, and their estimates."""
     if isinstance(truth, Mapping) and isinstance(estimates, Mapping):
-        for what, names, others in [
+        for kind, names, others in [
             ("estimate", truth, estimates),
             ("true value", estimates, truth),
         ]:
             if missing := [name for name in names if name not in others]:
                 listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
-                raise ValueError(f"compare: there is no {what} of {listed}")
-        called = [f"policy {name!r}" for name in truth]
-        return called, _numbers(truth.values()), _numbers(estimates[name] for name in truth)
+                raise ValueError(f"compare: there is no {kind} of {listed}")
+        labels = [f"policy {name!r}" for name in truth]
+        return labels, _numbers(truth.values()), _numbers(estimates[name] for name in truth)
     if isinstance(truth, Mapping) or isinstance(estimates, Mapping):
         raise TypeError("compare: pass two dicts by name, or two sequences in the same order")
-    values, found = _numbers(truth), _numbers(estimates)
-    if len(values) != len(found):
-        raise ValueError(f"compare: {len(values)} true values, but {len(found)} estimates")
-    return [f"policy {number}" for number in range(len(values))], values, found
+    true_values, estimated = _numbers(truth), _numbers(estimates)
+    if len(true_values) != len(estimated):
+        raise ValueError(f"compare: {len(true_values)} true values, but {len(estimated)} estimates")
+    return [f"policy {index}" for index in range(len(true_values))], true_values, estimated
 
 
-def _numbers(given: Iterable[Estimate | float]) -> np.ndarray:
-    return np.array([x.value if isinstance(x, Estimate) else x for x in given], np.float64)
+def _numbers(values: Iterable[Estimate | float]) -> np.ndarray:
+    return np.array(
+        [each.value if isinstance(each, Estimate) else each for each in values], np.float64
+    )
 
 
-def _scores(values: np.ndarray, found: np.ndarray, k: Sequence[int]) -> list[np.ndarray]:
+def _scores(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) -> list[np.ndarray]:
     """Mean absolute error, rank correlation, regret and precision for each k, of each row."""
-    chosen = np.argsort(-found, axis=1, kind="stable")
-    best = np.argsort(-values, axis=1, kind="stable")
-    places = np.take_along_axis(np.argsort(best, axis=1), chosen, axis=1)  # In the true order.
-    reached = np.maximum.accumulate(np.take_along_axis(values, chosen, axis=1), axis=1)
+    chosen = np.argsort(-estimated, axis=1, kind="stable")
+    best = np.argsort(-true_values, axis=1, kind="stable")
+    ranks = np.take_along_axis(np.argsort(best, axis=1), chosen, axis=1)  # In the true order.
+    reached = np.maximum.accumulate(np.take_along_axis(true_values, chosen, axis=1), axis=1)
     return [
-        np.abs(values - found).mean(axis=1),
-        _rank_correlation(values, found),
-        *(values.max(axis=1) - reached[:, number - 1] for number in k),
-        *((places[:, :number] < number).mean(axis=1) for number in k),
+        np.abs(true_values - estimated).mean(axis=1),
+        _rank_correlation(true_values, estimated),
+        *(true_values.max(axis=1) - reached[:, size - 1] for size in k),
+        *((ranks[:, :size] < size).mean(axis=1) for size in k),
     ]
 
 
-def _rank_correlation(values: np.ndarray, estimates: np.ndarray) -> np.ndarray:
-    ours, theirs = _centered_ranks(values), _centered_ranks(estimates)
-    scale = np.sqrt((ours**2).sum(axis=1) * (theirs**2).sum(axis=1))
-    found = np.full(len(scale), np.nan)
-    np.divide((ours * theirs).sum(axis=1), scale, out=found, where=scale > 0)
-    return found
+def _rank_correlation(true_values: np.ndarray, estimates: np.ndarray) -> np.ndarray:
+    true_ranks, ranks = _centered_ranks(true_values), _centered_ranks(estimates)
+    scale = np.sqrt((true_ranks**2).sum(axis=1) * (ranks**2).sum(axis=1))
+    correlations = np.full(len(scale), np.nan)
+    np.divide((true_ranks * ranks).sum(axis=1), scale, out=correlations, where=scale > 0)
+    return correlations
 
 
 def _centered_ranks(rows: np.ndarray) -> np.ndarray:
     """The places of numbers in the order of their row, around 0; equal ones share their mean."""
     order = np.argsort(rows, axis=1)
-    ordered, places = np.take_along_axis(rows, order, axis=1), np.arange(rows.shape[1])
+    ordered, indices = np.take_along_axis(rows, order, axis=1), np.arange(rows.shape[1])
     is_new = np.diff(ordered, axis=1, prepend=-np.inf) > 0
     is_done = np.diff(ordered, axis=1, append=np.inf) > 0
-    first = np.maximum.accumulate(np.where(is_new, places, 0), axis=1)
-    last = np.minimum.accumulate(np.where(is_done, places, len(places))[:, ::-1], axis=1)[:, ::-1]
+    first = np.maximum.accumulate(np.where(is_new, indices, 0), axis=1)
+    last = np.minimum.accumulate(np.where(is_done, indices, len(indices))[:, ::-1], axis=1)[:, ::-1]
     ranks = np.empty(rows.shape)
-    np.put_along_axis(ranks, order, (first + last - places[-1]) / 2, axis=1)
+    np.put_along_axis(ranks, order, (first + last - indices[-1]) / 2, axis=1)
     return ranks
 
 

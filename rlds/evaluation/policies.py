@@ -53,12 +53,12 @@ class RowError(ValueError):
 
 
 @contextlib.contextmanager
-def rows_located(place: Callable[[int], str], first: int = 0) -> Iterator[None]:
+def rows_located(locate: Callable[[int], str], first: int = 0) -> Iterator[None]:
     """Adds the location of a row to an error; `first` is the number of the first row."""
     try:
         yield
     except RowError as error:
-        raise ValueError(f"{place(first + error.row)}, {error.field}: {error.what}") from error
+        raise ValueError(f"{locate(first + error.row)}, {error.field}: {error.what}") from error
 
 
 class Policy(abc.ABC):
@@ -226,17 +226,17 @@ class CategoricalPolicy(Policy):
         return np.take_along_axis(logs, chosen[:, None], axis=-1)[:, 0]
 
 
-def whole_numbers(values: Any, number: int, field: Literal["observation", "action"]) -> np.ndarray:
+def whole_numbers(values: Any, size: int, field: Literal["observation", "action"]) -> np.ndarray:
     """Returns values that are integers from 0 on, maybe as floats, as D4RL has them."""
-    found = np.asarray(values)
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"{field}s are {found.dtype}, expected integers from 0 to {number - 1}")
+    numbers = np.asarray(values)
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{field}s are {numbers.dtype}, expected integers from 0 to {size - 1}")
     _check_rows(
-        (found >= 0) & (found < number) & (found == np.floor(found)),
+        (numbers >= 0) & (numbers < size) & (numbers == np.floor(numbers)),
         field,
-        lambda row: f"{found[row]}, expected an integer from 0 to {number - 1}",
+        lambda row: f"{numbers[row]}, expected an integer from 0 to {size - 1}",
     )
-    return found.astype(np.intp)
+    return numbers.astype(np.intp)
 
 
 def _check_shape(actions: np.ndarray, shape: tuple[int, ...]) -> None:
@@ -255,8 +255,8 @@ class _PolicyOfNormals(Policy):
 
         With `TanhGaussianPolicy`, these are of the numbers before tanh.
         """
-        given = self._parameters(observations)
-        mean, log_std = (np.asarray(values, np.float64) for values in given)
+        outputs = self._parameters(observations)
+        mean, log_std = (np.asarray(values, np.float64) for values in outputs)
         if mean.ndim != 2 or len(mean) != _length(observations):
             raise ValueError(
                 f"means of shape {mean.shape}, expected [{_length(observations)}, length of an "
@@ -316,9 +316,9 @@ class GaussianPolicy(_PolicyOfNormals):
 
 
 def _finite(actions: Any) -> np.ndarray:
-    found = np.asarray(actions, np.float64)
-    _check_rows(np.isfinite(found), "action", lambda row: f"{found[row]}, expected finite numbers")
-    return found
+    array = np.asarray(actions, np.float64)
+    _check_rows(np.isfinite(array), "action", lambda row: f"{array[row]}, expected finite numbers")
+    return array
 
 
 class TanhGaussianPolicy(_PolicyOfNormals):
@@ -376,11 +376,11 @@ class TanhGaussianPolicy(_PolicyOfNormals):
 
 
 def _before_tanh(actions: Any, clamp: float) -> np.ndarray:
-    found = np.asarray(actions, np.float64)
+    values = np.asarray(actions, np.float64)
     _check_rows(  # NaN is not less.
-        np.abs(found) <= 1.0, "action", lambda row: f"{found[row]}, expected numbers from -1 to 1"
+        np.abs(values) <= 1.0, "action", lambda row: f"{values[row]}, expected numbers from -1 to 1"
     )
-    return np.arctanh(np.clip(found, -clamp, clamp))
+    return np.arctanh(np.clip(values, -clamp, clamp))
 
 
 def _expected_tanh(mean: np.ndarray, log_std: np.ndarray) -> np.ndarray:
@@ -393,11 +393,11 @@ def _expected_tanh(mean: np.ndarray, log_std: np.ndarray) -> np.ndarray:
     size = min(0.5, 0.25 / max(float(std.max(initial=0.0)), 1e-3))
     points = np.arange(0.0, 8.5, max(size, 1e-3))[1:]
     weights = np.exp(-0.5 * points**2)
-    found: np.ndarray = np.tanh(mean)
+    total: np.ndarray = np.tanh(mean)
     for point, weight in zip(points, weights, strict=True):
-        found += weight * (np.tanh(mean + point * std) + np.tanh(mean - point * std))
-    found /= 1.0 + 2.0 * weights.sum()
-    return found
+        total += weight * (np.tanh(mean + point * std) + np.tanh(mean - point * std))
+    total /= 1.0 + 2.0 * weights.sum()
+    return total
 
 
 class DeterministicPolicy(Policy):
@@ -483,9 +483,9 @@ class UniformPolicy(Policy):
 
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        found = _finite(actions)
-        _check_shape(found, (_length(observations), len(self._low)))
-        is_inside = ((found >= self._low) & (found <= self._high)).all(axis=-1)
+        values = _finite(actions)
+        _check_shape(values, (_length(observations), len(self._low)))
+        is_inside = ((values >= self._low) & (values <= self._high)).all(axis=-1)
         return np.where(is_inside, self._log_density, -np.inf)
 
 
@@ -566,15 +566,15 @@ def _outputs(
             f"observations are nested, but the policy takes vectors of {size} numbers: pass "
             "collect a list of fields to join"
         )
-    found = np.asarray(observations)
-    if found.ndim != 2 or found.shape[1] != size:
+    inputs = np.asarray(observations)
+    if inputs.ndim != 2 or inputs.shape[1] != size:
         raise ValueError(
-            f"observations of shape {found.shape[1:]}, but those of the policy have the shape "
+            f"observations of shape {inputs.shape[1:]}, but those of the policy have the shape "
             f"{(size,)}"
         )
     blocks = []
-    for begin in range(0, max(len(found), 1), _BLOCK_ROWS):
-        values = found[begin : begin + _BLOCK_ROWS].astype(np.float64)
+    for begin in range(0, max(len(inputs), 1), _BLOCK_ROWS):
+        values = inputs[begin : begin + _BLOCK_ROWS].astype(np.float64)
         for weight, bias in hidden:
             values = nonlinearity(values @ weight.T + bias)
         blocks.append([values @ weight.T + bias for weight, bias in heads])
@@ -584,20 +584,20 @@ def _outputs(
 def _network(
     arrays: Mapping[str, Any], *, with_log_std: bool
 ) -> Callable[[Any], tuple[np.ndarray, ...]]:
-    number = 0
-    while f"fc{number}/weight" in arrays:
-        number += 1
-    hidden = tuple(_layer(arrays, f"fc{index}") for index in range(number))
-    unknown = [name for name in arrays if name.startswith("fc") and "/" in name]
-    if len(unknown) != 2 * number:
-        raise ValueError(f"got the layers {sorted(unknown)}, expected fc0, fc1, … without a gap")
+    num_hidden = 0
+    while f"fc{num_hidden}/weight" in arrays:
+        num_hidden += 1
+    hidden = tuple(_layer(arrays, f"fc{index}") for index in range(num_hidden))
+    paths = [name for name in arrays if name.startswith("fc") and "/" in name]
+    if len(paths) != 2 * num_hidden:
+        raise ValueError(f"got the layers {sorted(paths)}, expected fc0, fc1, … without a gap")
     heads = tuple(_layer(arrays, name) for name in _HEADS[: 1 + with_log_std])
     for index, (before, after) in enumerate(zip(hidden, (*hidden[1:], heads[0])), 1):
-        takes, gets = after[0].shape[1], len(before[0])
-        if takes != gets:
-            name = f"fc{index}" if index < number else _HEADS[0]
+        num_inputs, num_outputs = after[0].shape[1], len(before[0])
+        if num_inputs != num_outputs:
+            name = f"fc{index}" if index < num_hidden else _HEADS[0]
             raise ValueError(
-                f"{name} takes {takes} numbers, but the layer before it returns {gets}"
+                f"{name} takes {num_inputs} numbers, but the layer before it returns {num_outputs}"
             )
     if with_log_std:
         if heads[0][0].shape != heads[1][0].shape:
@@ -618,14 +618,14 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
         path = f"{name}/{part}"
         if path not in arrays:
             raise KeyError(f"no array {path!r}; {what_there_is(path, sorted(arrays))}")
-        found = np.asarray(arrays[path])
-        if found.dtype.kind not in "fiu" or found.ndim != rank:
+        array = np.asarray(arrays[path])
+        if array.dtype.kind not in "fiu" or array.ndim != rank:
             raise ValueError(
-                f"{path} is {found.dtype} of shape {found.shape}, expected {rank} axes"
+                f"{path} is {array.dtype} of shape {array.shape}, expected {rank} axes"
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(array).all():
             raise ValueError(f"{path} has numbers that are not finite")
-        parts.append(found.astype(np.float64))
+        parts.append(array.astype(np.float64))
     weight, bias = parts
     if len(weight) != len(bias):
         raise ValueError(f"{name} has {len(weight)} rows of weights and {len(bias)} biases")
@@ -636,7 +636,7 @@ def _text(arrays: Mapping[str, Any], name: str, known: Mapping[str, Any]) -> str
     if name not in arrays:
         raise KeyError(f"no array {name!r}; {what_there_is(name, sorted(arrays))}")
     value = arrays[name]
-    found = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    if found not in known:
-        raise ValueError(f"{name} is {found!r}, expected one of {', '.join(known)}")
-    return found
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if text not in known:
+        raise ValueError(f"{name} is {text!r}, expected one of {', '.join(known)}")
+    return text

@@ -67,22 +67,22 @@ def log_ratios(
             "the probabilities of the recorded actions are unknown: name their field "
             "(collect(..., log_prob=...)), or pass the policy that acted (behaviour=...)"
         )
-    found = np.empty(len(data.rewards))
+    logs = np.empty(len(data.rewards))
     size = _BLOCK_TRANSITIONS
-    for at in range(0, len(found), size):
-        block = slice(at, at + size)
-        with rows_located(data.place, at):
-            found[block] = _ratios_of(data, target, behaviour, block)
-    wrong = np.isnan(found) | (found == np.inf)
-    if wrong.any():
-        _explain(data, target, behaviour, int(np.argmax(wrong)))
+    for begin in range(0, len(logs), size):
+        block = slice(begin, begin + size)
+        with rows_located(data.place, begin):
+            logs[block] = _ratios_of(data, target, behaviour, block)
+    is_wrong = np.isnan(logs) | (logs == np.inf)
+    if is_wrong.any():
+        _explain(data, target, behaviour, int(np.argmax(is_wrong)))
     if clip_log_ratio is None:
-        return found, 0.0
+        return logs, 0.0
     lowest, highest = clip_log_ratio
     if not lowest <= highest:
         raise ValueError(f"clip_log_ratio must be a lower and an upper bound, got {clip_log_ratio}")
-    clipped = np.clip(found, lowest, highest)
-    return clipped, float(np.mean(clipped != found)) if len(found) else 0.0
+    clipped = np.clip(logs, lowest, highest)
+    return clipped, float(np.mean(clipped != logs)) if len(logs) else 0.0
 
 
 def _ratios_of(
@@ -95,8 +95,8 @@ def _ratios_of(
             target.log_ratio(behaviour, observations, actions), "log_ratio", block, data
         )
     with np.errstate(invalid="ignore"):  # Where both are infinite; `_explain` says so.
-        found: np.ndarray = _log_probs(data, target, block) - _log_probs(data, behaviour, block)
-    return found
+        logs: np.ndarray = _log_probs(data, target, block) - _log_probs(data, behaviour, block)
+    return logs
 
 
 def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
@@ -107,17 +107,17 @@ def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
     if isinstance(policy, Policy):
         observations, actions = data.observations_at(data.rows[block]), data.actions_at(block)
         return _numbers(policy.log_prob(observations, actions), "log_prob", block, data)
-    given = np.asarray(policy)
-    if given.shape != data.rewards.shape or given.dtype.kind not in "iuf":
+    logs = np.asarray(policy)
+    if logs.shape != data.rewards.shape or logs.dtype.kind not in "iuf":
         raise ValueError(
             "target must be a policy, or the logarithms of the probabilities of the recorded "
-            f"actions, of shape {data.rewards.shape}; got {given.dtype} of shape {given.shape}"
+            f"actions, of shape {data.rewards.shape}; got {logs.dtype} of shape {logs.shape}"
         )
-    return given[block].astype(np.float64)
+    return logs[block].astype(np.float64)
 
 
-def _numbers(found: Any, method: str, block: slice, data: EvaluationSet) -> np.ndarray:
-    numbers = np.asarray(found, np.float64)
+def _numbers(values: Any, method: str, block: slice, data: EvaluationSet) -> np.ndarray:
+    numbers = np.asarray(values, np.float64)
     expected = (len(data.rewards[block]),)
     if numbers.shape != expected:
         raise ValueError(
@@ -131,18 +131,23 @@ def _explain(
     data: EvaluationSet, target: Policy | np.ndarray, behaviour: Policy | None, wrong: int
 ) -> None:
     """Raises the error of a ratio that is none."""
-    one = slice(wrong, wrong + 1)
-    ours, theirs = _log_probs(data, target, one)[0], _log_probs(data, behaviour, one)[0]
+    row = slice(wrong, wrong + 1)
+    target_log, behaviour_log = (
+        _log_probs(data, target, row)[0],
+        _log_probs(data, behaviour, row)[0],
+    )
     where = f"{data.place(wrong)}:"
-    if np.isneginf(theirs):
+    if np.isneginf(behaviour_log):
         raise ValueError(
             f"{where} the behaviour policy never takes the recorded action (its probability is 0), "
             "so it is not the policy that acted. Pass that policy, or leave out the episode "
             "(data.select)"
         )
-    if not np.isfinite(theirs):
-        raise ValueError(f"{where} log_prob of the behaviour policy is {theirs}")
-    raise ValueError(f"{where} log_prob of the target policy is {ours}, expected a number or -inf")
+    if not np.isfinite(behaviour_log):
+        raise ValueError(f"{where} log_prob of the behaviour policy is {behaviour_log}")
+    raise ValueError(
+        f"{where} log_prob of the target policy is {target_log}, expected a number or -inf"
+    )
 
 
 class _Block(NamedTuple):
@@ -193,13 +198,13 @@ class StepWeights:
     ) -> None:
         check_gamma(gamma)
         chosen = slice(None) if episodes is None else episodes
-        whole = data.num_transitions[chosen]
-        self._lengths = whole if num_transitions is None else num_transitions[chosen]
+        full_lengths = data.num_transitions[chosen]
+        self._lengths = full_lengths if num_transitions is None else num_transitions[chosen]
         self._starts = data.splits[:-1][chosen]
         # Whether transition t of episode i is number i * T + t.
-        self._is_grid = episodes is None and bool((whole == whole[0]).all())
-        self.num_episodes = len(whole)
-        self.is_terminal = data.is_terminal[chosen] & (self._lengths == whole)
+        self._is_grid = episodes is None and bool((full_lengths == full_lengths[0]).all())
+        self.num_episodes = len(full_lengths)
+        self.is_terminal = data.is_terminal[chosen] & (self._lengths == full_lengths)
         self.log_weights = np.zeros(self.num_episodes)
         self._blocks = list(self._make_blocks(data, log_ratios, values, gamma))
 
@@ -245,8 +250,8 @@ class StepWeights:
         """The steps of a block, of numbers for all transitions; anything after the end."""
         if self._is_grid:
             return flat.reshape(self.num_episodes, -1)[episodes, first:last]
-        places = self._starts[episodes, None] + np.arange(first, last)
-        return np.take(flat, places, mode="clip")
+        indices = self._starts[episodes, None] + np.arange(first, last)
+        return np.take(flat, indices, mode="clip")
 
     def sums(self) -> np.ndarray:
         """Returns the discounted sum over each episode of its values, `[N]`."""
@@ -354,15 +359,15 @@ class StepRatios(Statistic):
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        found = np.zeros(len(counts))
-        for number, (above, below, has_lost) in enumerate(self._sums(counts)):
+        sums = np.zeros(len(counts))
+        for index, (above, below, has_lost) in enumerate(self._sums(counts)):
             has_weight = below != 0
             if has_lost:
-                found[~has_weight.all(axis=1)] = np.nan
-            elif not number:
-                found[~has_weight[:, 0]] = np.nan
-            found += np.divide(above, below, out=np.zeros_like(above), where=has_weight).sum(axis=1)
-        return found
+                sums[~has_weight.all(axis=1)] = np.nan
+            elif not index:
+                sums[~has_weight[:, 0]] = np.nan
+            sums += np.divide(above, below, out=np.zeros_like(above), where=has_weight).sum(axis=1)
+        return sums
 
     def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
         """Numerators and denominators of some steps at a time, `[B, k]`; and `_Steps.has_lost`."""
@@ -371,11 +376,11 @@ class StepRatios(Statistic):
         for steps in self.steps:
             ended = ended * steps.decay + counts[:, steps.ended] @ steps.ended_weights
             of_block = counts[:, steps.episodes]
-            for at in range(0, len(steps.carried), width):
-                some = slice(at, at + width)
-                carried = np.outer(ended, steps.carried[some])
-                below = _product(of_block, steps.denominators[:, some]) + carried
-                yield _product(of_block, steps.numerators[:, some]), below, steps.has_lost
+            for begin in range(0, len(steps.carried), width):
+                columns = slice(begin, begin + width)
+                carried = np.outer(ended, steps.carried[columns])
+                below = _product(of_block, steps.denominators[:, columns]) + carried
+                yield _product(of_block, steps.numerators[:, columns]), below, steps.has_lost
 
 
 def _product(counts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -412,19 +417,19 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
       num_episodes: The number of episodes.
       stacklevel: Whom the warning is for; see `warnings.warn`.
     """
-    found = []
+    reasons = []
     size = report.effective_sample_size
     if size == 0:
-        found.append(
+        reasons.append(
             "The target policy never takes some action of each episode, so all weights are 0."
         )
     elif size < _FEW_EPISODES:
-        found.append(
+        reasons.append(
             f"An effective sample size of {size:.1f}, of {num_episodes} episodes, is too small: "
             "the value means little. More data, a shorter horizon or a fitted Q-function may help."
         )
     if report.clipped:
-        found.append(
+        reasons.append(
             f"{report.clipped:.1%} of the ratios were clipped: the value belongs to a policy "
             "between the target and the one that acted."
         )
@@ -436,4 +441,4 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
             EstimateWarning,
             stacklevel=stacklevel,
         )
-    return found
+    return reasons

@@ -20,13 +20,7 @@ from rlds.evaluation.evaluation_set import (
 from rlds.evaluation.linear_q import LinearQ, return_of_all_steps
 from rlds.evaluation.policies import Policy, rows_located
 from rlds.evaluation.q_functions import QFunction
-from rlds.evaluation.ratios import (
-    StepRatios,
-    StepWeights,
-    log_ratios,
-    warnings_of,
-    weight_report,
-)
+from rlds.evaluation.ratios import StepRatios, StepWeights, log_ratios, warnings_of, weight_report
 
 __all__ = ["direct_method", "doubly_robust"]
 
@@ -137,11 +131,11 @@ def doubly_robust(
         statistic = Mean(starts.terms + steps.weighted_sums())
     estimate = _estimate(data, statistic, name, gamma, episode_weights)
     report = weight_report(steps.log_weights, estimate.episode_weights, clipped)
-    told = warnings_of(report, data.num_episodes)
+    warnings = warnings_of(report, data.num_episodes)
     if not weighted and not np.isfinite(estimate.value):
-        told.append("A weight is too large for a float: use weighted=True.")
+        warnings.append("A weight is too large for a float: use weighted=True.")
     ends = data.ends(left_out=int((~is_followed).sum()))
-    estimate = dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(told))
+    estimate = dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(warnings))
     if steps.is_terminal.all():  # Elsewhere nothing corrects the value after the cut.
         return estimate
     if _is_of(q, data, estimate):
@@ -153,8 +147,10 @@ def _is_of(q: QFunction, data: EvaluationSet, estimate: Estimate) -> TypeGuard[L
     """Whether a Q-function was fitted to the very episodes of an estimate."""
     if not isinstance(q, LinearQ) or q.data is not data or q.gamma != estimate.gamma:
         return False
-    given = estimate.episode_weights
-    return np.array_equal(q.episode_weights, np.ones(data.num_episodes) if given is None else given)
+    weights = estimate.episode_weights
+    return np.array_equal(
+        q.episode_weights, np.ones(data.num_episodes) if weights is None else weights
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,9 +169,9 @@ class _Corrections:
             self.data, self.log_ratios, values, self.gamma, num_transitions=self.num_transitions
         )
 
-    def values(self, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def values(self, transition_values: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Returns the weighted sums in each of B samples of the episodes, `[B]`."""
-        steps = self.steps(of)
+        steps = self.steps(transition_values)
         statistic = steps.averages() if self.is_weighted else Mean(steps.weighted_sums())
         return statistic.values(counts)
 
@@ -205,19 +201,19 @@ class _Refitted(Statistic):
         q, data = self.q, self.q.data
         follows = data.next_is_known & ~data.next_is_terminal
         after = q.expected_features(data.observations_at(data.rows[follows] + 1))
-        found = np.array(q.features(data.observations_at(data.rows), data.actions))
-        found[follows] -= data.step_discounts(q.gamma)[follows, None] * after
-        return found
+        features = np.array(q.features(data.observations_at(data.rows), data.actions))
+        features[follows] -= data.step_discounts(q.gamma)[follows, None] * after
+        return features
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         coefficients, starts = self.q.refits(counts)
-        found = self.corrections.values(self.q.data.rewards, counts)
+        totals = self.corrections.values(self.q.data.rewards, counts)
         for by_sample, start, feature in zip(
             coefficients.T, starts.T, self._features.T, strict=True
         ):
-            found += by_sample * (start - self.corrections.values(feature, counts))
-        return found
+            totals += by_sample * (start - self.corrections.values(feature, counts))
+        return totals
 
 
 def _estimate(
@@ -243,53 +239,55 @@ def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
 
     The last one of a truncated episode is nonsense if the final observation is not known.
     """
-    number, place = len(data.rewards), data.place
-    values = _by_blocks(number, lambda some: q.v(data.observations_at(data.rows[some])), "v", place)
+    total, locate = len(data.rewards), data.place
+    values = _by_blocks(
+        total, lambda block: q.v(data.observations_at(data.rows[block])), "v", locate
+    )
     after = np.append(values[1:], 0.0)
     after[data.is_last] = 0.0
     ends = np.flatnonzero(data.is_last & data.next_is_known & ~data.next_is_terminal)
     after[ends] = _by_blocks(
         len(ends),
-        lambda some: q.v(data.observations_at(data.rows[ends[some]] + 1)),
+        lambda block: q.v(data.observations_at(data.rows[ends[block]] + 1)),
         "v",
-        lambda row: f"after {place(ends[row])}",
+        lambda row: f"after {locate(ends[row])}",
     )
-    taken = _by_blocks(
-        number,
-        lambda some: q.q(data.observations_at(data.rows[some]), data.actions_at(some)),
+    q_values = _by_blocks(
+        total,
+        lambda block: q.q(data.observations_at(data.rows[block]), data.actions_at(block)),
         "q",
-        place,
+        locate,
     )
-    return data.rewards + data.step_discounts(gamma) * after - taken
+    return data.rewards + data.step_discounts(gamma) * after - q_values
 
 
 def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
     """Returns the value of the first observation of each episode, `[N]`."""
     return _by_blocks(
         data.num_episodes,
-        lambda some: q.v(data.observations_at(data.first_rows[some])),
+        lambda block: q.v(data.observations_at(data.first_rows[block])),
         "v",
         lambda episode: f"at the start of episode {episode}",
     )
 
 
 def _by_blocks(
-    number: int, compute: Callable[[slice], Any], method: str, place: Callable[[int], str]
+    num_rows: int, compute: Callable[[slice], Any], method: str, locate: Callable[[int], str]
 ) -> np.ndarray:
     """Calls a method of a Q-function on blocks of rows, and raises an error if it is not finite."""
-    results = np.empty(number)
-    for first in range(0, number, _BLOCK_TRANSITIONS):
-        some = slice(first, min(first + _BLOCK_TRANSITIONS, number))
-        with rows_located(place, first):
-            values = np.asarray(compute(some), np.float64)
-        if values.shape != results[some].shape:
+    results = np.empty(num_rows)
+    for first in range(0, num_rows, _BLOCK_TRANSITIONS):
+        block = slice(first, min(first + _BLOCK_TRANSITIONS, num_rows))
+        with rows_located(locate, first):
+            values = np.asarray(compute(block), np.float64)
+        if values.shape != results[block].shape:
             raise ValueError(
                 f"{method} of the Q-function must have one number for each row, of shape "
-                f"{results[some].shape}, got {values.shape}"
+                f"{results[block].shape}, got {values.shape}"
             )
-        results[some] = values
+        results[block] = values
     wrong = np.flatnonzero(~np.isfinite(results))
     if len(wrong):
         row = int(wrong[0])
-        raise ValueError(f"{place(row)}: {method} of the Q-function is {results[row]}")
+        raise ValueError(f"{locate(row)}: {method} of the Q-function is {results[row]}")
     return results

@@ -46,8 +46,8 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     if as_path(path).is_dir():
         return _of_dataset(path)
-    (found,) = require_files(path)
-    hdf5 = Hdf5File(found)
+    (file_path,) = require_files(path)
+    hdf5 = Hdf5File(file_path)
     arrays = {}
     with hdf5.read() as file:
         group = file

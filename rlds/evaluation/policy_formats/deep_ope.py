@@ -76,42 +76,42 @@ def read_deep_ope_index(
       SourceError: It is no such index; says which record is wrong.
     """
     (file,) = require_files(path)
-    place = as_path(file.parent if folder is None else folder)
+    root = as_path(file.parent if folder is None else folder)
     with source_errors(file):
         records = json.loads(file.read_bytes())
     if not isinstance(records, list):
         raise SourceError(f"got a {type(records).__name__}, expected a list of policies", file=file)
-    found = []
+    policies = []
     for row, record in enumerate(records):
         if not isinstance(record, Mapping):
             raise SourceError(f"got a {type(record).__name__}, expected a dict", file=file, row=row)
         with source_errors(file, row=row):
-            found.append(_policy(record, place))
-    return found
+            policies.append(_policy(record, root))
+    return policies
 
 
-def _policy(record: Mapping[str, Any], place: Any) -> DeepOpePolicy:
+def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
     path, agent = _text(record, _PATH), _text(record, _AGENT)
     if "\\" in path or not all(part.strip(".") for part in path.split("/")):
         raise ValueError(f"{_PATH} is {path!r:.100}, expected a path below the folder")
-    name, tasks = _found(record, *_TASKS)
+    name, tasks = _first_of(record, *_TASKS)
     tasks = tasks if isinstance(tasks, list) else [tasks]
     if not tasks or not all(isinstance(task, str) for task in tasks):
         raise ValueError(f"{name} is {tasks!r:.100}, expected the names of tasks")
-    taken = {_PATH, _AGENT, _MEAN, *_TASKS, *_DEVIATIONS}
-    others = {name: value for name, value in record.items() if name not in taken}
+    known = {_PATH, _AGENT, _MEAN, *_TASKS, *_DEVIATIONS}
+    rest = {name: value for name, value in record.items() if name not in known}
     return DeepOpePolicy(
         name=path.removesuffix(".pkl"),
-        path=os.fspath(place / path),
+        path=os.fspath(root / path),
         tasks=tuple(tasks),
         agent=agent,
         return_mean=_number(record, _MEAN),
         return_std=_number(record, *_DEVIATIONS),
-        settings={name: value for name, value in others.items() if _is_known(value)},
+        settings={name: value for name, value in rest.items() if _is_known(value)},
     )
 
 
-def _found(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
+def _first_of(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
     """The first of the names that there is, and its value."""
     for name in names:
         if name in record:
@@ -120,14 +120,14 @@ def _found(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:
-    _, value = _found(record, name)
+    _, value = _first_of(record, name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {value!r:.100}, expected a text")
     return value
 
 
 def _number(record: Mapping[str, Any], *names: str) -> float:
-    name, value = _found(record, *names)
+    name, value = _first_of(record, *names)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r:.100}, expected a number")
     return float(value)
@@ -149,10 +149,10 @@ def read_deep_ope(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     (file,) = require_files(path)
     with source_errors(file):
-        found = loads(file.read_bytes())
-    if not isinstance(found, Mapping):
-        raise SourceError(f"a pickle of {type(found).__name__}, expected a dict", file=file)
-    for name, value in found.items():
+        arrays = loads(file.read_bytes())
+    if not isinstance(arrays, Mapping):
+        raise SourceError(f"a pickle of {type(arrays).__name__}, expected a dict", file=file)
+    for name, value in arrays.items():
         is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject
         if not isinstance(name, str) or not (is_array or isinstance(value, str | bytes)):
             raise SourceError(
@@ -160,4 +160,4 @@ def read_deep_ope(path: str | os.PathLike[str]) -> dict[str, Any]:
                 file=file,
                 field=f"{name!s:.100}",
             )
-    return dict(found)
+    return dict(arrays)

@@ -56,17 +56,17 @@ class SavedModel:
         tf = _tensorflow()
         block = map_named_leaves(lambda _, leaf: tf.constant(leaf[rows]), observations)
         try:
-            found = self._model(block, _NO_STATE)[0] if self._has_state else self._model(block)
+            actions = self._model(block, _NO_STATE)[0] if self._has_state else self._model(block)
         except (TypeError, ValueError) as error:
-            given = {
+            received = {
                 path or "observation": (leaf.dtype.name, *leaf.shape[1:])
                 for path, leaf in named_leaves(block)
             }
             raise ValueError(
-                f"{self._path}: the policy does not accept these observations: {given} "
+                f"{self._path}: the policy does not accept these observations: {received} "
                 f"(TensorFlow: {error})"
             ) from error
-        return np.asarray(found)
+        return np.asarray(actions)
 
 
 def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> SavedModel:
@@ -98,8 +98,8 @@ def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> 
     except (MemoryError, ImportError):
         raise
     except Exception as error:
-        what = f"TensorFlow cannot load it: {type(error).__name__}: {error!s:.500}"
-        raise SourceError(what, file=name) from error
+        reason = f"TensorFlow cannot load it: {type(error).__name__}: {error!s:.500}"
+        raise SourceError(reason, file=name) from error
     if not callable(model):
         raise SourceError("expected a policy, got a SavedModel that cannot be called", file=name)
     return SavedModel(model, name)
