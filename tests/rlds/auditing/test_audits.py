@@ -1,10 +1,13 @@
 """An audit names the episodes in which faults were planted, and their causes; others it leaves."""
 
 import collections
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import audited_data
+import click
 import numpy as np
 import pytest
 from audited_data import DATASETS, FAULTS
@@ -12,6 +15,7 @@ from audited_data import DATASETS, FAULTS
 import rlds.sources
 from rlds.auditing import CHECKS, SCORES, ElementMeaning, VectorMeaning, audit, audit_splits
 from rlds.auditing.declared import contradictions
+from rlds_tools.command_line.commands import rlds as rlds_command
 
 
 def write(folder, episodes):
@@ -149,6 +153,19 @@ def test_the_page_has_the_table_of_checks():
     for score in SCORES:
         row = f"| `{score.name}` | {score.what} | {score.source} | {score.holds} | {score.doubt} |"
         assert row in page
+
+
+def test_symptoms_on_the_page_name_findings_scores_and_options_that_exist():
+    page = (Path(__file__).parents[3] / "docs/audit.md").read_text()
+    rows = page.partition("## From a symptom")[2].partition("\n## ")[0].split("\n| ")[2:]
+    assert len(rows) == 10
+    for row in rows:
+        _, look_at, next_command = row.split(" | ")
+        assert {*re.findall("`(.+?)`", look_at)} <= {it.name for it in (*CHECKS, *SCORES)}
+        [command] = re.findall("`rlds (.+?)`", next_command)
+        with click.Context(rlds_command) as context:
+            name, found, arguments = rlds_command.resolve_command(context, shlex.split(command))
+            found.make_context(name, arguments, parent=context)
 
 
 def test_a_dataset_of_which_nothing_can_be_read_has_no_score(tmp_path):
