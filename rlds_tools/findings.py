@@ -89,13 +89,13 @@ class Tally:
         kind = text if index is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
         key = finding.check, finding.field, kind
         faulty = self.episodes.setdefault(finding.check, array("q"))
-        before = self._findings.setdefault(key, finding)
-        if index is None or before.episodes[-1:] == (number := self._number_of(index),):
+        earlier = self._findings.setdefault(key, finding)
+        if index is None or earlier.episodes[-1:] == (number := self._number_of(index),):
             return
         faulty.append(index)
-        named, texts = (*before.episodes, number)[:_NAMED], (*before.texts, text)[:_NAMED]
+        episodes, texts = (*earlier.episodes, number)[:_NAMED], (*earlier.texts, text)[:_NAMED]
         self._findings[key] = dataclasses.replace(
-            before, count=before.count + 1, episodes=named, texts=texts
+            earlier, count=earlier.count + 1, episodes=episodes, texts=texts
         )
 
     def add_audit(self, audit: Audit, indices: Sequence[int]) -> None:
@@ -105,19 +105,19 @@ class Tally:
           audit: The audit.
           indices: The indices of its episodes.
         """
-        known: dict[str, set[int]] = {}
+        hidden: dict[str, set[int]] = {}
         for name, episodes in self.episodes.items():
             check = _CHECKS[name]
-            for hidden in (name, *(check.hides if check.find is None else ())):
-                known.setdefault(hidden, set()).update(episodes)
-        for one in audit.findings:
-            index = indices[one.episode]
-            if index not in known.get(one.check, ()):
-                step = one.row if one.row >= 0 else None
-                self.add(Finding(one.check, one.text, step=step), index)
+            for hidden_name in (name, *(check.hides if check.find is None else ())):
+                hidden.setdefault(hidden_name, set()).update(episodes)
+        for finding in audit.findings:
+            index = indices[finding.episode]
+            if index not in hidden.get(finding.check, ()):
+                step = finding.row if finding.row >= 0 else None
+                self.add(Finding(finding.check, finding.text, step=step), index)
         for name, texts in audit.facts.items():
             # A fact of most episodes is new if it is known of few.
-            if name not in known or 0 < len(known[name]) <= USUAL_PART * len(indices):
+            if name not in hidden or 0 < len(hidden[name]) <= USUAL_PART * len(indices):
                 for text in texts:
                     self.add(Finding(name, text))
 

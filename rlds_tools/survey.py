@@ -98,7 +98,7 @@ def open_splits(
 class _Row(NamedTuple):
     """An episode that waits to be looked at with others."""
 
-    number: int
+    episode: int
     length: int
     is_final_known: bool
     columns: Mapping[str, Any]
@@ -179,19 +179,19 @@ class Survey:
         self._is_whole = is_whole(self.episodes)
         for text in faults_of_files(self.episodes.source, [self.episodes.split] * self._is_whole):
             self.tally.add(Finding("files", text))
-        in_a_row = 0
+        num_in_a_row = 0
         for index, episode in read_all(self.episodes, indices, jobs):
-            if in_a_row == _MOST_UNREADABLE:
-                what = f"stopped at episode {index:,}"
-                text = f"{what}: the {in_a_row:,} episodes before it cannot be read"
+            if num_in_a_row == _MOST_UNREADABLE:
+                event = f"stopped at episode {index:,}"
+                text = f"{event}: the {num_in_a_row:,} episodes before it cannot be read"
                 self.tally.add(Finding("unreadable", text))
                 break
             if isinstance(episode, SourceError):
                 self.num_unreadable += 1
-                in_a_row += 1
-                self._found("unreadable", f"cannot be read: {episode}", index)
+                num_in_a_row += 1
+                self._report("unreadable", f"cannot be read: {episode}", index)
             else:
-                in_a_row = 0
+                num_in_a_row = 0
                 self._look_at(index, episode)
         self._flush()
         self._look_at_totals()
@@ -210,19 +210,19 @@ class Survey:
 
     def _look_at_profile(self) -> None:
         """Checks how the dataset is stored, if that is what the profile is about."""
-        stored = self.episodes.source.can.examples
-        if stored is None:
+        examples = self.episodes.source.can.examples
+        if examples is None:
             raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
-        features = loader_profiles.read_features(stored.directory)
-        of_place = self._validator.check_place(stored.directory)
-        for violation in (*of_place, *self._validator.check_features(features)):
+        features = loader_profiles.read_features(examples.directory)
+        of_folder = self._validator.check_place(examples.directory)
+        for violation in (*of_folder, *self._validator.check_features(features)):
             self._add(violation)
 
     def _known(self, finding: Finding) -> str:
         of_actions = finding.check if finding.check == "first action" else None
         return known_defect(self._meaning, finding.field, of_actions)
 
-    def _found(self, check: str, text: str, episode: int, field: str | None = None) -> None:
+    def _report(self, check: str, text: str, episode: int, field: str | None = None) -> None:
         self.tally.add(Finding(check, text, field), episode)
 
     def _look_at(self, index: int, episode: SourceEpisode) -> None:
@@ -234,32 +234,32 @@ class Survey:
         }
         lengths = set(map(len, columns.values()))
         length = lengths.pop() if len(lengths) == 1 else 0
-        known = episode.final_observation_known
+        is_final_known = episode.final_observation_known
         self.num_steps += length
-        fields = {rlds.FINAL_OBSERVATION_KNOWN: np.bool_(known), **episode.metadata}
-        plain = {path: c for path, c in columns.items() if isinstance(c, np.ndarray)}
-        self._count_zero_actions(plain, length - known)
-        self._wait(_Row(index, length, known, plain, fields))
-        is_terminal = plain.get(rlds.IS_TERMINAL)
-        ends = length > 0 and is_terminal is not None and bool(np.any(is_terminal))
-        self._num_terminal += ends
+        fields = {rlds.FINAL_OBSERVATION_KNOWN: np.bool_(is_final_known), **episode.metadata}
+        arrays = {path: c for path, c in columns.items() if isinstance(c, np.ndarray)}
+        self._count_zero_actions(arrays, length - is_final_known)
+        self._wait(_Row(index, length, is_final_known, arrays, fields))
+        is_terminal = arrays.get(rlds.IS_TERMINAL)
+        is_terminal_end = length > 0 and is_terminal is not None and bool(np.any(is_terminal))
+        self._num_terminal += is_terminal_end
         reward = episode.total_reward
         row = (
             index,
             length,
             math.nan if reward is None else reward,
-            ends or (is_terminal is None and not episode.truncated),
+            is_terminal_end or (is_terminal is None and not episode.truncated),
             _digest(columns),
         )
         self._rows += np.array(row, _EPISODE).tobytes()
         if 0 < length <= _SHORT:  # One without steps breaks a rule.
-            self._found("few steps", f"the episode has {count(length, 'step')}", index)
+            self._report("few steps", f"the episode has {count(length, 'step')}", index)
         if not episode.complete:
-            self._found("incomplete", "the recording of the episode is incomplete", index)
+            self._report("incomplete", "the recording of the episode is incomplete", index)
         self._look_at_texts(index, episode)
-        for path, missing in self._missing_frames(plain, episode.metadata):
+        for path, missing in self._missing_frames(arrays, episode.metadata):
             text = f"{path} has no frame in {count(missing, 'step')}"
-            self._found("camera gaps", text, index, path)
+            self._report("camera gaps", text, index, path)
         for path, field in self.cameras.items():
             if length and path in columns:
                 self._look_at_frames(index, path, Frames(columns[path], field))
@@ -268,23 +268,23 @@ class Survey:
         self, columns: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
     ) -> Iterator[tuple[str, int]]:
         """Yields the cameras that have no frame in some steps, and in how many."""
-        ends = f"/{FRAMES}"
+        suffix = f"/{FRAMES}"
         for path, frames in named_leaves(metadata.get(VIDEO, {})):
-            if path.endswith(ends) and (missing := int((np.asarray(frames) < 0).sum())):
-                yield path.removesuffix(ends), missing
+            if path.endswith(suffix) and (missing := int((np.asarray(frames) < 0).sum())):
+                yield path.removesuffix(suffix), missing
         for path in self.cameras:
-            mark = columns.get(known_field(path), np.ones(1, np.bool_))
-            if mark.dtype == np.bool_ and not mark.all():
-                yield path, int((~mark).sum())
+            is_known = columns.get(known_field(path), np.ones(1, np.bool_))
+            if is_known.dtype == np.bool_ and not is_known.all():
+                yield path, int((~is_known).sum())
 
     def _look_at_frames(self, index: int, path: str, frames: Frames) -> None:
         try:
             fault = fault_of(frames, decode_all=self._decode_all)
         except TfdsFilesError as error:
-            self._found("unreadable", f"{path} cannot be decoded: {error}", index, path)
+            self._report("unreadable", f"{path} cannot be decoded: {error}", index, path)
         else:
             if fault:
-                self._found("camera blank", f"{path} {fault}", index, path)
+                self._report("camera blank", f"{path} {fault}", index, path)
 
     def _look_at_texts(self, index: int, episode: SourceEpisode) -> None:
         for path, texts in instructions_in(episode).items():
@@ -292,7 +292,7 @@ class Survey:
                 if len(self.instructions) < _MOST_TEXTS or text in self.instructions:
                     self.instructions[text] += 1
             if not any(map(str.strip, texts)):
-                self._found("task", f"{path} is empty", index, path)
+                self._report("task", f"{path} is empty", index, path)
 
     # --- Many episodes at once.
 
@@ -333,12 +333,12 @@ class Survey:
         """Checks all of them at once, which says whether something is wrong, but not what."""
         first, last = rows[0], rows[-1]
         names = first.fields.keys()
-        is_consecutive = last.number - first.number == len(rows) - 1
+        is_consecutive = last.episode - first.episode == len(rows) - 1
         if not is_consecutive or any(row.fields.keys() != names for row in rows):
             return False
         fields = {name: [row.fields[name] for row in rows] for name in names}
         known = np.array(fields[rlds.FINAL_OBSERVATION_KNOWN])
-        self._validator.num_episodes = first.number
+        self._validator.num_episodes = first.episode
         return self._validator.add_all(
             columns,
             np.array([row.length for row in rows]),
@@ -346,34 +346,34 @@ class Survey:
         )
 
     def _validate(self, row: _Row) -> None:
-        self._validator.num_episodes = row.number
+        self._validator.num_episodes = row.episode
         for violation in self._validator.add({rlds.STEPS: row.columns, **row.fields}):
-            self._add(violation, row.number)
+            self._add(violation, row.episode)
 
     def _add(self, violation: validation.Violation, episode: int | None = None) -> None:
-        place: Any = {"field": violation.field, "step": violation.step, "hint": violation.hint}
-        self.tally.add(Finding("rules", _said(violation), **place), episode)
+        details: Any = {"field": violation.field, "step": violation.step, "hint": violation.hint}
+        self.tally.add(Finding("rules", _described(violation), **details), episode)
 
     def _add_numbers(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> None:
         ends = np.cumsum([row.length for row in rows])
         is_placeholder = np.zeros(ends[-1], np.bool_)
         is_placeholder[ends - 1] = [row.is_final_known for row in rows]
         all_valid = np.ones(ends[-1], np.bool_)
-        for path, kept in self.numbers.items():
+        for path, statistics in self.numbers.items():
             has_placeholders = root_of(path) in _PLACEHOLDERS
-            not_finite = kept.not_finite.sum()
-            kept.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
+            num_before = statistics.not_finite.sum()
+            statistics.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
             is_checked = any(is_in(path, name) for name in self._finite)  # By the validator.
-            if kept.not_finite.sum() > not_finite and not is_checked:
+            if statistics.not_finite.sum() > num_before and not is_checked:
                 for row in rows:
                     stop = row.length - (has_placeholders and row.is_final_known)
-                    self._look_for_not_finite(row.number, path, row.columns[path][:stop])
+                    self._look_for_not_finite(row.episode, path, row.columns[path][:stop])
 
     def _look_for_not_finite(self, episode: int, path: str, column: np.ndarray) -> None:
         values = column.reshape(len(column), -1)
-        places = np.argwhere(~np.isfinite(values))
-        if len(places):
-            step, element = map(int, places[0])
+        positions = np.argwhere(~np.isfinite(values))
+        if len(positions):
+            step, element = map(int, positions[0])
             name = element_name(path, column.shape[1:], element)
             text = f"{name} is {'NaN' if np.isnan(values[step, element]) else 'infinite'}"
             self.tally.add(Finding("not finite", text, path, step=step), episode)
@@ -395,10 +395,11 @@ class Survey:
 
     def _look_at_totals(self) -> None:
         """Compares the number of steps with what a conversion wrote about it."""
-        said = recorded_steps(self.episodes.metadata, self.episodes.split)
-        is_complete = self._is_whole and len(self.table) == known_length(self.episodes)
-        if said is not None and is_complete and not self.num_unreadable and said != self.num_steps:
-            text = f"the split has {self.num_steps:,} steps, but the metadata says {said:,}"
+        stored = recorded_steps(self.episodes.metadata, self.episodes.split)
+        is_complete = self._is_whole and not self.num_unreadable
+        is_complete = is_complete and len(self.table) == known_length(self.episodes)
+        if stored is not None and is_complete and stored != self.num_steps:
+            text = f"the split has {self.num_steps:,} steps, but the metadata says {stored:,}"
             self.tally.add(Finding("files", text))
 
     def _look_at_ends(self) -> None:
@@ -417,12 +418,12 @@ class Survey:
         for path, field in self.numbers.items():
             if root_of(path) not in _PARTS or field.count < _ENOUGH_STEPS:
                 continue
-            dead = field.is_constant
-            if len(field.shape) > 1 and not dead.all():
+            is_constant = field.is_constant
+            if len(field.shape) > 1 and not is_constant.all():
                 continue  # A board, on which some squares are never used.
-            for value in np.unique(field.min[dead]):
-                where = _elements(path, field, dead & (field.min == value))
-                text = f"{where} is {value:g} in all steps"
+            for value in np.unique(field.min[is_constant]):
+                elements = _elements(path, field, is_constant & (field.min == value))
+                text = f"{elements} is {value:g} in all steps"
                 self.tally.add(Finding("constant", text, path))
             self._look_at_limits(path, field)
 
@@ -430,27 +431,29 @@ class Survey:
         if getattr(self.fields[path], "column_dtype", np.dtype(int)).kind != "f":
             return
         for side, counts in (("lowest", field.at_min), ("highest", field.at_max)):
-            often = field.are_often(counts)
-            if often.any():
-                shares = 100 * counts[often] / field.count
+            is_often = field.are_often(counts)
+            if is_often.any():
+                shares = 100 * counts[is_often] / field.count
                 share = f"{shares.min():.0f} %"
                 share += f" to {shares.max():.0f} %" if shares.max() - shares.min() >= 1 else ""
-                text = f"{_elements(path, field, often)} is at its {side} value in {share} of steps"
+                elements = _elements(path, field, is_often)
+                text = f"{elements} is at its {side} value in {share} of steps"
                 self.tally.add(Finding("limit", text, path))
 
     def _look_at_first_actions(self) -> None:
-        zero, episodes, others, steps = self._zero_actions.tolist()
-        if episodes > 1 and zero >= _FIRST_ZERO * episodes and others <= _OTHERS_ZERO * steps:
-            what = f"the first action is zero in {zero:,} of {count(episodes, 'episode')}"
-            text = f"{what}: a placeholder, or actions are one step late"
+        zeros, episodes, other_zeros, other_steps = self._zero_actions.tolist()
+        limit = _OTHERS_ZERO * other_steps
+        if episodes > 1 and zeros >= _FIRST_ZERO * episodes and other_zeros <= limit:
+            fact = f"the first action is zero in {zeros:,} of {count(episodes, 'episode')}"
+            text = f"{fact}: a placeholder, or actions are one step late"
             self.tally.add(Finding("first action", text))
 
     def _look_at_duplicates(self) -> None:
-        indices, original = self.table.index, originals(self.table.digest)
-        for row in np.flatnonzero(original != np.arange(len(original))).tolist():
-            number = self.episodes.stored_number(int(indices[original[row]]))
+        indices, first_rows = self.table.index, originals(self.table.digest)
+        for row in np.flatnonzero(first_rows != np.arange(len(first_rows))).tolist():
+            number = self.episodes.stored_number(int(indices[first_rows[row]]))
             text = f"same observations and actions as episode {number}"
-            self._found("duplicate", text, int(indices[row]))
+            self._report("duplicate", text, int(indices[row]))
 
 
 def _is_numeric(field: Any) -> bool:
@@ -459,26 +462,26 @@ def _is_numeric(field: Any) -> bool:
     return 0 < math.prod(size or 0 for size in field.shape) <= _MOST_ELEMENTS
 
 
-def _said(violation: validation.Violation) -> str:
+def _described(violation: validation.Violation) -> str:
     """A violation in words, without where it is."""
     if violation.field is None:
         return violation.what
-    value, but, rest = violation.what.partition(", but")
-    said = f" is {value.lower()}{but}{rest}" if but else f": {violation.what}"
-    return f"{violation.field}{said}"
+    value, separator, rest = violation.what.partition(", but")
+    fault = f" is {value.lower()}{separator}{rest}" if separator else f": {violation.what}"
+    return f"{violation.field}{fault}"
 
 
-def _elements(path: str, field: NumericField, which: np.ndarray) -> str:
+def _elements(path: str, field: NumericField, is_named: np.ndarray) -> str:
     """The elements of a field, as one writes them in Python."""
     if not field.shape:
         return path
-    numbers = list(map(str, np.flatnonzero(which)))
-    if len(numbers) == len(which) > 1:
+    indices = list(map(str, np.flatnonzero(is_named)))
+    if len(indices) == len(is_named) > 1:
         return f"all of {path}"
-    return f"{path}[{', '.join(numbers[:8])}{', …' if len(numbers) > 8 else ''}]"
+    return f"{path}[{', '.join(indices[:8])}{', …' if len(indices) > 8 else ''}]"
 
 
 def _digest(columns: Mapping[str, Any]) -> int:
     """A number for what the agent saw and did."""
-    part = {path: column for path, column in columns.items() if root_of(path) in _PARTS}
-    return int.from_bytes(digest_of_columns(part)[:8])
+    digested = {path: column for path, column in columns.items() if root_of(path) in _PARTS}
+    return int.from_bytes(digest_of_columns(digested)[:8])

@@ -77,21 +77,21 @@ class Validation(Result):
         paths = {check.path for check in self.checks}
         for check in self.checks:
             name = check.split if len(paths) == 1 else f"{check.path} {check.split}".rstrip()
-            read = f"{count(check.episodes, 'episode')}, {count(check.steps, 'step')}"
-            yield f"{name or check.path}: {read}, {check.seconds:.1f} s"
+            counts = f"{count(check.episodes, 'episode')}, {count(check.steps, 'step')}"
+            yield f"{name or check.path}: {counts}, {check.seconds:.1f} s"
             if not check.split:  # It cannot be opened.
-                yield from (f"{found.severity}: {found.text}" for found in check.findings)
-                yield from dict.fromkeys(f"hint: {f.hint}" for f in check.findings if f.hint)
+                yield from (f"{finding.severity}: {finding.text}" for finding in check.findings)
+                yield from dict.fromkeys(f"hint: {it.hint}" for it in check.findings if it.hint)
                 continue
             shown = check.findings[: self.most]
             if shown:
                 yield table_of(shown)
             if len(shown) < len(check.findings):
                 yield f"{len(check.findings) - len(shown)} more findings (--max shows more)"
-            yield from dict.fromkeys(f"hint: {found.hint}" for found in shown if found.hint)
-        errors = sum(check.number_of("error") for check in self.checks)
-        warnings = sum(check.number_of("warning") for check in self.checks)
-        yield f"{count(errors, 'error')}, {count(warnings, 'warning')}"
+            yield from dict.fromkeys(f"hint: {finding.hint}" for finding in shown if finding.hint)
+        num_errors = sum(check.number_of("error") for check in self.checks)
+        num_warnings = sum(check.number_of("warning") for check in self.checks)
+        yield f"{count(num_errors, 'error')}, {count(num_warnings, 'warning')}"
         yield from self._next()
 
     def _next(self) -> Iterator[str]:
@@ -99,8 +99,8 @@ class Validation(Result):
         if not readable:
             return
         worst = next((check for check in readable if check.findings), readable[0])
-        places = [found.episodes[0] for found in worst.findings if found.episodes]
-        chosen = ",".join(map(str, dict.fromkeys(places[:6])))
+        faulty = [finding.episodes[0] for finding in worst.findings if finding.episodes]
+        chosen = ",".join(map(str, dict.fromkeys(faulty[:6])))
         split = ["--split", worst.split] if len({c.split for c in readable}) > 1 else []
         episodes = ["--episodes", chosen] if chosen else []
         yield next_commands(["report", worst.path, *split, *episodes, "--open"])
@@ -167,12 +167,12 @@ def validate(
     # What is not there is told before anything is read, which may take long.
     opened = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
     checks: list[Check] = []
-    for path, parts in opened:
-        for part in parts:
-            if not isinstance(part, Check):
-                survey = Survey(part, finite=finite, profile=profile, decode_all=checksums)
-                part = _check(path, survey, progress, jobs)
-            checks.append(part)
+    for path, splits in opened:
+        for item in splits:
+            if not isinstance(item, Check):
+                survey = Survey(item, finite=finite, profile=profile, decode_all=checksums)
+                item = _check(path, survey, progress, jobs)
+            checks.append(item)
     return Validation(tuple(checks), strict, most)
 
 
@@ -183,19 +183,19 @@ def _open(
     from rlds.sources.source import SourceError
     from rlds_tools.survey import open_splits
 
-    found: tuple[Finding, ...] = (Finding("unreadable", "the dataset has no episodes"),)
+    findings: tuple[Finding, ...] = (Finding("unreadable", "the dataset has no episodes"),)
     try:
         splits = open_splits(path, split, format, options)
     except (SourceError, FileNotFoundError) as error:
-        splits, found = [], (Finding("unreadable", str(error)),)
-        left = _left_of_dataset(path)
-        if not left and isinstance(error, FileNotFoundError):
+        splits, findings = [], (Finding("unreadable", str(error)),)
+        recoverable = _faults_after_crash(path)
+        if not recoverable and isinstance(error, FileNotFoundError):
             raise
-        found += left
-    return splits or [Check(path, "", 0, 0, 0.0, found)]
+        findings += recoverable
+    return splits or [Check(path, "", 0, 0, 0.0, findings)]
 
 
-def _left_of_dataset(path: str) -> tuple[Finding, ...]:
+def _faults_after_crash(path: str) -> tuple[Finding, ...]:
     """Returns the faults of a LeRobot dataset that `rlds recover` repairs after a crash."""
     from rlds.formats.lerobot import recovering
     from rlds.sources.source import SourceError
@@ -204,10 +204,10 @@ def _left_of_dataset(path: str) -> tuple[Finding, ...]:
         return ()
     hint = f"run `rlds recover {path} -o COPY`"
     try:
-        found = recovering.recover(path, dry_run=True)
+        repair = recovering.recover(path, dry_run=True)
     except SourceError as error:
         return (Finding("unreadable", str(error)),)
-    return tuple(Finding("files", text, hint=hint) for text in [*found.faults, *found.lost])
+    return tuple(Finding("files", text, hint=hint) for text in [*repair.faults, *repair.lost])
 
 
 def _check(path: str, survey: Survey, progress: bool | None, jobs: int) -> Check:
@@ -222,7 +222,7 @@ def _check(path: str, survey: Survey, progress: bool | None, jobs: int) -> Check
     for text in contradictions_in(episodes) if episodes.has_random_access else ():
         survey.tally.add(Finding("declaration", text, hint=hint))
     findings = survey.findings
-    if episodes.format == "lerobot" and any(found.severity == "error" for found in findings):
-        findings = (*findings, *_left_of_dataset(path))
+    if episodes.format == "lerobot" and any(finding.severity == "error" for finding in findings):
+        findings = (*findings, *_faults_after_crash(path))
     seconds = time.monotonic() - begin
     return Check(path, episodes.split, len(survey.table), survey.num_steps, seconds, findings)

@@ -76,12 +76,12 @@ class Report(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         is_sample = self.episodes != self.total
-        of = f"{self.total:,}" if self.total else "an unknown number of"
-        read = (
-            f"{self.episodes:,} of {of} episodes" if is_sample else count(self.episodes, "episode")
-        )
+        total = f"{self.total:,}" if self.total else "an unknown number of"
+        extent = count(self.episodes, "episode")
+        if is_sample:
+            extent = f"{self.episodes:,} of {total} episodes"
         size = size_of(len(self.content.encode()))
-        yield f"{self.output or self.path}: {size} · {read}, {count(self.steps, 'step')}"
+        yield f"{self.output or self.path}: {size} · {extent}, {count(self.steps, 'step')}"
         if self.findings:
             yield table_of(self.findings[:20])
         yield next_commands(["validate" if is_sample or self.findings else "stats", self.path])
@@ -159,9 +159,9 @@ def report(
         progress=progress,
         jobs=jobs,
     )
-    words = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
-    words += f" --where {shlex.quote(where)}" if where else ""
-    command = f"rlds report {os.fspath(path)} --split {material.survey.episodes.split}{words}"
+    arguments = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
+    arguments += f" --where {shlex.quote(where)}" if where else ""
+    command = f"rlds report {os.fspath(path)} --split {material.survey.episodes.split}{arguments}"
     return Report(
         path=material.path,
         split=material.survey.episodes.split,

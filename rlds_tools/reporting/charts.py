@@ -61,7 +61,7 @@ def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
       small: Whether to draw bars only.
     """
     values = np.asarray(values, np.float64)
-    number_of_all, values = len(values), values[np.isfinite(values)]
+    num_values, values = len(values), values[np.isfinite(values)]
     if not len(values):
         return tag("p", "no values", class_="quiet")
     low, q05, median, q95, high = np.quantile(values, [_OUTER, 0.05, 0.5, 0.95, 1 - _OUTER])
@@ -89,8 +89,8 @@ def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
     x = _short((median - first) * scale)
     middle = tag("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="median")
     note = f"median {number(median)}" + (f" · {outside:,} outside" if outside else "")
-    if len(values) < number_of_all:
-        note += f" · {number_of_all - len(values):,} not finite"
+    if len(values) < num_values:
+        note += f" · {num_values - len(values):,} not finite"
     return join(_svg(label, band, bars, middle), _axis(number(low), note, number(high)))
 
 
@@ -181,15 +181,15 @@ def _reduced(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _line(x: np.ndarray, y: np.ndarray, steps: bool) -> str:
     parts, is_down = [], False
-    for at, value in zip(x, y):
+    for position, value in zip(x, y):
         if not np.isfinite(value):
             is_down = False
             continue
-        point = f"{_short(at)} {_short(value)}"
+        point = f"{_short(position)} {_short(value)}"
         if not is_down:
             parts.append(f"M{point}h0")  # Which is seen even if nothing follows.
         elif steps:
-            parts.append(f"H{_short(at)}V{_short(value)}")
+            parts.append(f"H{_short(position)}V{_short(value)}")
         else:
             parts.append(f"L{point}")
         is_down = True
@@ -218,8 +218,8 @@ def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], what: str) -> 
     return join(_svg(what, *paths, class_="tall"), axis)
 
 
-def _scaled(values: np.ndarray, of: np.ndarray, size: float) -> np.ndarray:
-    low, high = of.min(), of.max()
+def _scaled(values: np.ndarray, reference: np.ndarray, size: float) -> np.ndarray:
+    low, high = reference.min(), reference.max()
     margin = size * 0.04
     if high <= low:
         return np.full(len(values), size / 2)
@@ -237,17 +237,17 @@ def density(points: np.ndarray, what: str) -> Markup:
     high = np.where(high > low, high, low + 1)
     spans = [(low[i], high[i]) for i in (0, 1)]
     counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=_CELLS, range=spans)
-    most = max(counts.max(), 1)
-    level = np.ceil(np.log1p(counts) / np.log1p(most) * _LEVELS).astype(int)
+    highest = max(counts.max(), 1)
+    level = np.ceil(np.log1p(counts) / np.log1p(highest) * _LEVELS).astype(int)
     width, height = _WIDTH / _CELLS[0], 2 * _HEIGHT / _CELLS[1]
     paths = []
-    for this in range(1, _LEVELS + 1):
+    for shown_level in range(1, _LEVELS + 1):
         d = "".join(
             f"M{_short(x * width)} {_short((_CELLS[1] - 1 - y) * height)}"
             f"h{_short(width)}v{_short(height)}h{_short(-width)}z"
-            for x, y in zip(*np.nonzero(level == this))
+            for x, y in zip(*np.nonzero(level == shown_level))
         )
-        paths.append(tag("path", d=d, class_=f"d{this}"))
+        paths.append(tag("path", d=d, class_=f"d{shown_level}"))
     return _svg(what, *paths, height=2 * _HEIGHT, class_="tall")
 
 

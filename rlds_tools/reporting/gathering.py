@@ -80,21 +80,21 @@ class Material:
         """Returns the returns that are finite, and what to say of others."""
         table, reward = self.survey.table.reward, self.survey.numbers.get(rlds.REWARD)
         finite = table[np.isfinite(table)]
-        others = 0 if reward is None or reward.shape else len(table) - len(finite)
-        return finite, f"; {others:,} not finite, ignored" if others else ""
+        num_not_finite = 0 if reward is None or reward.shape else len(table) - len(finite)
+        return finite, f"; {num_not_finite:,} not finite, ignored" if num_not_finite else ""
 
     def camera_frames(self, index: int, episode: SourceEpisode) -> dict[str, Frames | VideoFrames]:
         """Returns the frames of the cameras to be shown, as far as the episode has them."""
         columns = dict(named_leaves(episode.steps))
         fields = self.survey.cameras
-        found: dict[str, Frames | VideoFrames] = {
+        frames: dict[str, Frames | VideoFrames] = {
             c: Frames(columns[c], fields[c]) for c in self.cameras if len(columns.get(c, ()))
         }
         if self.video is not None and episode.num_steps:
-            place = self.survey.episodes.place(index)
+            address = self.survey.episodes.place(index)
             for camera in filter(self.cameras.__contains__, self.video.cameras):
-                found[camera] = VideoFrames(self.video, *place, camera, episode.num_steps)
-        return found
+                frames[camera] = VideoFrames(self.video, *address, camera, episode.num_steps)
+        return frames
 
 
 def gather(
@@ -134,20 +134,20 @@ def gather(
         raise ValueError(f"{path} is a single file of records. Give the folder of its dataset.")
     splits = open_splits(path, split, format, options, where=where)
     if len(splits) > 1:
-        names = ", ".join(found.split for found in splits)
+        names = ", ".join(each.split for each in splits)
         raise KeyError(f"{path} has the splits {names}. Choose one with --split.")
     if not splits:
         raise ValueError(f"{path} has no episodes")
     (opened,) = splits
     survey = Survey(opened)
     video = frames_of(opened.source)
-    known = [*survey.cameras, *(video.cameras if video else ())]
+    camera_names = [*survey.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
-        if camera not in known:
-            raise KeyError(f"no camera {camera!r}; {what_there_is(camera, known)}")
-    named = indices_at(opened, episodes)
+        if camera not in camera_names:
+            raise KeyError(f"no camera {camera!r}; {what_there_is(camera, camera_names)}")
+    requested = indices_at(opened, episodes)
     total = known_length(opened)
-    indices = _to_read(opened, total, most_episodes, described.num_bytes, named)
+    indices = _to_read(opened, total, most_episodes, described.num_bytes, requested)
     with show_progress(progress) as bars:
         expected = len(indices) if isinstance(indices, list) else total
         survey.read(bars.track(indices, total=expected, description="reading"), jobs)
@@ -166,7 +166,7 @@ def gather(
         survey=survey,
         total=total,
         shown=_choice(survey, episodes),
-        cameras=tuple(known if cameras is None else cameras),
+        cameras=tuple(camera_names if cameras is None else cameras),
         video=video,
         audit=audit,
     )
@@ -175,33 +175,33 @@ def gather(
 def _to_read(
     episodes: Episodes,
     total: int | None,
-    most: int,
+    limit: int,
     num_bytes: int | None,
-    named: Sequence[int],
+    requested: Sequence[int],
 ) -> Iterable[int]:
     if episodes.has_random_access and total is not None:
         affordable = _MOST_BYTES * total // max(num_bytes or 1, 1)
-        most = min(most, max(affordable, _LEAST_EPISODES))
-        return sorted({*evenly(total, most), *named})
-    return itertools.islice(indices_of(episodes), max([most, *(index + 1 for index in named)]))
+        limit = min(limit, max(affordable, _LEAST_EPISODES))
+        return sorted({*evenly(total, limit), *requested})
+    return itertools.islice(indices_of(episodes), max([limit, *(index + 1 for index in requested)]))
 
 
-def _choice(survey: Survey, named: Sequence[int]) -> tuple[Shown, ...]:
+def _choice(survey: Survey, requested: Sequence[int]) -> tuple[Shown, ...]:
     """Returns the episodes to show: the named ones, or extremes and those with findings."""
     indices, lengths, rewards = survey.table.index, survey.table.length, survey.table.reward
     numbers = [*map(survey.episodes.stored_number, indices.tolist())]
     rows = {number: row for row, number in enumerate(numbers)}
-    if named:
-        readable = [number for number in dict.fromkeys(named) if number in rows]
+    if requested:
+        readable = [number for number in dict.fromkeys(requested) if number in rows]
         return tuple(Shown(int(indices[rows[number]]), number, "chosen") for number in readable)
     chosen: dict[int, list[str]] = {}
 
     def add(row: Any, why: str) -> None:
         chosen.setdefault(int(row), []).append(why)
 
-    known = np.flatnonzero(np.isfinite(rewards))
-    if len(known) and np.ptp(rewards[known]) > 0:
-        order = known[np.argsort(rewards[known], kind="stable")]
+    with_return = np.flatnonzero(np.isfinite(rewards))
+    if len(with_return) and np.ptp(rewards[with_return]) > 0:
+        order = with_return[np.argsort(rewards[with_return], kind="stable")]
         add(order[-1], "highest return")
         add(order[len(order) // 2], "median return")
         add(order[0], "lowest return")
@@ -213,8 +213,8 @@ def _choice(survey: Survey, named: Sequence[int]) -> tuple[Shown, ...]:
         add(np.argmax(lengths), "longest")
     findings = [finding for finding in survey.findings if finding.episodes]
     for finding in findings[:_MOST_WITH_FINDINGS]:
-        with_it = [rows[number] for number in finding.episodes if number in rows]
-        for row in [*(it for it in with_it if it in chosen), *with_it][:1]:
+        affected = [rows[number] for number in finding.episodes if number in rows]
+        for row in [*(it for it in affected if it in chosen), *affected][:1]:
             add(row, finding.check)
     return tuple(
         Shown(int(indices[row]), numbers[row], " · ".join(dict.fromkeys(why)))

@@ -45,18 +45,18 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
     Raises:
       ValueError: It cannot be that small.
     """
-    others = {name: part(material) for name, (_, part) in _SECTIONS.items() if part}
-    others["overview"] = sections.overview(material)
-    others["provenance"] = sections.provenance(material, command)
-    light = sum(len(part.encode()) for part in others.values())
+    light_parts = {name: part(material) for name, (_, part) in _SECTIONS.items() if part}
+    light_parts["overview"] = sections.overview(material)
+    light_parts["provenance"] = sections.provenance(material, command)
+    light_size = sum(len(part.encode()) for part in light_parts.values())
     for quality, episodes, tiles in _smaller_and_smaller(frames, len(material.shown)):
-        heavy = {
+        heavy_parts = {
             "episodes": sections.episodes(material, quality, material.shown[:episodes]),
             "frames": sections.contact_sheet(material, tiles),
         }
-        if light + sum(map(len, heavy.values())) > max_size:
+        if light_size + sum(map(len, heavy_parts.values())) > max_size:
             continue
-        page = _whole(material, {**others, **heavy})
+        page = _document(material, {**light_parts, **heavy_parts})
         if len(page.encode()) <= max_size:
             return page
     raise ValueError(f"the report does not fit into {max_size:,} bytes. Increase --max-size.")
@@ -79,7 +79,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
 }
 
 
-def _whole(material: Material, parts: dict[str, Markup]) -> str:
+def _document(material: Material, parts: dict[str, Markup]) -> str:
     inspection = material.inspection
     name = inspection.name or material.path
     episodes = count(len(material.survey.table), "episode")
@@ -92,9 +92,9 @@ def _whole(material: Material, parts: dict[str, Markup]) -> str:
         for key, (text, _) in _SECTIONS.items()
         if parts.get(key)
     ]
-    read = sections.how_much(material)
+    extent = sections.how_much(material)
     sample = (
-        tag("p", tag("b", "Sample: "), f"this page shows {read}.", class_="notice")
+        tag("p", tag("b", "Sample: "), f"this page shows {extent}.", class_="notice")
         if material.is_sample
         else None
     )

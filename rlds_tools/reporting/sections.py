@@ -73,12 +73,12 @@ def _note(*text: str) -> Markup | None:
 
 def _folded(items: Sequence[Markup], most: int, class_: str | None, rest: str) -> Markup:
     """Items of which the first are seen, and the others when one asks for them."""
-    first, others = items[:most], items[most:]
-    open_part = tag("div", *first, class_=class_)
-    if not others:
+    visible, hidden = items[:most], items[most:]
+    open_part = tag("div", *visible, class_=class_)
+    if not hidden:
         return open_part
-    summary = tag("summary", f"{len(others):,} more {rest}")
-    return join(open_part, tag("details", summary, tag("div", *others, class_=class_)))
+    summary = tag("summary", f"{len(hidden):,} more {rest}")
+    return join(open_part, tag("details", summary, tag("div", *hidden, class_=class_)))
 
 
 # --- Overview.
@@ -90,14 +90,14 @@ def overview(material: Material) -> Markup:
     errors = sum(finding.severity == "error" for finding in material.survey.findings)
     warnings = len(material.survey.findings) - errors
     state = "bad" if errors else "odd" if warnings else "good"
-    numbers = [count(errors, "error")] if errors else []
-    numbers += [count(warnings, "warning")] if warnings else []
-    words = ", ".join(each.replace(" ", "\u00a0") for each in numbers)
-    of = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
+    counts = [count(errors, "error")] if errors else []
+    counts += [count(warnings, "warning")] if warnings else []
+    summary = ", ".join(each.replace(" ", "\u00a0") for each in counts)
+    total = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
     lengths, terminal = table.length, float(table.is_terminal.mean())
     cards = [
-        _card("Findings", words if material.survey.findings else "none", "#findings", state),
-        _card("Episodes read", f"{len(table):,}{of}"),
+        _card("Findings", summary if material.survey.findings else "none", "#findings", state),
+        _card("Episodes read", f"{len(table):,}{total}"),
         _card("Steps", f"{survey.num_steps:,}"),
         _card(
             "Length",
@@ -105,9 +105,9 @@ def overview(material: Material) -> Markup:
             note=f"{lengths.min():,} to {lengths.max():,} steps",
         ),
     ]
-    returns, others = material.returns()
+    returns, remark = material.returns()
     if len(returns):
-        note = f"{number(returns.min())} to {number(returns.max())}{others}"
+        note = f"{number(returns.min())} to {number(returns.max())}{remark}"
         cards.append(_card("Mean return", number(float(returns.mean())), note=note))
     note = "of episodes" if terminal == 1 else "of episodes; the others were truncated"
     cards.append(_card("Terminal", f"{100 * terminal:.0f} %", note=note))
@@ -137,15 +137,15 @@ def _card(
 def findings(material: Material) -> Markup:
     """Renders the table of findings, with links to the shown episodes."""
     if not material.survey.findings:
-        read = "The episodes of the sample" if material.is_sample else "All episodes"
-        text = f"None. {read} follow the rules of RLDS, and show none of the common mistakes."
+        scope = "The episodes of the sample" if material.is_sample else "All episodes"
+        text = f"None. {scope} follow the rules of RLDS, and show none of the common mistakes."
         return section("findings", "Findings", tag("p", text, class_="quiet"))
     rows = [
         [
             _badge(finding),
             finding.check,
             join(finding.text, _note(finding.hint)),
-            _places(material, finding),
+            _episode_links(material, finding),
         ]
         for finding in material.survey.findings
     ]
@@ -162,25 +162,25 @@ def _badge(finding: Finding) -> Markup:
 
 def audit(material: Material) -> Markup:
     """Renders the audit: the meaning of actions, and what could not be assessed."""
-    found = material.audit
-    if found is None:
+    result = material.audit
+    if result is None:
         return Markup("")
-    meanings = [tag("li", text) for vector in found.vectors for text in vector.sentences()]
-    notes = [_note(f"Not assessed: {what}.") for what in found.unassessed]
+    meanings = [tag("li", text) for vector in result.vectors for text in vector.sentences()]
+    notes = [_note(f"Not assessed: {what}.") for what in result.unassessed]
     return section("audit", "Audit", tag("ul", *meanings) if meanings else None, *notes)
 
 
-def _places(material: Material, finding: Finding) -> Markup:
+def _episode_links(material: Material, finding: Finding) -> Markup:
     if not finding.count:
         return join("dataset")
-    named: list[str] = []
+    links: list[str] = []
     for episode in finding.episodes:
-        named += [", ", _linked(material, episode)]
+        links += [", ", _linked(material, episode)]
     more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
     first = ", " if finding.count == 1 else "; first: "
     step = "" if finding.step is None else f"{first}step {finding.step}"
-    return join(noun, *named[1:], more if finding.count > len(finding.episodes) else "", step)
+    return join(noun, *links[1:], more if finding.count > len(finding.episodes) else "", step)
 
 
 def _linked(material: Material, episode: int) -> str:
@@ -202,9 +202,9 @@ def fields(material: Material) -> Markup:
     columns = ["field", "type", "notes", ">range", ">mean ± std", ">zero", ">not finite", "spread"]
     tables = [_table(columns, rows, "Fields of a step")]
     if inspection.episode_fields:
-        others = [_of_field(field) for field in inspection.episode_fields]
+        episode_rows = [_of_field(field) for field in inspection.episode_fields]
         tables.append(tag("h3", "Fields of an episode"))
-        tables.append(_table(["field", "type", "notes"], others, "Fields of an episode"))
+        tables.append(_table(["field", "type", "notes"], episode_rows, "Fields of an episode"))
     return section("fields", "Fields of a step", *tables)
 
 
@@ -266,8 +266,8 @@ def _panel(title: str, *content: str | None) -> Markup:
 def _returns_over_lengths(table: Any) -> Markup:
     ends, known = table.is_terminal, np.isfinite(table.reward)
     groups = [
-        (name, table.length[chosen].astype(float), table.reward[chosen])
-        for name, chosen in (("terminal", ends & known), ("truncated", ~ends & known))
+        (name, table.length[rows].astype(float), table.reward[rows])
+        for name, rows in (("terminal", ends & known), ("truncated", ~ends & known))
     ]
     chart = charts.scatter(groups, "Return over length, a point for each episode")
     legend = tag(
@@ -333,13 +333,13 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
     marks = [
         tag(
             "p",
-            tag("span", found.severity, class_=f"badge {found.severity}"),
+            tag("span", finding.severity, class_=f"badge {finding.severity}"),
             f" {text}",
             class_="mark",
         )
-        for found in material.survey.findings
-        for number, text in zip(found.episodes, found.texts)
-        if number == shown.number
+        for finding in material.survey.findings
+        for stored, text in zip(finding.episodes, finding.texts)
+        if stored == shown.number
     ]
     frames = material.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]
@@ -382,9 +382,9 @@ def _curves(material: Material, episode: SourceEpisode) -> list[Markup]:
         for path, values in vectors_of(episode, survey, part)[:_FIELDS_WITH_CURVES]:
             field = survey.fields[path]
             is_class = field.shape == () and field.column_dtype.kind in "biu"
-            of = f", {_CURVES} of {values.shape[1]}" if values.shape[1] > _CURVES else ""
-            chosen = [_until(last, column) for column in values[:, :_CURVES].T]
-            panels.append(_curve_panel(path, chosen, of, is_class))
+            note = f", {_CURVES} of {values.shape[1]}" if values.shape[1] > _CURVES else ""
+            curves = [_until(last, column) for column in values[:, :_CURVES].T]
+            panels.append(_curve_panel(path, curves, note, is_class))
     return panels
 
 
@@ -393,11 +393,13 @@ def _until(stop: int, column: np.ndarray) -> np.ndarray:
     return np.where(np.arange(len(column)) < stop, column, np.nan)
 
 
-def _curve_panel(path: str, columns: list[np.ndarray], of: str = "", steps: bool = False) -> Markup:
+def _curve_panel(
+    path: str, columns: list[np.ndarray], note: str = "", steps: bool = False
+) -> Markup:
     chart, bounds = charts.curves(columns, path, steps=steps)
     keys = [tag("b", f" {index}", class_=f"t{index}") for index in range(len(columns))]
     name = path.removeprefix(f"{rlds.OBSERVATION}/")
-    name = tag("span", name, of, *(keys if len(keys) > 1 else ()))
+    name = tag("span", name, note, *(keys if len(keys) > 1 else ()))
     title = tag("h4", name, tag("small", bounds))
     return tag("div", title, chart, class_="curves-of")
 
@@ -436,8 +438,8 @@ def contact_sheet(material: Material, most: int) -> Markup:
         if tile is not None:
             caption = _linked(material, material.survey.episodes.stored_number(index))
             tiles.append(tag("figure", tile, tag("figcaption", caption)))
-    of = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
-    text = f"The first and the last frame of {camera}{of}."
+    share = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
+    text = f"The first and the last frame of {camera}{share}."
     sheet = tag("div", *tiles, class_="sheet")
     return section("frames", "First and last frames", _note(text), sheet)
 
@@ -451,10 +453,10 @@ def _tile(material: Material, camera: str, index: int) -> Markup | None:
         first, last = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
-    place = material.survey.episodes.stored_number(index)
+    stored = material.survey.episodes.stored_number(index)
     return join(
-        still(first, f"First frame of episode {place}"),
-        still(last, f"Last frame of episode {place}"),
+        still(first, f"First frame of episode {stored}"),
+        still(last, f"Last frame of episode {stored}"),
     )
 
 
@@ -489,12 +491,12 @@ def tasks(material: Material) -> Markup:
     if not instructions:
         return Markup("")
     rows = [
-        [text.strip() or "(empty)", f"{number:,}"]
-        for text, number in instructions.most_common(_MOST_TASKS)
+        [text.strip() or "(empty)", f"{num_episodes:,}"]
+        for text, num_episodes in instructions.most_common(_MOST_TASKS)
     ]
     table = _table(["instruction", ">episodes"], rows, "Instructions")
-    others = len(instructions) - len(rows)
-    more = _note(f"{others:,} other instructions" if others else "")
+    num_others = len(instructions) - len(rows)
+    more = _note(f"{num_others:,} other instructions" if num_others else "")
     return section("tasks", "Tasks", table, more)
 
 
@@ -503,21 +505,21 @@ def tasks(material: Material) -> Markup:
 
 def scores(material: Material) -> Markup:
     """Renders the scores of the audit, with the episodes that have the lowest."""
-    found = material.audit.scores if material.audit else {}
-    panels = join(*(_ranked(material, it, found[it.name]) for it in SCORES if it.name in found))
+    by_name = material.audit.scores if material.audit else {}
+    panels = join(*(_ranked(material, it, by_name[it.name]) for it in SCORES if it.name in by_name))
     return section("scores", "Scores", panels and tag("div", panels, class_="grid wide"))
 
 
 def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Markup:
-    known = np.flatnonzero(np.isfinite(values))
-    if not len(known) or np.ptp(values[known]) == 0:
+    rated = np.flatnonzero(np.isfinite(values))
+    if not len(rated) or np.ptp(values[rated]) == 0:
         return Markup("")
     items: list[str] = []
-    for row in known[np.argsort(values[known], kind="stable")][:_RANKED].tolist():
+    for row in rated[np.argsort(values[rated], kind="stable")][:_RANKED].tolist():
         stored = material.survey.episodes.stored_number(int(material.survey.table.index[row]))
         items += [" · ", _linked(material, stored), f" ({number(float(values[row]))})"]
     least = _note(tag("b", "Lowest in episode "), *items[1:])
-    chart = charts.histogram(values[known], score.name)
+    chart = charts.histogram(values[rated], score.name)
     return _panel(score.name.capitalize(), chart, _note(score.what), least)
 
 
@@ -530,16 +532,16 @@ def statistics(material: Material) -> Markup:
     for path, field in material.survey.numbers.items():
         if not field.count:
             continue
-        found = field.statistics()
-        quantiles = [found.quantiles[q] for q in (0.01, 0.5, 0.99)]
-        columns = [found.mean, found.std, found.min, *quantiles, found.max]
+        summary = field.statistics()
+        quantiles = [summary.quantiles[q] for q in (0.01, 0.5, 0.99)]
+        columns = [summary.mean, summary.std, summary.min, *quantiles, summary.max]
         flat = [column.reshape(-1) for column in columns]
         for element in range(len(field.min)):
             if len(rows) >= _MOST_ROWS:
                 break
             name = tag("code", element_name(path, field.shape, element))
-            counted = f"{int(found.count.reshape(-1)[element]):,}"
-            rows.append([name, counted, *(number(float(column[element])) for column in flat)])
+            num_values = f"{int(summary.count.reshape(-1)[element]):,}"
+            rows.append([name, num_values, *(number(float(column[element])) for column in flat)])
     if not rows:
         return Markup("")
     headings = ["element", ">count", ">mean", ">std", ">min", ">1 %", ">median", ">99 %", ">max"]
@@ -549,8 +551,8 @@ def statistics(material: Material) -> Markup:
     )
     first = _table(headings, rows[:_OPEN_ROWS], "Statistics")
     rest = rows[_OPEN_ROWS:]
-    summary = tag("summary", f"{len(rest):,} more elements")
-    more = tag("details", summary, _table(headings, rest, "More statistics")) if rest else None
+    title = tag("summary", f"{len(rest):,} more elements")
+    more = tag("details", title, _table(headings, rest, "More statistics")) if rest else None
     return section("statistics", "Statistics", note, first, more)
 
 
@@ -585,13 +587,13 @@ def provenance(material: Material, command: str) -> Markup:
 
 def how_much(material: Material) -> str:
     """Returns which share of the data was read, in words."""
-    read = len(material.survey.table)
-    lost = material.survey.num_unreadable
-    damaged = f"; {count(lost, 'other')} cannot be read" if lost else ""
+    num_read = len(material.survey.table)
+    num_unreadable = material.survey.num_unreadable
+    damaged = f"; {count(num_unreadable, 'other')} cannot be read" if num_unreadable else ""
     if not material.is_sample:
-        return f"all {count(read, 'episode')}{damaged}"
+        return f"all {count(num_read, 'episode')}{damaged}"
     if material.total is None:
-        return f"the first {count(read, 'episode')}; the total is unknown"
-    share = f"{100 * read / material.total:.2g} %"
-    how = "evenly spread" if material.survey.episodes.has_random_access else "the first ones"
-    return f"{read:,} of {material.total:,} episodes ({share}), {how}{damaged}"
+        return f"the first {count(num_read, 'episode')}; the total is unknown"
+    share = f"{100 * num_read / material.total:.2g} %"
+    selection = "evenly spread" if material.survey.episodes.has_random_access else "the first ones"
+    return f"{num_read:,} of {material.total:,} episodes ({share}), {selection}{damaged}"

@@ -105,14 +105,14 @@ def _fitted(image: np.ndarray, most: int) -> np.ndarray:
     """An image with sides of at most so many pixels: averages of squares."""
     from PIL import Image
 
-    by = -(-max(image.shape[:2]) // most)
-    return image if by == 1 else np.asarray(Image.fromarray(image).reduce(by))
+    factor = -(-max(image.shape[:2]) // most)
+    return image if factor == 1 else np.asarray(Image.fromarray(image).reduce(factor))
 
 
 def _enlarged(image: np.ndarray) -> np.ndarray:
     """An image whose pixels are repeated."""
-    by = max(1, _SMALLEST // max(image.shape[:2]))
-    return image.repeat(by, axis=0).repeat(by, axis=1)
+    factor = max(1, _SMALLEST // max(image.shape[:2]))
+    return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def _as_mp4(images: Sequence[np.ndarray], crf: int) -> bytes:
@@ -128,11 +128,11 @@ def _as_webp(images: Sequence[np.ndarray], quality: float) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    first, *others = map(Image.fromarray, images)
-    moving: dict[str, Any] = {"save_all": True, "append_images": others, "loop": 0}
-    moving["duration"] = round(1000 / FRAMES_PER_SECOND)
-    moving = moving if others else {}
-    first.save(file, "WEBP", quality=round(quality), method=4, **moving)
+    first, *rest = map(Image.fromarray, images)
+    options: dict[str, Any] = {"save_all": True, "append_images": rest, "loop": 0}
+    options["duration"] = round(1000 / FRAMES_PER_SECOND)
+    options = options if rest else {}
+    first.save(file, "WEBP", quality=round(quality), method=4, **options)
     return file.getvalue()
 
 
