@@ -51,7 +51,7 @@ _SMOOTH = 1e-4
 # The least excess of roughness, in most rows, that is jitter; as a logarithm.
 _ROUGHER = 0.25
 # The largest distance of near duplicates; the number of projections to search them in first.
-_NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.05, 8, 1000
+_NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.12, 8, 1000
 # Correlations of 1 leave this to explain: less is noise.
 _NEARLY = 1.005
 
@@ -395,7 +395,7 @@ def _twins(check: str, splits: Sequence[KnownSplit]) -> Iterator[EpisodeFinding]
 
 
 def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields pairs of points whose coordinates differ by 5 % of their spread, in the mean."""
+    """Yields pairs of points whose coordinates differ by an eighth of their spread, in the mean."""
     width = points.shape[1]
     directions = np.random.default_rng(0).normal(size=(width, min(width, _DIRECTIONS)))
     # Distances are no larger from some direction than they are.
@@ -655,8 +655,8 @@ CHECKS: Sequence[DataCheck] = (
         "duplicate",
         "the same as another episode, or nearly",
         "evaluation: it may be trained on, and tested",
-        "equal observations and actions, in an audit equal numbers; or equal lengths, and 5 % of "
-        "the usual distance at 16 moments",
+        "equal observations and actions, in an audit equal numbers; or equal lengths, and an eighth"
+        " of the usual deviation at 16 moments",
         _duplicates,
     ),
     DataCheck(

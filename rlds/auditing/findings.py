@@ -27,6 +27,8 @@ __all__ = [
 
 # Episodes of a task are compared with each other if there are so many.
 _LEAST_OF_TASK = 12
+# The deviations between the quantiles 0.1 and 0.9 of a normal distribution.
+_TENTHS = 2.563
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +161,10 @@ def in_deviations(sketches: np.ndarray) -> np.ndarray:
     sketches = np.nan_to_num(sketches)
     if not sketches.size:
         return sketches
-    scale = sketches.reshape(len(sketches), SKETCH_ROWS, -1).std((0, 1))
+    moments = sketches.reshape(len(sketches), SKETCH_ROWS, -1)
+    # By quantiles, so that one episode in degrees does not make all others look alike.
+    low, high = np.quantile(moments, (0.1, 0.9), axis=(0, 1))
+    scale = np.where(high > low, (high - low) / _TENTHS, moments.std((0, 1)))
     scaled: np.ndarray = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
     return scaled
 

@@ -324,6 +324,16 @@ def test_equal_actions_are_no_duplicates_if_the_observation_is_not_compared(tmp_
     assert any(what.startswith("duplicates, ") for what in found.unassessed)
 
 
+def test_an_episode_in_another_unit_makes_no_others_alike(tmp_path):
+    clean = audited_data.made("arm", 31, 20)
+    [[index, _]] = (faulty := audited_data.plant(clean, ["degrees"], 31)).faults.items()
+    novelty = [
+        np.delete(audit(write(tmp_path / name, it), jobs=1).scores["novelty"], index)
+        for name, it in (("clean", clean), ("faulty", faulty.episodes))
+    ]
+    np.testing.assert_allclose(*map(np.median, novelty), rtol=0.2)
+
+
 def test_duplicates_are_named_by_the_numbers_of_the_stored_episodes(tmp_path):
     episodes = audited_data.made("arm", 31, 12)
     write(tmp_path / "arm", [*episodes, episodes[7]])
