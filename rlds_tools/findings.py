@@ -17,7 +17,7 @@ __all__ = ["Finding", "Tally", "table_of"]
 _CHECKS = {check.name: check for check in CHECKS}
 
 _NUMBERS_AND_NAMES = r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b"
-# The most episodes that are named, of those that have a fault.
+# The largest number of episodes that a finding names.
 _NAMED = 10
 
 

@@ -38,21 +38,21 @@ from tfds_files import RaggedColumn, TfdsFilesError
 
 __all__ = ["Survey", "open_splits"]
 
-# Steps are looked at together up to so many, and up to so many bytes.
+# The largest batch of steps to check at once, in steps and in bytes.
 _BATCH_STEPS, _BATCH_BYTES = 4096, 32 << 20
-# Fields of more numbers than that are no vectors whose elements mean something.
+# Larger fields are no vectors whose elements have a meaning of their own.
 _MOST_ELEMENTS = 4096
 _MOST_TEXTS = 10_000
-# So many episodes in a row that cannot be read are the end.
+# Consecutive unreadable episodes after which reading stops.
 _MOST_UNREADABLE = 1000
 _PARTS = (rlds.OBSERVATION, rlds.ACTION)
 _PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
-# An episode of so many steps hardly is one; and from so many on a constant is no accident.
+# The steps up to which an episode is suspect, and from which a constant is no accident.
 _SHORT, _ENOUGH_STEPS = 2, 10
-# In which share of the episodes the first action is zero, and of all other steps any is, for it to
-# be no accident.
+# Zero first actions are no accident in at least this share of the episodes, if at most that share
+# of the other actions is zero.
 _FIRST_ZERO, _OTHERS_ZERO = 0.9, 0.1
-# What is kept of an episode, see `Survey.table`.
+# A row of `Survey.table`.
 _EPISODE = np.dtype(
     [
         *(("index", np.int64), ("length", np.int64), ("reward", np.float64)),
@@ -150,8 +150,7 @@ class Survey:
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
-        # In how many episodes with actions that are floats the first one is zero, how many these
-        # are, and the same for all other steps.
+        # Float actions: first ones that are zero, first ones, others that are zero, others.
         self._zero_actions = np.zeros(4, np.int64)
 
     @property
@@ -252,7 +251,7 @@ class Survey:
             _digest(columns),
         )
         self._rows += np.array(row, _EPISODE).tobytes()
-        if 0 < length <= _SHORT:  # One without steps breaks a rule.
+        if 0 < length <= _SHORT:  # The validator reports episodes without steps.
             self._report("few steps", f"the episode has {count(length, 'step')}", index)
         if not episode.complete:
             self._report("incomplete", "the recording of the episode is incomplete", index)

@@ -164,7 +164,7 @@ def validate(
 
     if not paths:
         raise ValueError("validate: got no path, expected at least one.")
-    # What is not there is told before anything is read, which may take long.
+    # A missing path is reported before anything is read, which may take long.
     opened = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
     checks: list[Check] = []
     for path, splits in opened:

@@ -30,7 +30,7 @@ from tfds_files import TfdsFilesError
 
 __all__ = ["Audit", "audit", "audit_splits", "faults_of_files"]
 
-# So many episodes are measured by one call, and others help if it all takes so many seconds.
+# Episodes that one call measures; seconds after which further processes help.
 _AT_ONCE, _LONG = 32, 5.0
 # Rows of all episodes to compare with each other, and the least number of each episode.
 _MOST_PICKED, _LEAST_PICKED = 200_000, 4
@@ -278,7 +278,7 @@ def _facts(
     vectors: Sequence[VectorMeaning],
 ) -> dict[str, Sequence[str]]:
     interval, rate = float(median(measured.of_times("interval"))), measured.profile.rate
-    # Rows that are counted are no times.
+    # An interval of 1 is that of row numbers, which contradict no rate.
     ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
     is_another_rate = np.abs(np.log(ratio) - _UNITS).min() > _SAME_RATE
     of_rate = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]

@@ -24,7 +24,7 @@ _DARK, _LEAST_CONTRAST = 0.1, 2.0
 _EQUAL = 1.0
 # The gain in fit of transformed thumbnails, as a logarithm, and their usual loss.
 _BETTER, _LOST = -0.5, 0.3
-# No element of a thumbnail is off by more deviations; the least deviation.
+# Limit of the deviation of an element of a thumbnail, in usual ones; the least usual one.
 _MOST_OFF, _LEAST_OFF = 5.0, 0.1
 
 _TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -115,7 +115,7 @@ def _better(
       text: The finding, in a sentence about the transformation.
     """
     if not len(losses) or np.quantile(losses, 0.25) < _LOST:
-        return  # Most pictures do not tell.
+        return  # Many images look as usual after it, too.
     sizes = np.minimum(deviations(-losses, 0.2) / 3, losses / _BETTER)
     for index in np.flatnonzero(sizes > 1).tolist():
         yield EpisodeFinding(int(measured.filmed[index]), name, text, size=sizes[index])

@@ -42,7 +42,7 @@ LEAST_EPISODES = 8
 USUAL_PART = 0.25
 """A finding of more than this share of the episodes is no fault of a single one."""
 
-# An element that is dead in more than this part of the episodes may be so.
+# An element that is dead in a larger share of the episodes has no fault.
 _RARE = 0.2
 _TINY = 1e-12
 _USUAL = LAGS.index(0)
@@ -89,7 +89,7 @@ def find_faults(measured: MeasuredEpisodes) -> Faults:
         if len(by_episode) > max(USUAL_PART * num_episodes, 2):
             share = f"{len(by_episode)} of {num_episodes} episodes"
             usual[check.name] = [f"{check.what}, in {share}: it is usual here"]
-            continue  # It says nothing of an episode, and explains nothing in it.
+            continue  # A usual fault tells nothing of an episode, and hides nothing in it.
         hidden |= {(name, episode) for name in check.hides for episode in by_episode}
         shown = (it for it in by_episode.values() if (check.name, it.episode) not in hidden)
         findings += sorted(shown, key=lambda it: (-it.size, it.episode))
@@ -121,7 +121,7 @@ def _lengths(
 def _dead(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     usual = median(measured.range)
     is_dead = (measured.range <= 1e-3 * usual) & (usual > 0)
-    # All others move: those of a few values, nearly each of them, and well.
+    # Flags rest by chance, so that nearly all other episodes must move them, and by more.
     alive = np.where(is_dead, np.nan, measured.range)
     has_levels = measured.has_levels
     least = np.where(has_levels, quantile(alive, 0.05), quantile(alive, 0.03))
@@ -165,7 +165,7 @@ def _spike(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _jitter(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for name, elements in measured.parts.items():
-        # Their quantiles 0.5 and 0.9: one row makes none larger, a few rows the latter alone.
+        # Quantiles 0.5 and 0.9: one outlier raises neither, a few rows only the latter.
         rough, pace = measured.of("rough")[:, :, elements], measured.of("pace")[:, :, elements]
         least = _SMOOTH * np.nan_to_num(median(measured.range[:, elements]))
         is_known = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
@@ -211,7 +211,7 @@ def _scale(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
         varies = np.isfinite(logs).mean(0) > 0.8
         if not varies.any():
             continue
-        # All elements are larger, or all are smaller.
+        # Another unit scales all elements alike.
         shifts = (logs - median(logs))[:, varies]
         has_levels = measured.has_levels[elements][varies]
         shifts = np.where(has_levels, shifts, np.maximum(shifts, 0))
@@ -243,7 +243,7 @@ def _gains(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _offset(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     low, high = measured.of("low"), measured.of("high")
-    # The range in which nearly all episodes are.
+    # Quantiles, as the faulty episodes must not widen the range themselves.
     lowest, highest = quantile(low, 0.1), quantile(high, 0.9)
     reach = np.maximum(highest - lowest, _TINY)
     outside = np.maximum(low - highest, lowest - high) / reach
@@ -293,13 +293,13 @@ def _lags(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     known, fits = _known_relations(measured, 0.9)
     if not len(known):
         return
-    # The unexplained share at each lag, as a logarithm: the mean over elements.
+    # Logarithms, as correlations near 1 hardly differ.
     unexplained = mean(log(_NEARLY - np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2))
     other_lags = np.array([index for index in range(len(LAGS)) if index != _USUAL])
     gains = np.nan_to_num(unexplained[:, [_USUAL]] - unexplained[:, other_lags], nan=-9.0)
     best, gain = gains.argmax(1), gains.max(1)
     if (gain > 0).mean() > _RARE:
-        return  # Forces lead to motion sooner or later, as it is fast or slow.
+        return  # Forces lead to motion after a delay that depends on its speed.
     sizes = deviations(gain, 0.05) / 3
     for episode in np.flatnonzero((sizes > 1) & (gain > 0.2)).tolist():
         rows = LAGS[other_lags[best[episode]]]
@@ -326,7 +326,7 @@ def _relations(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
         column = fits[:, _USUAL, index]
         relation = measured.profile.relations[element]
         if relation.kind == "gripper":
-            continue  # One that closes for a moment correlates with little.
+            continue  # A gripper that closes only for a moment correlates with little.
         sizes = deviations(-column, 0.04) / 8
         is_weak = column < 0.35 * median(column)
         for involved in (measured.num_states + element, relation.state):
@@ -398,7 +398,7 @@ def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yields pairs of points whose coordinates differ by an eighth of their spread, in the mean."""
     width = points.shape[1]
     directions = np.random.default_rng(0).normal(size=(width, min(width, _DIRECTIONS)))
-    # Distances are no larger from some direction than they are.
+    # Projections lengthen no distance, so that no near pair is missed.
     shadow = points @ np.linalg.qr(directions)[0]
     squares, limit = (shadow**2).sum(1), _NEAR**2 * width
     for begin in range(0, len(points), _PAIRS_AT_ONCE):

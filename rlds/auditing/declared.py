@@ -21,9 +21,9 @@ _ALIKE = {
     "delta": {"delta", "velocity"},
     "velocity": {"delta", "velocity"},
 }
-# Between which parts of a declared scale one is that was reached, as nothing overshoots.
+# Bounds of the measured over the declared scale: deltas are not fully reached, nor overshot.
 _REACHED = {"absolute": (1 / 1.3, 1.3), "delta": (1 / 1.1, 1 / 0.3)}
-# By which factor the scales of two datasets differ, if that is not how far their arms get.
+# Larger factors between the scales of two datasets are not due to the reach of their arms.
 _UNLIKE = {"absolute": 1.3, "delta": 4.0, "velocity": 4.0}
 # The number of episodes to read of a dataset.
 _SAMPLE = 20

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-# Episodes of a task are compared with each other if there are so many.
+# The least number of episodes of a task that are compared with each other.
 _LEAST_OF_TASK = 12
 # The deviations between the quantiles 0.1 and 0.9 of a normal distribution.
 _TENTHS = 2.563
@@ -213,6 +213,6 @@ def mean(values: np.ndarray) -> np.ndarray:
 
 def _without_nan(function: Callable[..., Any], *values: Any, axis: int = 0) -> np.ndarray:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # Where there is nothing else.
+        warnings.simplefilter("ignore", RuntimeWarning)  # NaN alone gives NaN.
         reduced: np.ndarray = function(*values, axis=axis)
     return reduced

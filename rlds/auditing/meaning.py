@@ -123,7 +123,7 @@ class _Judge:
         self._blocks = quaternions(trajectories.states)
         rates = changes(dataclasses.replace(trajectories, actions=trajectories.states))
         zero = LAGS.index(0)
-        # Of the element in the first axis, whether it is the rate of that in the second one.
+        # [i, j]: whether element i is the rate of element j.
         self._rates = rates.raw[zero - 1 : zero + 2, _RATE_WINDOW].max(0) > _EXPLAINED
         np.fill_diagonal(self._rates, False)
         self._is_rate = self._rates.any(1)

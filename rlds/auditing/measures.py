@@ -34,7 +34,7 @@ SKETCH_ROWS = 16
 _SKETCH_ELEMENTS = 16
 # The fewest rows that a correlation is measured over.
 _LEAST_ROWS = 12
-# The part of the usual step of an episode that is a small one.
+# The share of the usual step below which a neighbour does not count as smaller.
 _SMALL = 0.6
 # Two values are equal if they differ by this part of the range; and what is no spread.
 _EQUAL, _NONE = 1e-9, 1e-12
@@ -344,7 +344,7 @@ def _sketch(both: np.ndarray) -> np.ndarray:
     width = min(both.shape[1], _SKETCH_ELEMENTS)
     if not len(both) or not width:
         return np.zeros(SKETCH_ROWS * width)
-    # Of few rows some are there several times.
+    # Few rows are repeated, so that all sketches have the same length.
     rows = np.linspace(0, len(both) - 1, SKETCH_ROWS).round().astype(int)
     elements = np.array(evenly(both.shape[1], width))
     sketch: np.ndarray = both[np.ix_(rows, elements)].reshape(-1)

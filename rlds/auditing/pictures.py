@@ -30,7 +30,7 @@ _APART = 4
 _MOST_CAMERAS = 8
 # The side of thumbnails, and the most rows of a frame that are compared.
 _SIDE, _LINES = 8, 64
-# Over how many pixels second differences are taken: blur takes more of the first.
+# Distances in pixels of second differences: blur weakens those over the shorter one more.
 _FINE, _COARSE = 2, 4
 
 
@@ -92,11 +92,11 @@ class SampledCameras:
         """
         if not len(moves) or not self.names:
             return None
-        first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # Few pairs come several times.
+        first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # All have the same shape.
         rows = np.unique([first, first + _APART])
         try:
             frames = [self._frames(split, index, name, rows.tolist()) for name in self.names]
-        except (SourceError, tfds_files.TfdsFilesError):  # Others report it.
+        except (SourceError, tfds_files.TfdsFilesError):  # Validation reports damage.
             return None
         positions = np.searchsorted(rows, [first, first + _APART])
         by_camera = (_measured(each, positions) for each in frames)

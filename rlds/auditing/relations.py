@@ -32,7 +32,7 @@ LAGS = (-2, -1, 0, 1, 2, 3, 4, 5)
 WINDOWS = (1, 2, 4, 8)
 """Over how many rows actions are summed."""
 
-# Under which part of a full turn two neighbours lie, if none of them has been wrapped.
+# The largest step between two rows without a wrap, as a share of a full turn.
 _JUMP = 0.75
 _TURNS = (2 * np.pi, 360.0)
 # Rows at the start and the end of an episode that follow conventions of their own.

@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["SCORES", "EpisodeScore", "alone", "together", "within_task"]
 
 _LEAST_ROWS = 8
-# Of the spectrum of speeds: up to which frequency in Hz, down to which amplitude, how finely.
+# The spectrum of speeds: the highest frequency in Hz, the least amplitude, the zero padding.
 _HIGHEST, _LOWEST, _PADDING = 10.0, 0.05, 4
 # Rows to compare with each other, repetitions, and numbers of neighbours.
 _BATCH, _REPEATS, _NEIGHBOURS = 1024, 3, (5, 6, 7)

@@ -30,7 +30,7 @@ __all__ = ["MOST_EPISODES", "EpisodeNumbers", "StepNumbers"]
 MOST_EPISODES, _MOST_ROWS = 200, 20_000
 # The largest numbers of elements of actions and of states to assess.
 _MOST_ACTIONS, _MOST_STATES = 256, 512
-# By which part the increments of a clock differ at most.
+# The largest deviation of the increments of a clock, relative to their mean.
 _EVEN = 0.5
 # Names of fields with the time of a row, in any unit.
 _TIME = re.compile(
@@ -147,7 +147,7 @@ class StepNumbers:
         states = [_flat(steps[path]) for path in self._states]
         length = min((len(each) for each in (*actions, *states)), default=0)
         if episode.final_observation_known and length:
-            length -= 1  # The last row has no action; without it, one row less is no matter.
+            length -= 1  # The last row has no action; if it has one, a row less hardly matters.
         both = [
             np.concatenate([np.empty((length, 0)), *(each[:length] for each in columns)], axis=1)
             for columns in (actions, states)
@@ -193,7 +193,7 @@ class StepNumbers:
                 return
             try:
                 episode = self.read(*episodes.place(index), slice(0, _MOST_ROWS - rows))
-            except SourceError:  # Others report it.
+            except SourceError:  # The audit and validation report damage.
                 continue
             rows += len(episode.states)
             yield episode
@@ -219,7 +219,7 @@ def _is_vector(field: object) -> bool:
 
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
-    # The rounding that `rlds.editing.ActionAs` adds.
+    # `ACTION_REST` is the rounding that `rlds.editing.ActionAs` adds, which is no state.
     excluded = (rlds.REWARD, rlds.DISCOUNT, ACTION_REST, *rlds.STEP_FLAGS)
     return root_of(path) != rlds.ACTION and name not in excluded
 

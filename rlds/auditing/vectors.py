@@ -17,11 +17,11 @@ from rlds.sources.episodes import Episodes
 
 __all__ = ["Usual", "VectorMeaning", "element_range", "usual_of", "vector_meanings"]
 
-# By which part scales differ that are said together.
+# The relative difference of scales that one sentence covers.
 _SAME_SCALE = 0.1
-# First without relations, then with those of the episodes that are left.
+# The first try has no relations; later ones have those of the episodes without faults.
 _TRIES = 3
-# If more of the episodes are found bad, they are usual.
+# A fault of a larger share of the episodes is usual, and excludes none.
 _MOST_BAD = 0.5
 
 
@@ -169,7 +169,7 @@ def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, Eleme
     if one.state >= 0:
         is_next &= other.state - index == one.state - first
     is_same = (one.kind, one.lag, one.why) == (other.kind, other.lag, other.why)
-    are_alike = not abs(one.scale - other.scale) > _SAME_SCALE * abs(one.scale)  # Or are unknown.
+    are_alike = not abs(one.scale - other.scale) > _SAME_SCALE * abs(one.scale)  # Or NaN.
     return is_next and is_same and are_alike
 
 

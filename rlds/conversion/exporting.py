@@ -40,12 +40,11 @@ __all__ = [
     "write_export",
 ]
 
-# The codes of a disk, a quota or a limit of the size of files that is used up.
+# Error codes of a full disk, a full quota, and a file that is too large.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The largest number of episodes to compare by one call, and the usual number of calls.
 _COMPARED, _CALLS = 64, 16
-# For how many seconds this process compares alone: a comparison with a large source takes as long
-# to get to others.
+# Seconds before other processes help: a large source takes as long to reach them.
 _QUICK = 0.2
 # Placements that keep no values.
 _INEXACT = ("changed", "lost", "renumbered")
@@ -244,7 +243,7 @@ def draft_export(
         )
     inexact = {each.field for each in placements if each.how in _INEXACT} | {*writer.unchecked}
     is_checked = verify and writer.is_exact
-    # Damaged episodes have no digest, and are not copied.
+    # With skip_damaged, digests tell the damaged episodes, which are not copied.
     digests = Digests(writer, inexact) if is_checked or skip_damaged else None
     is_asked = not (jobs is None and part is None and pipeline is None)
     if at_once and (is_asked or writer.from_parts):
@@ -280,7 +279,7 @@ def draft_export(
         bars = used.enter_context(show_progress(progress))
         if workers is None or staging.is_small:
             number = jobs or (1 if staging.is_small else default_jobs())
-            # To read a part back takes less time than one more process takes to start.
+            # A process takes longer to start than to read a part back, so that more do not help.
             workers = used.enter_context(Workers(min(number, max(len(staging.parts), 1))))
         if staging.parts:
             shown = _bar(bars, "episodes to parts", staging.num_episodes)

@@ -44,9 +44,9 @@ __all__ = [
     "sizes_of",
 ]
 
-# The arguments of an error.
+# Arguments of `SourceError` that parts keep, as errors are raised again from them.
 _ERROR = ("what", "file", "episode", "row", "field")
-# The limits of a part, which are the most that a kill costs: fewer episodes of unknown size.
+# The size of a part, which is all that a kill costs; smaller if sizes are unknown.
 _EPISODES, _EPISODES_OF_UNKNOWN_SIZE, _BYTES = 256, 32, 256 << 20
 # The ratio of values to their files, which hold images or are compressed.
 _DECODED = 8
@@ -145,7 +145,7 @@ def decoded_size(source: AnySource) -> int:
     """Returns about how many bytes the values in files have; 0 if that is unknown."""
     try:
         return sum(map(os.path.getsize, source.inputs())) * _DECODED
-    except OSError:  # They are not on this machine.
+    except OSError:  # The files are not on this machine.
         return 0
 
 
@@ -162,7 +162,7 @@ def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
         weights = np.maximum(weights, of[np.asarray(indices, np.int64)] / _BYTES)
     ends = np.cumsum(weights)
     total = ends[-1] if len(ends) else 0
-    # All are about as large: nobody waits for one that is much larger than others.
+    # Parts of about equal size keep all workers busy to the end.
     numbers = np.floor((ends - weights / 2) * (math.ceil(total) / max(total, 1)))
     places = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
     return [[*indices[begin:end]] for begin, end in itertools.pairwise(places) if begin < end]
@@ -227,13 +227,13 @@ def _comparable(value: Any) -> Any:
         return [[_comparable(name), _comparable(each)] for name, each in value.items()]
     if isinstance(value, Sequence):
         return [_comparable(each) for each in value]
-    if isinstance(value, Collection):  # A set.
+    if isinstance(value, Collection):  # Sets have no order.
         return sorted(json.dumps(_comparable(each), sort_keys=True) for each in value)
     if isinstance(value, np.dtype | type):
         return str(value)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
-        if isinstance(value, About):  # No two views have the same options; their state is compared.
+        if isinstance(value, About):  # Each view has its own; its state is compared.
             names.remove("options")
         return [kind, {name: _comparable(getattr(value, name)) for name in names}]
     raise NotComparable(f"{kind} is not comparable")

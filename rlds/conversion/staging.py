@@ -129,7 +129,7 @@ class Staging:
         if kind is None:
             return
         is_damage = issubclass(kind, SourceError) and not issubclass(kind, SourceChangedError)
-        is_of_use = is_damage or not issubclass(kind, ValueError)  # Not to other options.
+        is_of_use = is_damage or not issubclass(kind, ValueError)  # Wrong options stay wrong.
         has_some = any(self.folder.glob("?????.json"))
         if not (is_of_use and self._job and has_some):
             self.remove()
@@ -245,8 +245,8 @@ class Staging:
     def _begin(self, *, is_alone: bool) -> None:
         """Creates the folder of the parts, unless a run can resume with the existing ones."""
         noted, self._job = self.folder / _JOB, self._identity()
-        if is_alone:  # Of several jobs, each checks its files as it reads.
-            with contextlib.suppress(FileNotFoundError):  # It has no files.
+        if is_alone:  # With several jobs, each checks the files that it reads.
+            with contextlib.suppress(FileNotFoundError):  # Data without files cannot change.
                 inputs = self._export.episodes.source.inputs()
                 self._files = [state_of(path) for path in inputs if not os.path.isdir(path)]
         if not self._job and not is_alone:
@@ -262,7 +262,7 @@ class Staging:
         joined = self.folder / _JOINED
         before = json.loads(noted.read_bytes()) if noted.exists() else ""
         is_stale = not before or (joined.exists() and before != self._job)
-        if is_stale and is_alone:  # Others may have begun the same.
+        if is_stale and is_alone:  # Another job may have begun the same dataset.
             _clear(self.folder)
         elif before not in ("", self._job):
             raise ValueError(
@@ -272,7 +272,7 @@ class Staging:
         self._has_begun = True
         joined.unlink(missing_ok=True)
         write_at_once(noted, json.dumps(self._job).encode())
-        for draft in self.folder.glob("?????.?*"):  # Of workers that were killed.
+        for draft in self.folder.glob("?????.?*"):  # Killed workers leave drafts.
             if is_alone and draft.suffix != ".json":
                 shutil.rmtree(draft, ignore_errors=True)
 
@@ -302,7 +302,7 @@ class Staging:
             export.order = [index for index in every if index not in left_out]
             if left_out and not export.order:
                 raise next(iter(left_out.values()))
-            # Episodes in parts were sound: damage of a part leaves nothing out.
+            # Episodes in parts were sound, so that damage of a part is an error.
             skips = skips and len(staged.indices) + len(left_out) < len(every)
         notes = Notes(export, self._digests, skip_damaged=skips, on_episode=lambda: on_advance(1))
         export.watch = notes
@@ -329,7 +329,7 @@ class Staging:
             self.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             if self._is_in_new_folder:
-                with contextlib.suppress(OSError):  # It has other files by now.
+                with contextlib.suppress(OSError):  # The folder may have other files by now.
                     self.folder.parent.rmdir()
 
     def remove_joined(self) -> bool:
@@ -460,7 +460,7 @@ class _PartWriter:
         try:
             self.export.write(path)
         except SourceError as error:
-            if notes.written or error not in notes.left_out.values():  # There are others.
+            if notes.written or error not in notes.left_out.values():  # Some remain.
                 raise
 
 
@@ -495,7 +495,7 @@ class StagedParts:
             part = read_part(folder / f"{n:05d}.json")
             assert part is not None
             before = 0
-            if isinstance(numbers, StreamPart) and numbers.split:  # It counts from zero.
+            if isinstance(numbers, StreamPart) and numbers.split:  # A stream part counts from zero.
                 before = counts.total()
                 counts[numbers.split] += len(part.episodes) + len(part.left_out)
                 export.episodes.set_counts(counts)
@@ -506,7 +506,7 @@ class StagedParts:
                 split = export.episodes.place(index)[0] if export.keeps_splits else ""
                 self._noted[index], self._places[index] = episode, (n, split, counted[split])
                 counted[split] += 1
-        # A writer that reads parts in another order opens each once.
+        # If a writer reads parts in another order, all stay open, so that each is opened once.
         self._open = functools.lru_cache(None if export.from_parts else _OPEN)(self._opened)
 
     def __reduce__(self) -> Any:

@@ -95,7 +95,7 @@ class Draft:
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
         self.uses_tables = False
-        # Digests of the rows that each condition chose, now and in a recipe.
+        # Digests of the rows that each condition chose, now and in a recipe, which must be equal.
         self.asked: dict[str, str] = {}
         self.expected: dict[str, str] = {}
         self.duplicates = "error"
@@ -149,7 +149,7 @@ class Draft:
             return self._where(where)
         chosen = np.zeros(len(self.kept), np.bool_)
         wanted = np.asarray(numbers)
-        if wanted.size and wanted.dtype.kind not in "iu":  # Such as a mask.
+        if wanted.size and wanted.dtype.kind not in "iu":  # Masks are no numbers.
             raise ValueError(f"{what}: got {wanted.dtype}, expected the numbers of episodes")
         wanted = wanted.astype(np.int64)
         if wrong := wanted[(wanted < 0) | (wanted >= len(chosen))].tolist():
@@ -347,7 +347,7 @@ class Draft:
             About(
                 **{name: self.facts.get(name, getattr(first, name)) for name in FACTS},
                 metadata=self.metadata,
-                # Functions make fields: no two views are known to be equal.
+                # Functions make fields, so that no two views are known to be equal.
                 options={"view": uuid.uuid4().hex},
                 finite=first.finite,
                 images_as_png=first.images_as_png,
@@ -416,12 +416,12 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     prefixes = {}
     for name, episodes in datasets.items():
         source = with_random_access(episodes.source)
-        if source.can.examples is not None:  # Its own keys are places in files.
+        if source.can.examples is not None:  # Keys of TFDS are positions in files.
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:
             keys = {source.key(*episodes.place(index)) for index in range(len(episodes))}
         above, last = os.path.split(os.path.normpath(name))
-        if re.match(r"\d+(\.\d+)+( |$)", last):  # The version of a TFDS dataset.
+        if re.match(r"\d+(\.\d+)+( |$)", last):  # Versions of TFDS repeat.
             last = os.path.basename(above) or last
         numbered = (f"{last} ({number})/" for number in itertools.count(2))
         for prefix in itertools.chain(["", f"{last}/"], numbered):

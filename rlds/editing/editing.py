@@ -33,7 +33,7 @@ from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
-# The folder of values that are computed again on demand.
+# Cached values are computed again on demand, so they are not copied.
 _CACHE = ".feeds"
 
 
@@ -283,7 +283,7 @@ def edit(
             targets = made.targets(to)
             for target in targets:
                 check_is_free(target)
-            # None gets its name before all are complete.
+            # No dataset gets its name before all are complete, so a failure leaves none.
             with (
                 advice(skip_damaged, to),
                 Workers(jobs or default_jobs()) as workers,
@@ -318,7 +318,7 @@ def _in_place(
     with new as draft:
         if state_of(made.episodes) != made.inputs:
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")
-        # A link to a dataset of another name has no name that tells the format.
+        # The name of a link may not tell the format, as that of its dataset does.
         at = target if target.name == draft.name else os.path.realpath(target)
         with write(draft, list(made.view.splits), at=at) as written:
             pass
@@ -385,7 +385,7 @@ def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[d
 def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:
     """Copies foreign files in the folder of a dataset, which its format does not read."""
     for folder, below, names in os.walk(old):
-        own = FOLDER if folder == os.fspath(old) else ""  # Its content is made anew, or carried.
+        own = FOLDER if folder == os.fspath(old) else ""  # Written anew, or carried.
         names += [name for name in below if os.path.islink(os.path.join(folder, name))]
         below[:] = [name for name in below if name not in (_CACHE, own)]
         there = new / os.path.relpath(folder, old)

@@ -378,7 +378,7 @@ class Split(Operation):
         names, done = list(self.parts), 0
         part_of: list[str | None] = [None] * len(draft.kept)
         for group in order.tolist():
-            # A group goes where most of it would go, if episodes were dealt one by one.
+            # A group stays together, so it goes where most of its episodes would go one by one.
             middle = done + len(members[group]) / 2
             part = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
             for row in members[group]:
@@ -491,7 +491,7 @@ def from_recipe(recipe: Any) -> list[Operation]:
     return [_operation(number, each) for number, each in enumerate(recipe)]
 
 
-# The types of arguments that a text may get wrong, by how they are annotated.
+# Types of arguments by annotation, as recipes in JSON may have wrong ones.
 _PLAIN: Mapping[str, type] = {"str": str, "int": int}
 
 

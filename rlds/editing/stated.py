@@ -24,7 +24,7 @@ Policy: TypeAlias = Literal["error", "first", "episodes"]
 _Keys: TypeAlias = tuple[str, ...]
 _Stated: TypeAlias = tuple[str, _Keys, Any]
 
-# Metadata that conversions and edits make anew.
+# Conversions and edits write these anew, so that they never conflict.
 _MADE_ANEW = ("conversion/*", "lineage/*")
 _LONGEST = 60
 
@@ -122,7 +122,7 @@ class _Rules:
             sides = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
             for keys in {**sides[0], **sides[1]} if value != other else ():
                 where, values = "/".join((path, *keys)), [side.get(keys) for side in sides]
-                one, two = map(json.dumps, values)  # Equal if both are NaN.
+                one, two = map(json.dumps, values)  # As texts, two NaN are equal.
                 if values[0] != values[1] and one != two and not self.is_counted(where):
                     one, two = (shorten(text, _LONGEST) for text in (one, two))
                     return f"{where}: {one} in {first}, {two} in {name}"

@@ -88,7 +88,7 @@ class Trimmed(View):
         trimmed = _trimmed(values, begin, end, is_cut=end < num_steps)
         trimmed |= _flags(trimmed.get(_FLAGS[2]), end - begin, self.fields.flags)
         origin, first = episode.origin, episode.origin.begin
-        num_rows = origin.end - first  # The final observation has a row, or none.
+        num_rows = origin.end - first  # With the final observation, or without.
         if num_rows in (num_steps, num_steps - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
             origin = Origin(origin.file, first + begin, first + min(end, num_rows))
         return dataclasses.replace(episode, origin=origin), taken(trimmed, rows)

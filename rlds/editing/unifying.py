@@ -152,7 +152,7 @@ def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
             **{**field.meaning, **first.meaning},
         )
     kinds = {field.kind for field in fields.values() if isinstance(field, Field)} - {""}
-    if len(kinds) > 1:  # Of the whole, nothing is stated then, but with the policy "first".
+    if len(kinds) > 1:  # The merged field has none of them, unless the policy is "first".
         kind = fields[name].kind if policy == "first" else ""
         first = dataclasses.replace(first, kind=kind)
     return first

@@ -24,8 +24,7 @@ __all__ = [
 
 # The number of episodes to draw at once.
 _BLOCK_DRAWS = 1 << 22
-# Below that many episodes, or what weights leave of them, intervals of every method but
-# Bernstein's are too narrow.
+# Below this effective number of episodes, all intervals but Bernstein's are too narrow.
 _FEW_EPISODES = 30
 
 

@@ -437,8 +437,7 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
         first += len(num_steps)
 
 
-# Columns by their paths, flags, how many steps each episode has, and whether the last one of it is
-# the final observation.
+# Columns and flags by path, the steps of each episode, and which final observations are known.
 _Read = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
@@ -532,7 +531,7 @@ def _columns_of(episode: Any, index: int) -> Mapping[str, Any]:
         return steps
     join: Callable[[list[np.ndarray]], np.ndarray] = np.stack
     if steps is not None and hasattr(steps, "as_numpy_iterator"):
-        # A tf.data.Dataset, which can give many steps at a time.
+        # A tf.data.Dataset is faster in batches of steps.
         steps, join = steps.batch(_STEPS_AT_ONCE).as_numpy_iterator(), np.concatenate
     parts: list[Any] = list(steps) if isinstance(steps, Iterable) else [steps]
     if not all(isinstance(part, Mapping) for part in parts):

@@ -21,7 +21,7 @@ __all__ = ["LinearQ", "fitted_q", "possible_values", "return_of_all_steps"]
 
 # The approximate number of feature values in a block of episodes: 32 MiB.
 _BLOCK = 1 << 22
-# And in the matrices of some samples of the episodes: 256 MiB.
+# The approximate number of values in the matrices of a block of samples: 256 MiB.
 _SAMPLES_BLOCK = 1 << 25
 # If the matrix multiplies errors more than this, digits of the solution are lost.
 _LARGEST_CONDITION = 1e12
@@ -218,7 +218,7 @@ class _Problem:
         condition = float(np.linalg.cond(equations))
         warnings = []
         if not condition < _LARGEST_CONDITION:
-            # Features that are 0 in all equations, and combinations of features that are.
+            # The null space has the features that the data does not determine.
             left, sizes, _ = np.linalg.svd(equations)
             empty = left[:, sizes <= sizes[0] / _LARGEST_CONDITION]
             message = (

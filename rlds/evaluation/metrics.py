@@ -123,7 +123,7 @@ def compare(
     k = [size for size in k if size <= len(names)]
     rng = np.random.default_rng(seed)
     drawn = rng.integers(len(names), size=(num_samples, len(names)))
-    rows = np.concatenate([np.arange(len(names))[None], drawn])  # The first is the policies.
+    rows = np.concatenate([np.arange(len(names))[None], drawn])  # Row 0 has each policy once.
     scores = [
         Score(float(column[0]), _deviation(column[1:]))
         for column in _scores(true_values[rows], estimated[rows], k)

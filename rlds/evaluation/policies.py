@@ -29,10 +29,10 @@ __all__ = [
 
 # The largest float32 below 1. What is nearer to 1 is stored as 1, whose artanh is infinite.
 _CLAMP = 1.0 - 2.0**-24
-# The exponential of more overflows.
+# The exponential of a larger number overflows.
 _MAX_LOG_STD = 700.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
-# Probabilities that come from float32 add up to 1 no better than that.
+# The tolerance of a sum of probabilities that were stored as float32.
 _SUM_TOLERANCE = 1e-5
 # Rows that a network takes at once: their hidden layers stay small.
 _BLOCK_ROWS = 1 << 14
@@ -197,7 +197,7 @@ class CategoricalPolicy(Policy):
                 "number of actions]"
             )
         largest = logits.max(axis=-1, keepdims=True)
-        # NaN and inf, as well as -inf everywhere.
+        # NaN, inf, and -inf for all actions cannot be normalized.
         _check_rows(
             np.isfinite(largest), "observation", lambda row: f"log-probabilities {logits[row]}"
         )
@@ -377,7 +377,7 @@ class TanhGaussianPolicy(_PolicyOfNormals):
 
 def _before_tanh(actions: Any, clamp: float) -> np.ndarray:
     values = np.asarray(actions, np.float64)
-    _check_rows(  # NaN is not less.
+    _check_rows(  # NaN fails, too.
         np.abs(values) <= 1.0, "action", lambda row: f"{values[row]}, expected numbers from -1 to 1"
     )
     return np.arctanh(np.clip(values, -clamp, clamp))

@@ -16,8 +16,7 @@ from rlds_ecosystem.files.stores import as_path, open_binary
 __all__ = ["load_policy"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-# The limit to which D4RL clamped actions when it recorded log-probabilities, with which those of
-# the policies that were made for it are compared.
+# D4RL clamped actions to this limit when it recorded the log-probabilities to compare with.
 _D4RL_CLAMP = 0.999999
 
 

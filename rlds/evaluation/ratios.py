@@ -27,9 +27,9 @@ __all__ = [
     "with_weights",
 ]
 
-# Policies see so many transitions at once.
+# The number of transitions that a policy takes at once.
 _BLOCK_TRANSITIONS = 1 << 16
-# Products of counts and weights have so many numbers at once.
+# The largest product of counts and weights, in numbers.
 _BLOCK_PRODUCTS = 1 << 22
 # With fewer episodes than that, an estimate means little.
 _FEW_EPISODES = 10
@@ -94,7 +94,7 @@ def _ratios_of(
         return _numbers(
             target.log_ratio(behaviour, observations, actions), "log_ratio", block, data
         )
-    with np.errstate(invalid="ignore"):  # Where both are infinite; `_explain` says so.
+    with np.errstate(invalid="ignore"):  # Of two infinities; `_explain` raises the error.
         logs: np.ndarray = _log_probs(data, target, block) - _log_probs(data, behaviour, block)
     return logs
 
@@ -263,7 +263,7 @@ class StepWeights:
     def weighted_sums(self) -> np.ndarray:
         """Returns the same of the values with their weights."""
         sums = np.zeros(self.num_episodes)
-        with np.errstate(invalid="ignore"):  # Of weights that are too large.
+        with np.errstate(invalid="ignore"):  # Weights may overflow.
             for block in self._blocks:
                 sums[block.episodes] += with_weights(block.values, block.log_weights).sum(axis=1)
         return sums
@@ -280,7 +280,7 @@ class StepWeights:
         """
         steps, first, largest, num_without = [], -1, -np.inf, 0
         for block in self._blocks:
-            # Episodes that have ended since the block before.
+            # Terminated episodes count in later averages, with the weights that they ended with.
             is_over = (self._lengths > first) & (self._lengths <= block.first) & self.is_terminal
             ended, before, first = np.flatnonzero(is_over), largest, block.first
             ended_logs = self.log_weights[ended] if normalize else np.zeros(len(ended))
@@ -434,7 +434,7 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
             "between the target and the one that acted."
         )
     if size < _FEW_EPISODES:
-        # The same words each time, so that Python shows them once for each place in the code.
+        # The same text each time, so that Python shows them once for each place in the code.
         warnings.warn(
             f"The effective sample size is below {_FEW_EPISODES}, so the estimate means little: "
             "print it for details.",

@@ -24,7 +24,7 @@ from rlds.evaluation.ratios import StepRatios, StepWeights, log_ratios, warnings
 
 __all__ = ["direct_method", "doubly_robust"]
 
-# A Q-function sees so many transitions at once.
+# The number of transitions that a Q-function takes at once.
 _BLOCK_TRANSITIONS = 1 << 16
 _AS_IT_IS = "the interval ignores the error of the Q-function: if that was fitted, it is too narrow"
 

@@ -19,7 +19,7 @@ from rlds_tools.results import Block, Result, count, next_commands, size_of
 __all__ = ["Report", "is_report", "report"]
 
 _MAX_SIZE = 3_000_000
-# What every page of ours has.
+# The text by which a report is recognized.
 _MARK = "Made by rlds report."
 
 

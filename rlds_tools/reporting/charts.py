@@ -15,9 +15,9 @@ __all__ = ["curves", "density", "histogram", "number", "scatter", "sparkline"]
 
 _WIDTH, _HEIGHT = 300, 80
 _BINS, _FEW_VALUES = 40, 20
-# Curves have at most so many points across.
+# More points across would not be seen.
 _MOST_COLUMNS = 300
-# Beyond which quantile values would squeeze a histogram.
+# Values beyond this quantile would squeeze a histogram.
 _OUTER = 0.001
 _CELLS = (64, 40)
 _LEVELS = 6
@@ -112,12 +112,12 @@ def _binned(
     if len(distinct) == 1:
         return np.array([0, len(values), 0]), low - 1, low + 1
     are_whole = len(distinct) <= _FEW_VALUES and np.all(distinct == np.round(distinct))
-    if are_whole and high - low < 2 * _BINS:  # A bar for each number.
+    if are_whole and high - low < 2 * _BINS:  # Bins between whole numbers would be uneven.
         edges = np.arange(low - 0.5, high + 1)
         return np.histogram(values, edges)[0], edges[0], edges[-1]
     with np.errstate(over="ignore"):
         edges = np.linspace(low, high, bins + 1)
-    if not np.all(np.diff(edges) > 0):  # Nothing between them in floating point.
+    if not np.all(np.diff(edges) > 0):  # No floats lie between the bounds.
         return np.array([len(values)]), low, high
     return np.histogram(values, edges)[0], low, high
 
@@ -126,7 +126,7 @@ def _bars(counts: np.ndarray, height: float) -> str:
     width = _WIDTH / len(counts)
     tops = counts * ((height - 2) / max(counts.max(initial=0), 1))
     gap = width * 0.12
-    # What is there at all can be seen.
+    # Bars have a least height, so that rare values can be seen.
     return "".join(
         f"M{_short(i * width + gap / 2)} {_short(height)}v{_short(-max(top, 1.5))}"
         f"h{_short(width - gap)}v{_short(max(top, 1.5))}z"
@@ -172,7 +172,7 @@ def _reduced(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if length <= 2 * _MOST_COLUMNS:
         return x, column
     parts = np.array_split(np.arange(length), _MOST_COLUMNS)
-    # What is not finite is neither, unless there is nothing else.
+    # Infinite values would hide the finite ones.
     low, high = (np.where(np.isfinite(column), column, none) for none in (np.inf, -np.inf))
     pairs = [sorted((part[np.argmin(low[part])], part[np.argmax(high[part])])) for part in parts]
     chosen = np.array(pairs).reshape(-1)
@@ -187,7 +187,7 @@ def _line(x: np.ndarray, y: np.ndarray, steps: bool) -> str:
             continue
         point = f"{_short(position)} {_short(value)}"
         if not is_down:
-            parts.append(f"M{point}h0")  # Which is seen even if nothing follows.
+            parts.append(f"M{point}h0")  # A line of no length shows a single point.
         elif steps:
             parts.append(f"H{_short(position)}V{_short(value)}")
         else:

@@ -26,8 +26,9 @@ from rlds_tools.survey import Survey, open_splits
 
 __all__ = ["Material", "Shown", "gather", "read_shown"]
 
-# How many episodes are read, and how many bytes of files; and how many are shown for a finding.
+# Episodes and bytes of files to read at most, and episodes to read in any case.
 MOST_EPISODES, _MOST_BYTES, _LEAST_EPISODES = 5_000, 2_000_000_000, 50
+# Findings of which the report shows an episode.
 _MOST_WITH_FINDINGS = 10
 
 

@@ -122,7 +122,7 @@ def _data(material: Material) -> Markup:
     survey = material.survey
     steps = survey.num_steps - len(survey.table)
     text = statistics_of(survey.numbers, max(steps, 0), len(survey.table)).to_json()
-    # Nothing in it can end the element.
+    # Escaped, so that no text ends the element.
     safe = Markup(text.replace("<", "\\u003c"))
     return tag("script", safe, type="application/json", id="rlds-statistics")
 

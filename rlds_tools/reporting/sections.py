@@ -34,7 +34,7 @@ from tfds_files import TfdsFilesError
 
 __all__ = ["section"]
 
-_CURVES = 6  # More of them on an axis are mud.
+_CURVES = 6  # More curves on an axis cannot be told apart.
 _FIELDS_WITH_CURVES = 3
 _OPEN_DIMENSIONS, _MOST_DIMENSIONS = 32, 256
 _OPEN_ROWS, _MOST_ROWS = 40, 1000

@@ -64,7 +64,7 @@ def clip(frames: Frames | VideoFrames, quality: Quality, name: str) -> tuple[Mar
         source = _data("video/mp4", _as_mp4(images, quality.crf))
         height, width = images[0].shape[:2]
         sizes = {"width": width, "height": height}
-        # What is seen until it plays, and on paper.
+        # The poster is shown until the video plays, and in print.
         poster = _data("image/webp", _as_webp(images[:1], 60))
         flags = {"muted": True, "loop": True, "playsinline": True}
         video = tag("video", src=source, poster=poster, aria_label=name, **flags, **sizes)

@@ -24,7 +24,7 @@ from rlds_ecosystem.files.stores import as_path
 
 __all__ = ["read_d4rl_policy"]
 
-# Under this name, the metadata of a dataset has what a file of D4RL says.
+# The key of the constants of an HDF5 file in the metadata of a converted dataset.
 METADATA_KEY = "hdf5"
 _METADATA, _POLICY = "metadata", "policy"
 _GROUP = f"{_METADATA}/{_POLICY}"

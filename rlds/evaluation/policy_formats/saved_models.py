@@ -15,7 +15,7 @@ from rlds_ecosystem.model.nests import map_named_leaves, named_leaves
 
 __all__ = ["SAVED_MODEL", "SavedModel", "open_saved_model"]
 
-# The file by which a SavedModel is known.
+# The file by which a SavedModel is recognized.
 SAVED_MODEL = "saved_model.pb"
 # Some policies were saved with a state, though none of them keeps anything in it.
 _NO_STATE = ((),)
@@ -33,7 +33,7 @@ class SavedModel:
 
     def __init__(self, model: Any, path: str) -> None:
         self._model, self._path = model, path
-        # Whether the index calls a policy recurrent says nothing about it.
+        # `is_recurrent` of the index does not tell whether a model takes a state.
         self._has_state = hasattr(model, "initial_state")
 
     def __call__(self, observations: Any) -> np.ndarray:
