@@ -54,7 +54,7 @@ def run(capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPOILT)
-def test_damaged_data(name, run, tmp_path):
+def test_damaged_episodes_are_named_and_can_be_left_out(name, run, tmp_path):
     path = hostile_sources.written(name, tmp_path / "raw")
     number = len(rlds.sources.open(path))
     spoil(tmp_path / "raw", SPOILT[name])

@@ -84,7 +84,7 @@ def test_edits_count_the_episodes_of_all_splits_and_are_not_proposed_for_one(tmp
     assert rlds_tools.report(made, "all", episodes=[9], frames=2).shown == (9,)
 
 
-def test_json(arm, capsys):
+def test_json_has_the_findings_and_the_meaning_of_actions(arm, capsys):
     assert run(["audit", str(arm), "--json"]) == 1
     [found] = json.loads(capsys.readouterr().out)["audits"]
     [finding] = found["findings"]

@@ -40,7 +40,7 @@ def run_code(card, monkeypatch, directory):
     return len(blocks), names
 
 
-def test_a_log(log, tmp_path, monkeypatch):
+def test_a_card_of_a_log_has_its_counts_and_fields(log, tmp_path, monkeypatch):
     found = rlds_tools.card(log, license="CC-BY-4.0", tags=["catch"], name="Catch: a game")
     front, body = parts_of(found)
     assert front == found.front_matter
@@ -83,7 +83,7 @@ def test_a_dataset_of_which_little_is_said(dataset, monkeypatch):
     assert "tfds.builder_from_directory(path)" in body
 
 
-def test_a_repository(log, tmp_path):
+def test_a_card_for_a_repository_downloads_from_it(log, tmp_path):
     folder = Path(log).parent
     found = rlds_tools.card(
         log, tmp_path / "README.md", croissant=tmp_path / "c.json", repository="me/catch"
@@ -113,7 +113,7 @@ def test_a_homepage_that_is_no_page_is_no_link(dataset, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
-def test_croissant(dataset, log, tmp_path):
+def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
     mlcroissant = pytest.importorskip("mlcroissant")
     for path, kind in [(dataset, "tfrecord"), (log, "riegeli")]:
         file = tmp_path / f"{kind}.json"
@@ -265,7 +265,7 @@ def test_a_file_that_is_there_stays(log, tmp_path):
     assert readme.read_text().startswith("---\n")
 
 
-def test_a_single_file(tmp_path, monkeypatch):
+def test_the_code_in_a_card_of_a_single_file_runs(tmp_path, monkeypatch):
     pytest.importorskip("h5py")
     file = raw_d4rl.mujoco_v2(tmp_path / "hopper_medium-v2.hdf5")
     found = rlds_tools.card(file, croissant=tmp_path / "c.json")
@@ -278,7 +278,9 @@ def test_a_single_file(tmp_path, monkeypatch):
     assert [entry["name"] for entry in found.croissant["distribution"]] == [file.name, "data"]
 
 
-def test_the_command(dataset, tmp_path, capsys, monkeypatch):
+def test_the_command_prints_or_writes_the_card_and_overwrites_nothing(
+    dataset, tmp_path, capsys, monkeypatch
+):
     def run(*arguments):
         with pytest.raises(SystemExit) as exit:
             main(["card", *arguments])

@@ -81,7 +81,7 @@ def test_names_do_not_command_the_terminal(arguments, tmp_path, capsys):
     assert "--json" in arguments or max(map(len, text.splitlines())) < 20_000
 
 
-def test_what_people_look_for(capsys):
+def test_words_for_edits_lead_to_the_options_of_edit(capsys):
     for word, command in (
         ("merge", "--merge OTHER"),
         ("split", "--split-by"),
@@ -91,7 +91,7 @@ def test_what_people_look_for(capsys):
         assert f"Use: rlds edit PATH {command}" in capsys.readouterr().err
 
 
-def test_what_no_format_has(tmp_path, capsys):
+def test_data_of_no_format_is_refused_at_once_with_a_reason(tmp_path, capsys):
     """A clear answer at once, however large the file is."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "half" / "1.0.0").mkdir(parents=True)
@@ -171,7 +171,7 @@ def test_a_warning_is_a_line(tmp_path, monkeypatch, capsys):
         assert errors.count("\n") == bool(expected)
 
 
-def test_ctrl_c(monkeypatch, capsys):
+def test_ctrl_c_ends_a_command_with_code_130(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -192,7 +192,7 @@ def test_a_process_starts_without_what_it_does_not_need(dataset):
     assert not subprocess.run([sys.executable, "-c", code], capture_output=True).returncode
 
 
-def test_a_reader_that_has_seen_enough(dataset):
+def test_a_closed_pipe_is_no_error(dataset):
     command = f"{sys.executable} -m rlds_tools inspect {dataset} --json | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout == "{\n"
@@ -200,6 +200,6 @@ def test_a_reader_that_has_seen_enough(dataset):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell, capsys):
+def test_each_shell_has_a_completion_script(shell, capsys):
     assert run(["completion", shell]) == 0
     assert "_RLDS_COMPLETE" in capsys.readouterr().out

@@ -19,7 +19,7 @@ def episodes():
     return [episode(length, seed=length) for length in LENGTHS]
 
 
-def test_two_swapped_actions(dataset, episodes, tmp_path, capsys):
+def test_swapped_actions_are_found_unless_they_are_ignored(dataset, episodes, tmp_path, capsys):
     actions = episodes[1]["steps"]["action"]
     actions[:] = np.arange(8)
     same = write_dataset(tmp_path / "same", episodes)
@@ -98,7 +98,7 @@ def as_jpeg(image):
     return file.getvalue()
 
 
-def test_pixels_and_dtypes(tmp_path):
+def test_images_are_compared_by_pixels_and_dtypes_differ(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), np.uint8)
     uint8 = np.dtype(np.uint8)
     png = tfds_files.Image(shape=(None, None, 3), dtype=uint8, encoding_format="png")

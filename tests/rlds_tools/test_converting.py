@@ -55,7 +55,7 @@ def run(dataset, *arguments, data_dir):
     return commands.run(["convert", "--dataset", dataset, *map(str, arguments), str(data_dir)])
 
 
-def test_help(capsys):
+def test_help_lists_the_options_of_each_format(capsys):
     assert commands.run(["convert", "--help"]) == 0
     assert "--skip-damaged" in capsys.readouterr().out
     assert commands.run(["list", "--formats"]) == 0
@@ -74,7 +74,7 @@ def test_all_builders_can_be_named():
 
 
 @pytest.mark.slow
-def test_a_conversion(raw, tmp_path, capfd):
+def test_a_conversion_has_its_options_and_overwrites_nothing(raw, tmp_path, capfd):
     options = ("--num-shards=2", "--float64=float32", "--tensor-encoding=zlib")
     assert run("rlds_d4rl", raw, *options, data_dir=tmp_path) == 0
     directory, numbers, _ = capfd.readouterr().out.splitlines()
@@ -90,7 +90,7 @@ def test_a_conversion(raw, tmp_path, capfd):
     assert conversions.contents(directory) == before
 
 
-def test_options(raw, tmp_path, capsys):
+def test_options_equal_the_arguments_of_convert(raw, tmp_path, capsys):
     one = tmp_path / "one"
     assert run("rlds_d4rl", raw, "--to=array_record", "--no-shuffle", data_dir=one) == 0
     made = tfds_builders.convert(
@@ -104,7 +104,7 @@ def test_options(raw, tmp_path, capsys):
     assert conversions.records(directory) == conversions.records(made.data_path)
 
 
-def test_a_name(raw, tmp_path, capsys):
+def test_a_name_must_be_valid_and_becomes_that_of_the_dataset(raw, tmp_path, capsys):
     assert run("rlds_d4rl", raw, "--name", "cheetah", data_dir=tmp_path / "data") == 0
     place, *_ = capsys.readouterr().out.splitlines()
     assert place.startswith(str(tmp_path / "data" / "cheetah"))
@@ -148,7 +148,7 @@ assert tf.keras.layers.Dense(3)(tf.zeros((2, 4))).shape == (2, 3)
 
 
 @pytest.mark.slow
-def test_options_of_the_source(raw, tmp_path, capsys):
+def test_options_of_the_source_equal_its_arguments(raw, tmp_path, capsys):
     given = ["--option", 'boundary=["flags", "length"]', "--option=length=3"]
     assert run("rlds_d4rl", raw, *given, data_dir=tmp_path / "one") == 0
     made = tfds_builders.convert(
@@ -176,7 +176,7 @@ def test_what_the_config_says_is_kept(raw, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
-def test_pipeline_options(raw, tmp_path, capsys):
+def test_pipeline_options_do_not_change_the_dataset(raw, tmp_path, capsys):
     beam = ("--runner=DirectRunner", "--direct_running_mode", "in_memory")
     assert run("rlds_d4rl", raw, *beam, data_dir=tmp_path / "one") == 0
     assert run("rlds_d4rl", raw, data_dir=tmp_path / "two") == 0
@@ -201,7 +201,7 @@ def test_pipeline_options(raw, tmp_path, capsys):
         (["rlds_d4rl", "file", "other"], "expected SRC and DST, got file other"),
     ],
 )
-def test_a_wrong_command(tmp_path, capsys, arguments, words):
+def test_wrong_commands_exit_with_2(tmp_path, capsys, arguments, words):
     assert run(*arguments, data_dir=tmp_path) == 2
     assert words in capsys.readouterr().err
 
@@ -218,7 +218,7 @@ def test_a_wrong_command(tmp_path, capsys, arguments, words):
         (["rlds_d4rl", "{raw}", "--num-shards=1000"], "num_shards: got 1000, expected 1 to"),
     ],
 )
-def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
+def test_failures_are_one_line_and_exit_with_1(raw, tmp_path, capsys, arguments, words):
     arguments = [argument.format(tmp=tmp_path, raw=raw) for argument in arguments]
     assert run(*arguments, data_dir=tmp_path / "data") == 1
     shown = capsys.readouterr()
@@ -228,7 +228,7 @@ def test_what_goes_wrong_is_said(raw, tmp_path, capsys, arguments, words):
     assert not shown.out
 
 
-def test_damage(torn, tmp_path, capsys):
+def test_damage_is_named_and_can_be_left_out(torn, tmp_path, capsys):
     data_dir = tmp_path / "data"
     assert run("rlds_rlu_atari", torn, data_dir=data_dir) == 1
     error, note, _ = capsys.readouterr().err.splitlines()[-3:]
@@ -242,7 +242,7 @@ def test_damage(torn, tmp_path, capsys):
     assert run("rlds_rlu_atari", torn, data_dir=data_dir) == 1
 
 
-def test_hostile_raw_data(raw, tmp_path, capsys):
+def test_hostile_raw_data_is_an_error_without_control_characters(raw, tmp_path, capsys):
     """A line says what is wrong, whatever library met it; it commands no terminal."""
     with h5py.File(raw, "a") as file:
         file["infos/\x1b[2J\nx"] = np.dtype("f4")
@@ -286,7 +286,7 @@ def test_interrupted_while_tensorflow_is_loaded(raw, tmp_path, monkeypatch, caps
 
 
 @pytest.mark.slow
-def test_interrupted(raw, tmp_path):
+def test_an_interrupted_conversion_resumes_with_the_same_result(raw, tmp_path):
     """By Ctrl-C, in a process of its own; nothing but the summary is on its standard output."""
     data_dir, whole = tmp_path / "data", tmp_path / "whole"
     command = ["convert", "--dataset", "rlds_d4rl", raw, data_dir]

@@ -9,7 +9,7 @@ import tfds_files
 from rlds_tools.command_line.commands import run
 
 
-def test_the_numbers_of_a_split(dataset, tmp_path, capsys):
+def test_statistics_ignore_placeholders_and_are_saved(dataset, tmp_path, capsys):
     found = rlds_tools.stats(dataset)
     steps = [tfds_files.open_folder(dataset)["train"][i]["steps"] for i in range(3)]
     returns = [episode["reward"][:-1].sum() for episode in steps]
@@ -33,7 +33,7 @@ def test_the_numbers_of_a_split(dataset, tmp_path, capsys):
     assert "no field 'task' of episodes; there are: episode_id" in capsys.readouterr().err
 
 
-def test_groups(dataset):
+def test_statistics_count_episodes_by_the_values_of_a_field(dataset):
     groups = rlds_tools.stats(dataset, by="episode_id").groups
     assert [(group.value, group.episodes, group.steps) for group in groups] == [
         ("episode 30", 1, 30),

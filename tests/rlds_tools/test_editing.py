@@ -21,7 +21,7 @@ def run(*words):
     return commands.run(list(map(str, words)))
 
 
-def test_a_session(demos, tmp_path, capsys):
+def test_edits_are_planned_made_and_recorded(demos, tmp_path, capsys):
     before = list(rlds.sources.open(demos))
     assert run("edit", demos, "--delete", "index = 1", "--plan") == 0
     printed = capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_conversions_have_a_lineage(demos, tmp_path, capsys):
         ),
     ],
 )
-def test_what_is_wrong(demos, capsys, words, code, message):
+def test_wrong_edits_are_errors_with_a_code(demos, capsys, words, code, message):
     assert run("edit", demos, *words) == code
     assert message in capsys.readouterr().err
 

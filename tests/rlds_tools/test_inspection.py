@@ -48,7 +48,7 @@ def test_a_log_is_described_with_the_lengths_of_its_episodes(log):
     assert "10  10  10" in str(found)
 
 
-def test_an_episode_and_a_step(dataset):
+def test_an_episode_and_a_step_show_their_values(dataset):
     view = rlds_tools.inspect_episode(dataset, -1)
     assert (view.episode, view.num_steps, len(view.steps)) == (2, 30, 20)
     steps = tfds_files.open_folder(dataset)["train"][2]["steps"]
@@ -74,7 +74,7 @@ def test_a_folder_of_imitation_is_none_of_tfds(tmp_path):
     )
 
 
-def test_a_file_of_records(dataset, log, tmp_path):
+def test_records_of_a_single_file_are_counted(dataset, log, tmp_path):
     (shard,) = Path(dataset).glob("*tfrecord*")
     (copy := tmp_path / "some.tfrecord").write_bytes(shard.read_bytes())
     assert rlds_tools.inspect(copy).records == 3
@@ -82,7 +82,7 @@ def test_a_file_of_records(dataset, log, tmp_path):
     assert rlds_tools.inspect(steps).records == 30
 
 
-def test_what_is_nothing_that_can_be_read(tmp_path):
+def test_unreadable_paths_are_errors_with_a_reason(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         rlds_tools.inspect(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="an empty folder"):
@@ -95,7 +95,7 @@ def test_what_is_nothing_that_can_be_read(tmp_path):
         rlds_tools.inspect(tmp_path)
 
 
-def test_what_a_robot_recorded(tmp_path):
+def test_recordings_of_robots_show_cameras_and_tasks(tmp_path):
     path = raw_lerobot.write_v3(tmp_path / "robot", codecs={"observation.images.top": "h264"})
     text = str(rlds_tools.inspect(path))
     assert "recorded: so100 · 10 frames per second · 0.0 minutes" in text
@@ -111,7 +111,7 @@ def test_what_a_robot_recorded(tmp_path):
     assert step.fields["observation/images/top"].ndim == 3
 
 
-def test_options_of_the_format(tmp_path, capsys):
+def test_options_of_the_format_reach_each_command(tmp_path, capsys):
     arrays = {"state": np.zeros((5, 2)), "act": np.arange(4.0)}
     np.savez(tmp_path / "a.npz", **arrays)
     words = ["inspect", str(tmp_path), "--format", "npz", "-O", "observation=state"]

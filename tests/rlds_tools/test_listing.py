@@ -8,7 +8,7 @@ import rlds.sources
 import rlds_tools
 
 
-def test_the_datasets_below_a_folder(dataset, log, tmp_path):
+def test_datasets_below_a_folder_are_listed_with_damaged_ones(dataset, log, tmp_path):
     shutil.copytree(dataset, tmp_path / "data" / "tiny" / "1.0.0")
     shutil.copytree(log, tmp_path / "logs" / "catch")
     raw_lerobot.write_v3(tmp_path / "logs" / "robot")
@@ -46,7 +46,7 @@ def test_the_datasets_below_a_folder(dataset, log, tmp_path):
         rlds_tools.inspect(tmp_path / "data/tiny/1.0.0")
 
 
-def test_the_formats():
+def test_formats_are_listed_with_their_options():
     found = rlds_tools.list_formats()
     assert {"tfds", "minari", "d4rl"} <= {format["name"] for format in found.formats}
     assert "length=integer" in str(found)

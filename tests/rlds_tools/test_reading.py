@@ -10,7 +10,7 @@ from rlds.sources import SourceError
 from rlds_tools import reading
 
 
-def test_processes_change_nothing(tmp_path, monkeypatch):
+def test_results_do_not_depend_on_the_number_of_processes(tmp_path, monkeypatch):
     path = write_dataset(tmp_path / "many", [episode(3 + n % 4, seed=n) for n in range(40)])
     file = next((tmp_path / "many").glob("*.tfrecord*"))
     content = bytearray(file.read_bytes())
@@ -27,7 +27,7 @@ def test_processes_change_nothing(tmp_path, monkeypatch):
         rlds_tools.stats(path, jobs=2)
 
 
-def test_a_chunk_that_is_large_and_warnings(dataset, monkeypatch):
+def test_a_large_chunk_ends_early_and_keeps_its_warnings(dataset, monkeypatch):
     episodes = rlds.sources.open(dataset)
     monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
     read = reading._read

@@ -116,7 +116,7 @@ def test_the_same_seed_records_the_same_bytes(tmp_path, environment):
     assert bytes_of(tmp_path / "d") == bytes_of(tmp_path / "e")
 
 
-def test_a_log_grows(tmp_path):
+def test_a_log_grows_only_by_the_same_environment(tmp_path):
     rlds_tools.record("catch", tmp_path, episodes=2, seed=1)
     found = rlds_tools.record("catch", tmp_path, episodes=1, seed=2)
     assert (found.episodes, found.episodes_before) == (1, 2)
@@ -155,7 +155,7 @@ def test_limits_truncate(tmp_path):
         (lambda observation: np.float32(1), [1, 1, 1]),
     ],
 )
-def test_policies(tmp_path, policy, actions):
+def test_policies_choose_the_recorded_actions(tmp_path, policy, actions):
     rlds_tools.record("recorded_agents:environment", tmp_path, episodes=2, policy=policy)
     steps = open_episodes(tmp_path)[1].steps
     np.testing.assert_array_equal(steps["action"][:-1], actions)
@@ -278,7 +278,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, capsys):
     assert "next:" not in str(nothing)
 
 
-def test_what_is_wrong_is_said(tmp_path):
+def test_errors_of_policies_and_arguments_name_the_cause(tmp_path):
     def broken(observation):
         if observation[4].any():
             raise OSError("the robot is gone")
@@ -311,7 +311,7 @@ def test_what_is_wrong_is_said(tmp_path):
             rlds_tools.record(**{"environment": "catch", "output": tmp_path / "no", **arguments})
 
 
-def test_environments_of_gymnasium(tmp_path):
+def test_gymnasium_environments_are_recorded_by_name_or_as_objects(tmp_path):
     gymnasium = pytest.importorskip("gymnasium")
     found = rlds_tools.record(
         "CartPole-v1", tmp_path / "a", max_episode_steps=5, policy="constant:0"
@@ -331,7 +331,7 @@ def test_environments_of_gymnasium(tmp_path):
         rlds_tools.record("Nope-v1", tmp_path / "d")
 
 
-def test_cameras(tmp_path):
+def test_unknown_cameras_are_errors(tmp_path):
     pytest.importorskip("mujoco")
     for camera in 7, "nope":
         with pytest.raises(ValueError, match=f"no camera {camera!r}, only -1 and 0 'track'"):
@@ -340,7 +340,7 @@ def test_cameras(tmp_path):
         rlds_tools.record("CartPole-v1", tmp_path, render=True, camera=0)
 
 
-def test_a_game_of_atari(tmp_path):
+def test_atari_games_are_recorded_with_their_info(tmp_path):
     pytest.importorskip("ale_py")
     found = rlds_tools.record("ALE/Breakout-v5", tmp_path, steps=12, info=True, seed=1)
     assert found.steps == 12
@@ -387,7 +387,7 @@ def test_environments_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow  # Importing dm_control takes seconds.
-def test_dm_control(tmp_path):
+def test_dm_control_is_recorded_and_reproducible(tmp_path):
     pytest.importorskip("dm_control")
     for name in "ab":
         rlds_tools.record("dm_control:cartpole/swingup", tmp_path / name, steps=20, seed=1)
@@ -396,7 +396,7 @@ def test_dm_control(tmp_path):
         rlds_tools.record("dm_control:cartpole/fly", tmp_path / "c")
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
+def test_the_command_records_environments_and_policies_of_modules(tmp_path, monkeypatch, capsys):
     def run(*arguments):
         with pytest.raises(SystemExit) as exit:
             main(["record", *arguments])

@@ -23,7 +23,7 @@ def contents(directory):
     return {path.relative_to(directory): path.read_bytes() for path in files}
 
 
-def test_a_log_that_was_cut_short(torn, tmp_path, capsys):
+def test_a_log_that_was_cut_short_is_recovered_in_place_or_as_a_copy(torn, tmp_path, capsys):
     before = contents(torn)
     assert run(["recover", str(torn), "--dry-run"]) == 0
     shown = capsys.readouterr().out
@@ -42,7 +42,7 @@ def test_a_log_that_was_cut_short(torn, tmp_path, capsys):
     assert "nothing to recover" in str(rlds_tools.recover(torn, dry_run=True))
 
 
-def test_what_cannot_be_recovered(torn, tmp_path, capsys):
+def test_wrong_arguments_are_errors(torn, tmp_path, capsys):
     assert run(["recover", str(tmp_path / "nowhere")]) == 1
     assert run(["recover", str(torn), "--dry-run", "-o", str(tmp_path / "copy")]) == 2
     with pytest.raises(ValueError, match="does not work with a copy"):

@@ -201,7 +201,7 @@ def test_a_format_without_an_index_is_read_from_its_beginning(tmp_path):
     assert (report.episodes, report.total) == (3, 3)
 
 
-def test_the_command(made, tmp_path, monkeypatch, capsys):
+def test_the_command_overwrites_reports_only(made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["report", made, "--frames", "2", "--episodes", "0,2:4"]) == 0
     assert "report.html" in capsys.readouterr().out
@@ -247,7 +247,7 @@ def test_what_is_interrupted_leaves_nothing(made, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
-def test_a_log_and_a_notebook(log):
+def test_a_report_of_a_log_shows_itself_in_a_notebook(log):
     report = rlds_tools.report(log)
     assert "<video" not in report.content
     assert "action is 1 in all steps" in report.content

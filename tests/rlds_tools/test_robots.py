@@ -43,7 +43,7 @@ def test_flags_that_are_never_true(tmp_path):
     assert "the episodes of the files are the boundaries" in hints(path)[last]
 
 
-def test_names(tmp_path):
+def test_folders_must_have_the_names_of_their_datasets(tmp_path):
     path = tmp_path / "bridge_orig" / "1.0.0"
     raw_oxe.bridge_dataset(path)
     text = (
@@ -96,7 +96,7 @@ def test_files_that_are_missing_or_too_many(tmp_path):
     assert "dataset_info.json declares 2" in text
 
 
-def test_what_is_known_is_shown(tmp_path, capsys):
+def test_inspect_and_stats_name_the_elements_of_known_robots(tmp_path, capsys):
     path = raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
     shown = str(rlds_tools.inspect(path))
     assert "known dataset fractal20220817_data: Google Robot · 3 Hz · gripper: +1 closes" in shown

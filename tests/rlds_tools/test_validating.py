@@ -84,7 +84,7 @@ def test_each_fault_is_found_once_and_placed(faulty):
     )
 
 
-def test_the_command(faulty, dataset, tmp_path, capsys):
+def test_the_command_prints_findings_and_exits_with_1_on_errors(faulty, dataset, tmp_path, capsys):
     assert run(["validate", dataset]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         "0 errors, 0 warnings",
@@ -125,7 +125,7 @@ def changed(path, old, new):
     path.write_bytes(content)
 
 
-def test_files_that_are_not_as_said(tmp_path):
+def test_files_that_contradict_their_metadata_are_errors(tmp_path):
     path = Path(write_dataset(tmp_path, [episode(length, seed=length) for length in (5, 6)]))
     (shard,) = path.glob("*tfrecord*")
     with changed(path / "dataset_info.json", b'"2"', b'"3"'):
@@ -173,7 +173,7 @@ def test_images_are_decoded_if_that_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"video": "frames"}])
-def test_steps_without_a_frame(options, tmp_path):
+def test_steps_without_a_frame_are_counted_by_camera(options, tmp_path):
     """The videos of the third episode have a frame less than there are steps."""
     raw_droid.write_folder(tmp_path)
     told = {text: where for _, text, where in found(tmp_path, options=options)}
@@ -196,14 +196,14 @@ def test_an_episode_without_steps_is_one_error(tmp_path):
     assert 0 in report.shown
 
 
-def test_empty_instructions(tmp_path):
+def test_empty_instructions_are_warnings(tmp_path):
     for number, instruction in enumerate(("", "pick it up")):
         steps = {"observation": np.ones((3, 2)), "action": np.ones(2)}
         np.savez(tmp_path / f"{number}.npz", **steps, language_instruction=instruction)
     assert ("warning", "language_instruction is empty", (0,)) in found(tmp_path)
 
 
-def test_what_loaders_need(dataset, log):
+def test_a_profile_checks_the_needs_of_its_loaders(dataset, log):
     texts = [text for _, text, _ in found(dataset, profile="octo")]
     assert any("language_instruction: no text in the steps" in text for text in texts)
     with pytest.raises(ValueError, match="works only with TFDS datasets"):
@@ -222,7 +222,7 @@ def test_elements_with_the_same_fault_are_told_together(tmp_path):
     assert re.fullmatch(r"observation\[0, 2, 3\] is at its lowest value in .* % of steps", texts[2])
 
 
-def test_options_of_the_format(tmp_path, capsys):
+def test_options_of_the_format_reach_the_source(tmp_path, capsys):
     path = str(raw_lerobot.write_v3(tmp_path / "robot"))
     for options, is_said in (([], True), (["-O", "terminal=done"], False)):
         assert run(["validate", path, *options]) == 0

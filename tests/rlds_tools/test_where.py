@@ -30,7 +30,7 @@ def printed(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-def test_stats(dataset, log, capsys):
+def test_stats_count_the_chosen_episodes(dataset, log, capsys):
     found = printed(capsys, "stats", dataset, "--where", "steps > 5")
     assert (found["episodes"], found["steps"]) == (2, 38)
     found = printed(capsys, "stats", log, "--where", "index = 1")
@@ -41,7 +41,7 @@ def test_stats(dataset, log, capsys):
     assert "stepps" in capsys.readouterr().err
 
 
-def test_inspect(dataset, log, capsys):
+def test_inspect_numbers_chosen_episodes_as_the_dataset_does(dataset, log, capsys):
     found = printed(capsys, "inspect", dataset, "--where", "steps > 5")
     assert [(s["episodes"], s["steps"], s["lengths"]) for s in found["splits"]] == [
         (2, 38, [8, 19, 30])
@@ -61,7 +61,7 @@ def test_inspect(dataset, log, capsys):
     assert found["fields"]["action"] == whole[1]["action"][3]
 
 
-def test_episodes(dataset, log, tmp_path, capsys):
+def test_the_table_of_episodes_has_the_chosen_ones(dataset, log, tmp_path, capsys):
     words = ("episodes", dataset, "--where", "steps > 5")
     found = printed(capsys, *words)
     assert found["columns"][:3] == ["index", "key", "steps"]
@@ -85,7 +85,7 @@ def test_episodes(dataset, log, tmp_path, capsys):
     assert "3 episodes\nindex" in capsys.readouterr().out
 
 
-def test_list(dataset, log, tmp_path, capsys):
+def test_list_counts_the_matching_episodes_of_each_dataset(dataset, log, tmp_path, capsys):
     for data in (dataset, log):
         shutil.copytree(data, tmp_path / "data" / os.path.basename(data))
     (tmp_path / "data" / "damaged").mkdir()
@@ -111,7 +111,7 @@ def test_list(dataset, log, tmp_path, capsys):
     assert run("list", "--formats", "--where", "steps > 9") == 2
 
 
-def test_report(dataset, log, tmp_path, capsys):
+def test_a_report_shows_the_chosen_episodes_and_its_condition(dataset, log, tmp_path, capsys):
     condition = "steps > 5 and index <> 7"
     found = printed(capsys, "report", dataset, "-o", tmp_path / "r.html", "--where", condition)
     assert (found["episodes"], found["total"], found["steps"]) == (2, 2, 38)
@@ -125,7 +125,7 @@ def test_report(dataset, log, tmp_path, capsys):
     assert (found["episodes"], found["steps"]) == (1, 10)
 
 
-def test_view(dataset, log):
+def test_the_viewer_lists_the_chosen_episodes(dataset, log):
     pytest.importorskip("starlette")
     from rlds_creator.viewing import Shelf
 
@@ -137,7 +137,7 @@ def test_view(dataset, log):
     assert shelf.view(described[0]["id"], "train", 1).num_steps == 30
 
 
-def test_convert_to_other_formats(data, tmp_path, capsys):
+def test_an_export_has_the_chosen_episodes(data, tmp_path, capsys):
     words = ("convert", data, tmp_path / "x.h5", "--to", "robomimic", "--where", "index <> 1")
     assert run(*words, "--plan") == 0
     assert not (tmp_path / "x.h5").exists()
@@ -148,7 +148,7 @@ def test_convert_to_other_formats(data, tmp_path, capsys):
         assert (episode["action"][:-1] == whole[index]["action"][:-1]).all()
 
 
-def test_convert_to_a_dataset(data, tmp_path, capsys):
+def test_a_converted_dataset_has_the_chosen_episodes(data, tmp_path, capsys):
     assert run("convert", data, tmp_path, "--where", "index <> 1", "--name", "some", "-q") == 0
     made = tmp_path / "some" / "1.0.0"
     whole, found = rlds.sources.open(data), rlds.sources.open(made)

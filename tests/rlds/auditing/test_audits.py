@@ -36,7 +36,7 @@ def outcome(folder, name, seed):
     return missed, len(given.faults), sorted({*named} - {*given.faults})
 
 
-def test_planted_faults(tmp_path):
+def test_planted_faults_are_found_without_false_alarms(tmp_path):
     missed, number, named = outcome(tmp_path / "arm", "arm", 31)
     assert len(missed) <= 1, missed
     assert number == len(FAULTS)
@@ -45,7 +45,7 @@ def test_planted_faults(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DATASETS)
-def test_planted_faults_of_all_datasets(tmp_path, name):
+def test_planted_faults_are_found_in_each_kind_of_dataset(tmp_path, name):
     outcomes = [outcome(tmp_path / str(seed), name, seed) for seed in range(32, 36)]
     missed = [kind for one in outcomes for kind in one[0]]
     # A twentieth is missed of many; of these, a hundred, it may be more by chance.
@@ -103,7 +103,7 @@ def test_few_episodes_have_nothing_usual(tmp_path):
     assert any("fewer than 8 episodes" in what for what in found.unassessed)
 
 
-def test_data_that_tells_nothing(tmp_path):
+def test_data_that_tells_nothing_has_no_meaning(tmp_path):
     arrays = {
         "constant": {"observation": np.ones((20, 3)), "action": np.ones((20, 2))},
         "texts": {"observation": np.ones((20, 3)), "action": np.array(["left"] * 20)},
@@ -180,7 +180,7 @@ def test_a_dataset_of_which_nothing_can_be_read_has_no_score(tmp_path):
     assert all(np.isnan(values).all() for values in found.scores.values())
 
 
-def test_checks_say_what_they_do():
+def test_each_check_has_a_reason_and_a_basis():
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     names = {check.name for check in CHECKS}
     for check in CHECKS:
@@ -250,7 +250,7 @@ def test_what_the_data_declares_is_compared_with_its_numbers(arm):
         ("delta", 57.3, "0.1 m", "m", ""),
     ],
 )
-def test_units(kind, scale, unit, of_state, said):
+def test_units_that_contradict_the_scale_are_facts(kind, scale, unit, of_state, said):
     found = [ElementMeaning(kind, 0, scale)]
     vector = VectorMeaning("action", found, [0], ["state"], ["action"], 10, 1000)
     units = {name: it for name, it in (("action", unit), ("state", of_state)) if it}
@@ -270,7 +270,7 @@ def test_what_is_usual_hides_no_other_finding(tmp_path):
     assert (late, "lag") in {(it.episode, it.check) for it in found.findings}
 
 
-def test_faults_of_times(tmp_path):
+def test_planted_faults_of_times_are_found(tmp_path):
     clean = audited_data.timed(audited_data.made("teleoperation", 31, 30), 31)
     kinds = [*audited_data.TIME_FAULTS]
     given = audited_data.plant(clean, kinds, 31, audited_data.TIME_FAULTS)
@@ -282,7 +282,7 @@ def test_faults_of_times(tmp_path):
     assert causes == wanted
 
 
-def test_times_that_are_not_those_of_the_declared_rate(tmp_path):
+def test_times_that_contradict_the_declared_rate_are_a_fact(tmp_path):
     for fps, number in ((20, 0), (30, 1)):
         clean = audited_data.timed(audited_data.made("arm", 31, 8), 31)
         nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
@@ -292,7 +292,7 @@ def test_times_that_are_not_those_of_the_declared_rate(tmp_path):
         assert said == [" but 30.0 rows a second are declared"] * number
 
 
-def test_episodes_that_are_in_two_splits(tmp_path):
+def test_episodes_that_are_in_two_splits_are_found(tmp_path):
     train = write(tmp_path / "train", audited_data.made("arm", 31, 20))
     held_out = audited_data.made("arm", 32, 10)
     held_out[3] = audited_data.made("arm", 31, 20)[7]

@@ -37,11 +37,11 @@ def opened(folder, episodes, **video):
     return rlds.sources.open(made)
 
 
-def test_planted_faults_of_pictures(tmp_path):
+def test_planted_faults_of_pictures_are_found(tmp_path):
     assert outcome(tmp_path / "screen", "screen", 31) == ([], 9, [])
 
 
-def test_planted_faults_of_video(tmp_path):
+def test_planted_faults_of_video_are_found(tmp_path):
     pytest.importorskip("av")
     missed, number, named = outcome(tmp_path / "wrist", "wrist", 31, codec="h264")
     assert len(missed) <= 1, missed
@@ -50,7 +50,7 @@ def test_planted_faults_of_video(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", camera_data.DATASETS)
-def test_planted_faults_of_all_cameras(tmp_path, name):
+def test_planted_faults_are_found_with_each_kind_of_camera(tmp_path, name):
     outcomes = [outcome(tmp_path / str(seed), name, seed) for seed in range(32, 35)]
     missed = [kind for one in outcomes for kind in one[0]]
     assert len(missed) <= 0.1 * sum(one[1] for one in outcomes), missed
@@ -98,7 +98,7 @@ def test_a_camera_that_is_black_in_all_episodes_is_a_fact(tmp_path):
     assert "12 of 12 episodes" in fact
 
 
-def test_pictures_of_a_sample_of_many_episodes(tmp_path):
+def test_pictures_of_many_episodes_are_sampled_and_the_audit_says_so(tmp_path):
     rng = np.random.default_rng(0)
     for number in range(210):
         state = rng.normal(size=(9, 2)).cumsum(0)

@@ -30,7 +30,7 @@ SOME = [
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_conventions(name):
+def test_conventions_of_actions_are_recognized(name):
     case = action_conventions.made(name, 101)
     for truth, found in zip(case.truths, meanings(case.episodes), strict=True):
         assert is_right(truth, found), found
@@ -52,7 +52,7 @@ def test_few_rows_tell_nothing():
     assert meanings([]) == []
 
 
-def test_actions_without_a_state_and_rows_that_are_not_finite():
+def test_actions_without_a_state_are_unknown_and_nan_rows_are_left_out():
     case = action_conventions.made("joint changes", 1)
     alone = [(actions, states[:, :0]) for actions, states in case.episodes]
     assert {it.why for it in meanings(alone)} == {"there is no state"}
@@ -61,7 +61,7 @@ def test_actions_without_a_state_and_rows_that_are_not_finite():
     assert {it.kind for it in meanings(case.episodes)} == {"delta"}
 
 
-def test_a_dataset_in_words(tmp_path):
+def test_a_sentence_describes_a_run_of_elements(tmp_path):
     case = action_conventions.made("joint targets in degrees", 3)
     for number, (actions, states) in enumerate(case.episodes):
         columns = {"observation": {"joints": states, "clock": np.arange(len(states)) / 10}}

@@ -85,7 +85,7 @@ def test_an_audit_of_some_episodes_is_not_kept(tmp_path):
     assert audit(episodes, jobs=1).is_kept
 
 
-def test_rates_that_differ_are_none(tmp_path):
+def test_smoothness_is_unknown_if_rates_differ(tmp_path):
     source = write(tmp_path / "arm", audited_data.made("arm", 31, 12)).source
     said = {"fps": 20, "camera": {"fps": 30}}
     found = audit(rlds.sources.Episodes(source, said=said), jobs=1)

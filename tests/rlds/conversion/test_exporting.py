@@ -89,7 +89,7 @@ def table(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
-def test_there_and_back(table, tmp_path, whole):
+def test_an_export_reads_back_equal_and_overwrites_nothing(table, tmp_path, whole):
     files = raw_npz.sample()
     files["short.npz"] = raw_npz.episode(2, seed=4)
     path = raw_npz.write_folder(tmp_path / "raw", files)
@@ -136,7 +136,7 @@ def test_odd_episodes_come_back(table):
     ]
 
 
-def test_what_cannot_be_exported(table, tmp_path):
+def test_exports_that_fail_leave_nothing(table, tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     with pytest.raises(ValueError, match=r"which cannot be written; expected one of .*table"):
         export(path, "floppy", tmp_path / "made")
@@ -157,7 +157,7 @@ def test_what_cannot_be_exported(table, tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="There is no full disk.")
-def test_a_full_disk(table, tmp_path, monkeypatch):
+def test_an_export_to_a_full_disk_names_the_target_and_leaves_nothing(table, tmp_path, monkeypatch):
     def write(self, path):
         path.mkdir()
         with open("/dev/full", "wb", buffering=0) as file:

@@ -275,7 +275,7 @@ class Waiting(ManyEpisodes):
         ({"part": (2, 2)}, {"part": (1, 2)}, ""),
     ],
 )
-def test_two_runs_into_one_target(first, second, error, raw, tmp_path):
+def test_only_shares_of_one_dataset_are_written_at_once(first, second, error, raw, tmp_path):
     target = tmp_path / "made.h5"
     Waiting.begun.clear()
     Waiting.go_on.clear()

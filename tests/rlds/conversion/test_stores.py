@@ -113,7 +113,7 @@ for place, format in {"": "tfds", "/more": "mcap", "/demos.h5": "robomimic"}.ite
 """
 
 
-def test_the_hub_gets_a_commit(tmp_path):
+def test_an_export_to_the_hub_is_a_commit(tmp_path):
     pytest.importorskip("huggingface_hub")
     support, hub = Path(many_episodes.__file__).parent, tmp_path / "hub"
     hub.mkdir()
