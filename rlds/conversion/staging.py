@@ -324,10 +324,9 @@ class Staging:
     def remove(self) -> None:
         """Removes the parts of this run."""
         if self._has_begun and self.folder.exists():
-            _clear(self.folder)
-            (self.folder / _JOB).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # Another process may have begun there by now.
+                _remove(self.folder)
             self.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
             if self._is_in_new_folder:
                 with contextlib.suppress(OSError):  # The folder may have other files by now.
                     self.folder.parent.rmdir()
@@ -338,6 +337,8 @@ class Staging:
         Returns:
           Whether they are of the same dataset.
         """
+        with contextlib.suppress(OSError):  # It is there, and not empty, unless a kill came late.
+            self.folder.rmdir()
         if not ((self.folder / _JOINED).exists() and self._hold(is_alone=True)):
             return False
         noted = self.folder / _JOB
@@ -351,8 +352,7 @@ def remove_finished(path: str | os.PathLike[str]) -> None:
     """Removes the parts of a dataset that is complete, which a process that was killed has left."""
     folder = _folder_of(draft_of(path))
     if (folder / _JOINED).exists():
-        _clear(folder)
-        shutil.rmtree(folder)
+        _remove(folder)
 
 
 def _folder_of(whole: Path) -> Path:
@@ -366,6 +366,15 @@ def _clear(folder: Path) -> None:
         noted.unlink()
     for path in filter(Path.is_dir, folder.iterdir()):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """Removes all of a folder of parts: a kill leaves the mark that they are joined, or no file."""
+    _clear(folder)
+    last = folder / _LOCK, folder / _JOINED
+    for path in (*({*folder.iterdir()} - {*last}), *last):
+        path.unlink(missing_ok=True)
+    folder.rmdir()
 
 
 def _check_own(folder: Path) -> None:

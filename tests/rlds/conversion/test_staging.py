@@ -137,6 +137,26 @@ def test_a_run_that_was_interrupted_goes_on(make, raw, tmp_path, monkeypatch):
     assert contents(path) == contents(whole)
 
 
+@pytest.mark.parametrize("last", ["rmdir", "unlink"])
+def test_nothing_is_left_of_a_run_that_ended_as_it_removed_its_parts(
+    last, raw, tmp_path, monkeypatch
+):
+    real = getattr(Path, last)
+
+    def stop(path, *arguments, **options):
+        if path.name in (".made.h5.parts", "joined") and (tmp_path / "robomimic/made.h5").exists():
+            raise Interrupted
+        real(path, *arguments, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(Path, last, stop)
+        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+    left = {*os.listdir(tmp_path / "robomimic")}
+    with pytest.raises(FileExistsError):
+        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+    assert left - {*os.listdir(tmp_path / "robomimic")} == {".made.h5.parts"}
+
+
 def test_parts_of_something_else_are_not_gone_on_with(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ManyEpisodes, "stop", 40)
     with pytest.raises(Interrupted):
