@@ -328,7 +328,7 @@ def _relations(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
         if relation.kind == "gripper":
             continue  # A gripper that closes only for a moment correlates with little.
         sizes = deviations(-column, 0.04) / 8
-        is_weak = column < 0.35 * median(column)
+        is_weak = column < 0.5 * median(column)
         for involved in (measured.num_states + element, relation.state):
             is_weak &= measured.range[:, involved] > 0.5 * median(measured.range[:, involved])
         for episode in np.flatnonzero((sizes > 1) & is_weak).tolist():
@@ -587,7 +587,7 @@ CHECKS: Sequence[DataCheck] = (
         "relation",
         "an action does not lead to what it leads to in other episodes",
         "all: elements are in another order, or one is not what it was",
-        "a third of the usual correlation, and 8 median deviations, where there is motion",
+        "half of the usual correlation, and 8 median deviations, where there is motion",
         _relations,
     ),
     DataCheck(
