@@ -78,6 +78,15 @@ def test_what_most_episodes_have_is_said_once(tmp_path):
     assert len(found.facts) == 1
 
 
+def test_many_late_episodes_hide_none_of_them(tmp_path):
+    episodes, late = audited_data.made("noisy expert", 31, 40), range(9)
+    for index in late:
+        kind = audited_data.FAULTS["two rows late"]
+        episodes[index] = kind.plant(episodes[index], episodes[20:], np.random.default_rng(0))
+    findings = audit(write(tmp_path / "late", episodes), jobs=1).findings
+    assert {it.episode for it in findings if it.check == "lag"} == {*late}
+
+
 def test_rows_are_those_of_the_episode_where_some_are_not_finite(tmp_path):
     given = audited_data.planted("arm", 31)
     [place] = [number for number, kind in given.faults.items() if kind == "spike"]
