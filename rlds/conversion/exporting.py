@@ -88,8 +88,8 @@ def export_class(format: str) -> type[Export]:
         raise ValueError(
             f"format: got {format!r}, which cannot be written; expected one of {names}"
         )
-    written_by: type[Export] = known[format].load_export()
-    return written_by
+    loaded: type[Export] = known[format].load_export()
+    return loaded
 
 
 def _written() -> dict[str, Format]:
@@ -300,8 +300,8 @@ def draft_export(
             counts = len(notes.written), None
         renumbers = any(each.how == "renumbered" for each in placements)
         pairs = enumerate(notes.written)
-        changed = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
-        carry(writer.episodes, changed, again, draft, at or path)
+        to_carry = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
+        carry(writer.episodes, to_carry, again, draft, at or path)
         traces = {split or again.splits[0]: trace for split, trace in notes.traces().items()}
         if writer.lineage is not None:
             lineage.write_beside(draft, writer.lineage, traces)
@@ -413,8 +413,8 @@ def prepare(
 
     `said` is their lineage; if it is None, that of a conversion.
     """
-    written_by = export_class(format)
-    known = options_of(written_by)
+    loaded = export_class(format)
+    known = options_of(loaded)
     if unknown := options.keys() - known.keys():
         names = ", ".join(map(str, known.values())) or "none"
         what = f"the format {format} has no option {min(unknown)!r}"
@@ -436,7 +436,7 @@ def prepare(
         )
     about = {lineage.KEY: lineage.without_episodes(said)}
     episodes = Episodes(source, split, format=source_format, said=about)
-    writer = written_by(episodes, **options)
+    writer = loaded(episodes, **options)
     writer.lineage, writer.made_from = said, (episodes, options)
     return writer
 

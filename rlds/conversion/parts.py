@@ -46,7 +46,7 @@ __all__ = [
 
 # Arguments of `SourceError` that parts keep, as errors are raised again from them.
 _ERROR = ("what", "file", "episode", "row", "field")
-# The size of a part, which is all that a kill costs; smaller if sizes are unknown.
+# The largest size of a part, the most that a kill costs a worker; smaller if sizes are unknown.
 _EPISODES, _EPISODES_OF_UNKNOWN_SIZE, _BYTES = 256, 32, 256 << 20
 # The ratio of values to their files, which hold images or are compressed.
 _DECODED = 8

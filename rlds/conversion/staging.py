@@ -146,8 +146,10 @@ class Staging:
         """
         if self._lock is None:
             _check_own(self.folder)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
+            while self._lock is None:  # Another process may remove the folder meanwhile.
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
             is_locked = lock(self._lock, wait=False, shared=not is_alone)
             if not (is_locked and is_open(self.folder / _LOCK, self._lock)):
                 self.close()
@@ -327,6 +329,8 @@ class Staging:
             with contextlib.suppress(OSError):  # Another process may have begun there by now.
                 _remove(self.folder)
             self.close()
+            with contextlib.suppress(OSError):  # NFS keeps an open lock file until it is closed.
+                self.folder.rmdir()
             if self._is_in_new_folder:
                 with contextlib.suppress(OSError):  # The folder may have other files by now.
                     self.folder.parent.rmdir()
@@ -337,7 +341,7 @@ class Staging:
         Returns:
           Whether they are of the same dataset.
         """
-        with contextlib.suppress(OSError):  # It is there, and not empty, unless a kill came late.
+        with contextlib.suppress(OSError):  # Missing or full, unless a kill came just before it.
             self.folder.rmdir()
         if not ((self.folder / _JOINED).exists() and self._hold(is_alone=True)):
             return False
@@ -369,7 +373,7 @@ def _clear(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Removes all of a folder of parts: a kill leaves the mark that they are joined, or no file."""
+    """Removes all of a folder of parts. Of joined ones a kill leaves the mark for that, or none."""
     _clear(folder)
     last = folder / _LOCK, folder / _JOINED
     for path in (*({*folder.iterdir()} - {*last}), *last):

@@ -247,9 +247,9 @@ class _Problem:
     def _out_of_reach(self, value: float) -> list[str]:
         """A warning, if no sum of rewards like the recorded ones is as large, or as small."""
         low, high = possible_values(self.data, self.gamma)
-        if low <= value <= high:
+        if self.gamma == 1 or low <= value <= high:
             return []
-        worst, best = (bound * (1 - self.gamma) for bound in (low, high))
+        worst, best = (extreme(self.data.rewards, initial=0.0) for extreme in (np.min, np.max))
         return [
             f"The estimate, {value:.6g}, is impossible: the recorded rewards, {worst:.6g} to "
             f"{best:.6g}, allow {low:.6g} to {high:.6g}. Use other features or more data."

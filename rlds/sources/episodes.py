@@ -153,9 +153,13 @@ class Episodes(Sequence[SourceEpisode]):
         split, number = self.place(index)
         if not isinstance(self.source, Source):
             return number
-        if len({name for name, *_ in self.ranges}) > 1 or len(reading.bases(self.source)) > 1:
-            return index
-        return traced(self.source, split, number)[0].index
+        return index if self._is_joined else traced(self.source, split, number)[0].index
+
+    @functools.cached_property
+    def _is_joined(self) -> bool:
+        """Whether they are of several splits or datasets."""
+        splits = {split for split, *_ in self.ranges}
+        return len(splits) > 1 or len(reading.bases(self.source)) > 1
 
     def _read(
         self, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS

@@ -34,21 +34,24 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _indices(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
-    """Indices, separated by commas; a range ends before its second number."""
+def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
+    """Stored numbers of episodes, separated by commas; a range ends before its second number."""
     from rlds_tools.editing import numbers_of
 
     try:
-        return numbers_of(value, "--episodes") if value else []
+        numbers = numbers_of(value, "--episodes") if value else []
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from None
+    if any(number < 0 for number in numbers):
+        raise click.BadParameter(f"got {value!r}, expected numbers such as 0,5,10:20.", ctx, param)
+    return numbers
 
 
 @click.command(cls=Command)
 @click.argument("path")
 @option("-o --output FILE", "File of the report. Default: report.html.")
 @option("--split TEXT", "Split, or part of one. Required if there are several splits.")
-@option("--episodes LIST", "Episodes to show: 0,5,10:20.", callback=_indices)
+@option("--episodes LIST", "Episodes to show: 0,5,10:20.", callback=_numbers)
 @option("--cameras FIELDS", "Cameras to show, separated by commas.")
 @option(
     "--frames",
