@@ -5,13 +5,20 @@ from __future__ import annotations
 import getpass
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from rlds_creator.command_line.serving import serving_options
 from rlds_ecosystem import import_extra
-from rlds_tools.command_line.printing import Command, invocation, option, where_option
+from rlds_tools.command_line.printing import (
+    Command,
+    invocation,
+    opens_source,
+    option,
+    where_option,
+)
 
 
 def _login_name() -> str:
@@ -24,6 +31,7 @@ def _login_name() -> str:
 @click.command(cls=Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @option("--episode N", "Episode to show first.", type=click.IntRange(0))
+@option("--split TEXT", "Show this split only, or a part of it.")
 @where_option
 @option(
     "--by NAME",
@@ -31,7 +39,7 @@ def _login_name() -> str:
     "the name that each person enters.",
 )
 @option("--read-only", "Disable labeling in the page.")
-@option("--format TEXT", "Format of the data, if it is not recognized.")
+@opens_source
 @serving_options(
     port=0,
     host="With 0.0.0.0, other people in the network can open the printed link. Its token gives "
@@ -42,10 +50,12 @@ def _login_name() -> str:
 def command(
     paths: Sequence[str],
     episode: int | None,
+    split: str | None,
     where: str | None,
     by: str | None,
     read_only: bool,
     format: str | None,
+    options: Mapping[str, Any],
     host: str,
     port: int,
     allowed_hosts: Sequence[str],
@@ -81,7 +91,14 @@ def command(
     from rlds_creator.server.view_app import view_app
     from rlds_creator.viewing import Shelf
 
-    shelf = Shelf(paths, format=format, where=where, may_label=not read_only)
+    shelf = Shelf(
+        paths,
+        format=format,
+        options=options,
+        split=split,
+        where=where,
+        may_label=not read_only,
+    )
     page = shelf.page_of(episode) if episode is not None else "/"
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
     if by is None:

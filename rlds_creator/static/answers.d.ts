@@ -91,6 +91,8 @@ export interface Dataset {
 /** A row of a dataset's list; null is what is not known yet. */
 export interface DatasetEpisode {
   index: number;
+  /** The stored number: another one than the index if only some episodes were opened. */
+  number: number;
   num_steps: number | null;
   /** Cells by the names of columns. */
   values: Record<string, any> | null;

@@ -16,7 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from typing_extensions import override
@@ -52,6 +53,7 @@ from rlds_creator.viewing.values import as_json
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import EnvLoggerError
+from rlds_tools.reading import indices_at
 
 __all__ = ["Shelf", "neighbours"]
 
@@ -77,6 +79,8 @@ class Shelf:
       paths: Folders of datasets, logs, or anything that `rlds.sources.open` takes; or folders with
         several of these.
       format: The name of their format, if it cannot be recognized.
+      options: Options of the format, as `rlds.sources.open` takes them.
+      split: The split, or a part such as `train[:10%]`; all splits if None.
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
       may_label: Whether episodes can be labelled.
 
@@ -91,19 +95,22 @@ class Shelf:
         paths: Iterable[str | os.PathLike[str]],
         *,
         format: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        split: str | None = None,
         where: str | None = None,
         may_label: bool = True,
     ) -> None:
         cache, self._may_label = Cache(_CACHE_BYTES), may_label
+        chosen = _Choice(options or {}, split, where)
         self._thumbnails, self._lock = Thumbnails(), threading.Lock()
-        places = [place for path in paths for place in _places(os.fspath(path), format)]
+        places = [it for path in paths for it in _places(os.fspath(path), format, chosen.options)]
         if not places:
             raise FileNotFoundError("there is nothing to be shown")
         self._datasets: dict[str, _Dataset] = {}
         for path, its_format in dict.fromkeys(places):
             name = _name(path)
-            kind = _Logs if its_format == "envlogger" and where is None else _Source
-            dataset = kind(_identifier(name, path), name, path, its_format, cache, where)
+            kind = _Logs if its_format == "envlogger" and chosen == _Choice() else _Source
+            dataset = kind(_identifier(name, path), name, path, its_format, cache, chosen)
             self._datasets[dataset.id] = dataset
         if len(self._datasets) == 1:  # What is wrong with the only one is said at once.
             next(iter(self._datasets.values())).open()
@@ -218,7 +225,7 @@ class Shelf:
         return DatasetLabels(current.labels(split), index, by, may_label=self._may_label)
 
     def page_of(self, episode: int) -> str:
-        """Returns the address of the page of an episode of the first dataset.
+        """Returns the address of the page of an episode of the first dataset, by its stored number.
 
         Raises:
           IndexError: There is no such episode.
@@ -228,8 +235,9 @@ class Shelf:
         first.open()
         if not first.splits:
             raise IndexError("There are no episodes.")
-        first.view(first.splits[0], episode)
-        return first.address(first.splits[0], episode)
+        index = first.find(first.splits[0], episode)
+        first.view(first.splits[0], index)
+        return first.address(first.splits[0], index)
 
     def _dataset(self, dataset: str, split: str) -> _Dataset:
         id, at, _ = dataset.partition("@")
@@ -271,9 +279,15 @@ def neighbours(
     return {name: address(one[0]) + end if len(one) else None for name, one in around.items()}
 
 
-def _places(path: str, format: str | None) -> Iterator[tuple[str, str]]:
-    """Yields the paths and the formats of the datasets at or below a path."""
-    if format is None and "://" not in path and os.path.isdir(path) and not marked_format(path):
+def _places(path: str, format: str | None, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the paths and the formats of the datasets at or below a path; options are of one."""
+    if (
+        format is None
+        and not options
+        and "://" not in path
+        and os.path.isdir(path)
+        and not marked_format(path)
+    ):
         below = sorted(find_datasets(path))
         logs = [place for place, kind in below if kind == "envlogger"]
         for folder in dict.fromkeys(map(os.path.dirname, logs)):
@@ -333,15 +347,23 @@ class _Making:
         self.how_far = {"done": done, "total": total}
 
 
+class _Choice(NamedTuple):
+    """The options, the split and the condition by which datasets are opened; see `Shelf`."""
+
+    options: Mapping[str, Any] = MappingProxyType({})
+    split: str | None = None
+    where: str | None = None
+
+
 class _Dataset:
     """A dataset of a shelf."""
 
     def __init__(
-        self, id: str, name: str, path: str, format: str, cache: Cache, where: str | None
+        self, id: str, name: str, path: str, format: str, cache: Cache, chosen: _Choice
     ) -> None:
         self.id, self.name, self.path, self.format = id, name, path, format
         self.opened = f"{id}@{secrets.token_hex(4)}"  # No other, before or after an edit, is equal.
-        self.cache, self.where = cache, where
+        self.cache, self.chosen = cache, chosen
         self.description = ""
         self.metadata: Mapping[str, Any] = {}
         self.splits: Sequence[str] = ()
@@ -373,7 +395,7 @@ class _Dataset:
 
     def again(self) -> _Dataset:
         """The same, not opened yet."""
-        return type(self)(self.id, self.name, self.path, self.format, self.cache, self.where)
+        return type(self)(self.id, self.name, self.path, self.format, self.cache, self.chosen)
 
     def described(self) -> dict[str, Any]:
         """Returns the description of the dataset, or the error if it cannot be opened."""
@@ -395,7 +417,7 @@ class _Dataset:
             raise IndexError(f"There are {total} episodes, from 0 on, and no episode {index}.")
         return ViewedEpisode(
             self.steps(split, index),
-            title=f"{self.name}, {split} {index}",
+            title=f"{self.name}, {split} {self.number(split, index)}",
             about=self.metadata,
             base=f"/api/datasets/{self.opened}/{quote(split, safe='')}/{index}/view",
             cache_seconds=300,  # Somebody may write the dataset anew.
@@ -528,6 +550,7 @@ class _Dataset:
         listed = []
         for index in map(int, numbers):
             row: dict[str, Any] = {"index": index, "num_steps": None, "values": None, "labels": []}
+            row["number"] = self.number(split, index)
             if time.monotonic() < deadline:
                 try:
                     row |= self.summary(split, index)
@@ -556,6 +579,14 @@ class _Dataset:
     def count(self, split: str) -> int | None:
         """Returns the number of episodes of a split; None if unknown."""
         raise NotImplementedError
+
+    def number(self, split: str, index: int) -> int:
+        """Returns the stored number of an episode, of which some may have been chosen."""
+        return index
+
+    def find(self, split: str, number: int) -> int:
+        """Returns the index of an episode by its stored number; the errors are those of `view`."""
+        return number
 
     def episodes(self, split: str) -> sources.Episodes:
         """The episodes of a split, of which there is a table."""
@@ -638,12 +669,16 @@ class _Source(_Dataset):
     """Anything else that can be opened."""
 
     def _open(self) -> None:
-        options = {"decode_images": False} if self.format == "tfds" else {}
-        source = sources.formats()[self.format].source(self.path, **options)
-        if self.where is not None:
-            source = sources.Episodes(source, "all", format=self.format).where(self.where).source
+        options, split, where = self.chosen
+        as_files = {"decode_images": False} if self.format == "tfds" else {}
+        source = sources.formats()[self.format].source(self.path, **{**as_files, **options})
+        is_part = where is not None or not (split is None or split in source.splits)
+        if is_part:
+            episodes = sources.Episodes(source, split or "all", format=self.format)
+            some = episodes.where(where) if where else episodes.select(range(len(episodes)))
+            source = some.source
         self._source = source
-        self.splits = list(source.splits)
+        self.splits = [*source.splits] if is_part or split is None else [split]
         self.description, self.metadata = source.about.description, source.about.metadata
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
@@ -658,6 +693,15 @@ class _Source(_Dataset):
 
     def count(self, split: str) -> int | None:
         return reading.count(self._source, split)
+
+    @override
+    def number(self, split: str, index: int) -> int:
+        return self._episodes[split].stored_number(index)
+
+    @override
+    def find(self, split: str, number: int) -> int:
+        [index] = indices_at(self._episodes[split], [number])
+        return index
 
     @override
     def episodes(self, split: str) -> sources.Episodes:

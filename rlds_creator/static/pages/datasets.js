@@ -6,7 +6,7 @@ import { Fragment, html, useEffect } from "../html.js";
 import { address, navigate, setQuery } from "../router.js";
 import { meansSuccess, textOfCell, titleOf } from "../view/columns.js";
 import { textOf, toneOf } from "../view/labels.js";
-import { GoTo, Thumbnail, WhereBox, useColumns, useListing } from "../view/list.js";
+import { GoTo, Thumbnail, WhereBox, isNumbered, useColumns, useListing } from "../view/list.js";
 import { useStored } from "../view/panes.js";
 
 /** @import { Dataset, DatasetEpisode, EpisodeColumn, Listing } from "../answers.js" */
@@ -155,7 +155,9 @@ function Episodes({ dataset, split, listing, offset, where, sort, chosen, onChos
         rowKey=${(/** @type {DatasetEpisode} */ { index }) => String(index)}
         onSort=${(/** @type {string} */ next) => setQuery({ sort: next === "index" ? null : next, offset: null })} />`}
     <div class="table-end">
-      ${(total ?? Infinity) > 1 && html`<${GoTo} total=${where ? null : total} addressOf=${pageOf} />`}
+      ${(total ?? Infinity) > 1 &&
+      isNumbered(shown) &&
+      html`<${GoTo} total=${where ? null : total} addressOf=${pageOf} />`}
       <${Pager} offset=${offset} limit=${LIMIT}
         total=${total ?? offset + episodes.length + (episodes.length === LIMIT ? 1 : 0)} noun="episodes"
         onChange=${(/** @type {number} */ to) => setQuery({ offset: to || null })} />
@@ -186,7 +188,7 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
       sortable: true,
       narrow: /** @type {const} */ ("title"),
       cell: (/** @type {DatasetEpisode} */ row) => html`<a class="film" href=${pageOf(row.index)}>
-        <span>Episode ${String(row.index)}</span><${Thumbnail} base=${base(row)} frames=${FRAMES} />
+        <span>Episode ${String(row.number)}</span><${Thumbnail} base=${base(row)} frames=${FRAMES} />
       </a>`,
     },
     ...(names.length > 0 ? shown : ["steps"]).map((name) => {

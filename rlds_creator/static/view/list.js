@@ -46,6 +46,9 @@ export function useListing(path, query) {
   return { ...listing, shown: last.current?.path === path ? last.current.data : null };
 }
 
+/** Whether episodes have their stored numbers, by which they are found. @param {Listing} listing */
+export const isNumbered = ({ episodes }) => episodes.every(({ index, number }) => index === number);
+
 /**
  * Goes to an episode by its number.
  * @param {{total: number | null, addressOf: (index: string) => string}} props
@@ -171,11 +174,11 @@ function rowsOf({ episode, d, split, i }, search, id = d) {
     };
   return {
     path: `/api${address("datasets", d, split)}`,
-    row: (/** @type {DatasetEpisode} */ { index, num_steps: count, values, error }) => ({
+    row: (/** @type {DatasetEpisode} */ { index, number, num_steps: count, values, error }) => ({
       isHere: String(index) === i,
       href: address("datasets", d, split, String(index)) + search,
       base: error ? "" : `/api${address("datasets", id, split, String(index), "view")}`,
-      title: `Episode ${index}`,
+      title: `Episode ${number}`,
       about: error
         ? "damaged"
         : [count !== null && plural(count, "step"), values?.return && `return ${formatNumber(values.return)}`]
@@ -249,6 +252,7 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
         disabled=${rows.length < LIMIT || offset + LIMIT >= (total ?? Infinity)} onClick=${() => turn(LIMIT)} />`}
       ${isDataset &&
       (offset > 0 || (total ?? Infinity) > LIMIT) &&
+      isNumbered(kept) &&
       html`<${GoTo} total=${pairs ? null : total}
         addressOf=${(/** @type {string} */ index) => address("datasets", params.d, params.split, index)} />`}
     </footer>`}

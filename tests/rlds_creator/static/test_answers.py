@@ -44,6 +44,7 @@ def check(name, answer):
 def test_fields_of_types_are_found():
     assert fields("DatasetEpisode") == {
         "index": False,
+        "number": False,
         "num_steps": False,
         "values": False,
         "labels": False,

@@ -14,7 +14,7 @@ import rlds.labels
 from envlogger import RiegeliBackendWriter, StepData
 from envlogger.errors import EnvLoggerError
 from rlds import sources
-from rlds.editing import Delete
+from rlds.editing import Delete, Split
 from rlds.sources.episode_table import keep_audit
 from rlds_creator.viewing import Shelf
 from rlds_creator.viewing.cache import Cache
@@ -107,6 +107,52 @@ def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format
     shelf.labels(now, split, 1, "ann").add(said)
     [label] = rlds.labels.open(path).rows()
     assert label.episode == rlds.labels.open(path).digest(1)
+
+
+def test_options_of_the_format_hold_before_and_after_an_edit(tmp_path):
+    edit = edited_data(tmp_path / "log", "envlogger")
+    with pytest.raises(TypeError, match="nothing"):
+        Shelf([next(edit)], options={"nothing": 1})
+    shelf = Shelf([tmp_path / "log"], options={"leave_out": ["reward"]})
+    [dataset] = shelf.datasets()["datasets"]
+    assert "reward" not in shelf.view(dataset["id"], "train", 0).step(0)["values"]
+    next(edit)
+    [found] = shelf.datasets()["datasets"]
+    assert found == {**dataset, "splits": [{"name": "train", "episodes": 2}]}
+    assert "reward" not in shelf.view(dataset["id"], "train", 0).step(0)["values"]
+
+
+@pytest.mark.parametrize("format", ["envlogger", "zarr"])
+@pytest.mark.parametrize(
+    "chosen", [{"split": "train[1:]"}, {"where": "index > 0"}, {"split": "all", "where": "index>0"}]
+)
+def test_chosen_episodes_have_their_stored_numbers(tmp_path, format, chosen):
+    shelf = Shelf([next(edited_data(tmp_path / "log", format))], **chosen)
+    [dataset] = shelf.datasets()["datasets"]
+    place = dataset["id"], "train"
+    assert dataset["splits"] == [{"name": "train", "episodes": 2}]
+    rows = shelf.listing(*place)["episodes"]
+    assert [(row["index"], row["number"]) for row in rows] == [(0, 1), (1, 2)]
+    view = shelf.view(*place, 1)
+    assert view.step(0)["values"]["observation"] == 2
+    assert view.title.endswith(", train 2")
+    assert shelf.page_of(2).endswith("/train/1")
+    with pytest.raises(IndexError, match="no episode 0"):
+        shelf.page_of(0)
+
+
+def test_one_of_several_splits_is_shown(tmp_path):
+    path = next(edited_data(tmp_path / "log", "tfds"))
+    splits = Split({"train": "index = 0", "test": None})
+    rlds.edit(path, splits, to=tmp_path / "two")
+    shelf = Shelf([tmp_path / "two"], split="test")
+    [dataset] = shelf.datasets()["datasets"]
+    assert dataset["splits"] == [{"name": "test", "episodes": 2}]
+    assert shelf.page_of(0).endswith("/test/0")
+    with pytest.raises(KeyError, match="no split"):
+        shelf.listing(dataset["id"], "train")
+    with pytest.raises(KeyError, match="nothing"):
+        Shelf([tmp_path / "two"], split="nothing")
 
 
 def write_episodes(path):

@@ -15,12 +15,14 @@ import creator_server
 import numpy as np
 import pytest
 import raw_bags
+import raw_layout
 from creator_server import fetch
 from PIL import Image
 
 import rlds
 from rlds.editing import Delete
 from rlds.sources import episode_table, export, label_rows, reading
+from rlds_creator.server import running
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Shelf, shelf
 from rlds_creator.viewing.thumbnails import Thumbnails
@@ -509,6 +511,32 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "starlette", None)
     assert run(["view", str(tmp_path)]) == 1
     assert "rlds-ecosystem[creator]" in capsys.readouterr().err
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The applications and links of `rlds view`, which are not served."""
+    served = []
+    monkeypatch.setattr(running, "serve", lambda app, _, link, **__: served.append((app, link)))
+    return served
+
+
+def test_the_command_opens_data_with_options_as_other_commands_do(tmp_path, opened, capsys):
+    raw_layout.write(tmp_path)
+    (tmp_path / "rlds_layout.yaml").rename(layout := tmp_path / "mine.yaml")
+    words = ["view", str(tmp_path), "--layout", str(layout), "--split", "train[1:]"]
+    assert run([*words, "--episode", "1"]) == 0
+    [(app, link)] = opened
+    assert link.endswith("/train/0")
+    with serving(app) as client:
+        [dataset] = client.json("/api/datasets")[1]["datasets"]
+        assert (dataset["format"], dataset["splits"][0]["episodes"]) == ("layout", 1)
+        listing = client.json(f"/api/datasets/{dataset['id']}/train")[1]
+        assert [row["number"] for row in listing["episodes"]] == [1]
+    tiny_datasets.write_dataset(tmp_path / "tiny", [tiny_datasets.episode(3)])
+    for command in ("view", "episodes"):
+        assert run([command, str(tmp_path / "tiny"), "-O", "fps=1"]) == 2
+        assert "Error: tfds has no option 'fps'; its options are:" in capsys.readouterr().err
 
 
 @pytest.mark.slow
