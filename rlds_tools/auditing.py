@@ -133,6 +133,9 @@ def audit(
     best: float = 0.5,
     progress: bool | None = None,
     jobs: int | None = None,
+    beam_runner: Any = None,
+    beam_options: Any = None,
+    draft: str | os.PathLike[str] | None = None,
 ) -> AuditedDataset:
     """Tells what the actions of a dataset mean, and which of its episodes are unlike the others.
 
@@ -150,13 +153,16 @@ def audit(
       best: The share of the episodes of each task that the printed command keeps.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: The number of processes that read; that of the processors if None.
+      beam_runner: Has Apache Beam read the episodes, with this runner or the one of this name.
+      beam_options: Options for it: `PipelineOptions`, or a list of flags.
+      draft: The folder for the results of its workers, see `rlds.auditing.audit`.
 
     Raises:
       FileNotFoundError: There is nothing at the path.
       KeyError: There is no such split.
       SourceError: The data is damaged, or of no known format.
-      ValueError: There is no such score, or the data can be read from the beginning to the end
-        only.
+      ValueError: There is no such score, the data can be read from the beginning to the end only,
+        or the draft is in an object store or for no pipeline.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -183,7 +189,10 @@ def audit(
         raise ValueError(f"by: got {by!r}, expected one of {', '.join(known)}")
     if not 0 < best <= 1:
         raise ValueError(f"best: got {best}, expected a part of the episodes, such as 0.5")
-    splits = open_splits(path, split, format, options, where)
+    # Workers may run in other folders.
+    is_relative = beam_runner is not None and "://" not in path
+    opened = os.path.abspath(path) if is_relative else path
+    splits = open_splits(opened, split, format, options, where)
     if not all(one.has_random_access for one in splits):
         raise ValueError(
             f"{path}: the episodes of this format can be read from the first to the last only; "
@@ -191,13 +200,21 @@ def audit(
         )
     filled = [one for one in splits if len(one)]
     numbers = tuple([*map(one.stored_number, range(len(one)))] for one in filled)
+    found_in_splits = auditing.audit_splits(
+        filled,
+        progress=progress,
+        jobs=jobs,
+        beam_runner=beam_runner,
+        beam_options=beam_options,
+        draft=draft,
+    )
     audits = [
         dataclasses.replace(
             found,
             unreadable=[of[place] for place in found.unreadable],
             findings=[dataclasses.replace(it, episode=of[it.episode]) for it in found.findings],
         )
-        for found, of in zip(auditing.audit_splits(filled, progress=progress, jobs=jobs), numbers)
+        for found, of in zip(found_in_splits, numbers)
     ]
     has_splits = any(len(one.splits) > 1 for one in splits)
     return AuditedDataset(path, tuple(audits), numbers, has_splits, most, by, best)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from rlds.auditing.declared import contradictions
 from rlds.auditing.findings import EpisodeFinding, KnownSplit, MeasuredEpisodes, median
 from rlds.auditing.measures import Measures, Profile, measure, moving
 from rlds.auditing.pictures import MOST_FILMED, PAIRS, SampledCameras
+from rlds.auditing.pipelines import done_in_pipeline
 from rlds.auditing.scores import SCORES, together, within_task
 from rlds.auditing.step_numbers import StepNumbers
 from rlds.auditing.times import times_of
@@ -81,6 +84,9 @@ def audit(
     jobs: int | None = None,
     keep: bool = True,
     earlier: list[KnownSplit] | None = None,
+    beam_runner: Any = None,
+    beam_options: Any = None,
+    draft: str | os.PathLike[str] | None = None,
 ) -> Audit:
     """Audits a dataset: its numbers, and some of its pictures.
 
@@ -93,9 +99,14 @@ def audit(
       jobs: The number of processes that read episodes; one for each processor if None.
       keep: Whether the table of episodes gets the column `audit`, if these are all of a split.
       earlier: Splits whose episodes must not be here; this one is added.
+      beam_runner: Has Apache Beam read the episodes, with this runner or the one of this name.
+      beam_options: Options for it: `PipelineOptions`, or a list of flags.
+      draft: The folder for the results of its workers until the end, which all machines need to
+        see; that for temporary files if None.
 
     Raises:
       TypeError: The data can be read from the beginning to the end only.
+      ValueError: The draft is in an object store, or for no pipeline.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -110,6 +121,9 @@ def audit(
     >>> finding.episode, finding.check, finding.row
     (7, 'spike', 30)
     """
+    pipeline = None if beam_runner is beam_options is None else (beam_runner, beam_options)
+    if draft is not None and pipeline is None:
+        raise ValueError("draft: only an audit with a beam_runner (--runner) has one")
     numbers = StepNumbers(episodes)
     usual = usual_of(numbers)
     total, rates = len(episodes), {*rates_in(episodes.metadata)}
@@ -120,9 +134,14 @@ def audit(
     work = _Measuring(episodes, numbers, profile, cameras, frozenset(evenly(total, MOST_FILMED)))
     batches = [range(begin, min(begin + _AT_ONCE, total)) for begin in range(0, total, _AT_ONCE)]
     measured: list[_Measured | None] = []
-    with show_progress(False if callable(progress) else progress) as bars:
+    jobs = jobs or default_jobs()
+    with contextlib.ExitStack() as stack:
+        bars = stack.enter_context(show_progress(False if callable(progress) else progress))
         bar = bars.add_task(f"audit of {episodes.split}", total=total)
-        for indices, results in in_processes(work, batches, jobs or default_jobs(), after=_LONG):
+        done: Callable[[range], list[_Measured | None]] = work
+        if pipeline is not None:
+            done = stack.enter_context(done_in_pipeline(work, batches, pipeline, draft))
+        for indices, results in in_processes(done, batches, jobs, after=_LONG):
             measured += results
             bars.update(bar, completed=indices.stop)
             if callable(progress):

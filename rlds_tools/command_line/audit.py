@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from rlds_tools.command_line.printing import (
+    BEAM_SETTINGS,
     Command,
     jobs_option,
     most_findings_option,
     opens_source,
     option,
     prints_result,
+    split_words,
     wants_progress,
     where_option,
 )
 from rlds_tools.results import Result
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, context_settings=BEAM_SETTINGS)
 @click.argument("path")
+@click.argument("words", nargs=-1, metavar="[BEAM_OPTIONS]")
 @option("--split TEXT", "Audit this split only.")
 @most_findings_option
 @option("--by SCORE", "Also list the episodes of the lowest score: smoothness, information, ...")
@@ -33,9 +37,11 @@ from rlds_tools.results import Result
 )
 @where_option
 @jobs_option
+@option("--runner TEXT", "Read episodes with Apache Beam on this runner, such as DirectRunner.")
+@option("--draft DIR", "Folder for results of Beam that all its machines see.")
 @opens_source
 @prints_result
-def command(path: str, **options: Any) -> Result:
+def command(path: str, words: Sequence[str], runner: str | None, **options: Any) -> Result:
     """Tell what actions mean, and which episodes to look at.
 
     Finds what each element of the action does to the state (absolute, delta, velocity, gripper;
@@ -46,6 +52,7 @@ def command(path: str, **options: Any) -> Result:
 
     Scores of episodes (smoothness, steadiness, efficiency, activity, information, agreement,
     novelty) become the column audit of the table of episodes: --where "audit.efficiency > 0.5".
+    With --runner, other options such as --direct_num_workers=4 go to Beam.
 
     Examples:
       rlds audit data/bridge --where "success" --json
@@ -53,4 +60,13 @@ def command(path: str, **options: Any) -> Result:
     """
     from rlds_tools import auditing
 
-    return auditing.audit(path, **options, progress=wants_progress())
+    paths, beam_options = split_words([path, *words], runner)
+    if paths != [path]:
+        raise click.UsageError(f"expected one PATH, and options of Beam after it, got {paths}")
+    return auditing.audit(
+        path,
+        beam_runner=runner,
+        beam_options=beam_options or None,
+        **options,
+        progress=wants_progress(),
+    )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from rlds_ecosystem.model.names import what_there_is
 from rlds_tools.command_line.printing import (
+    BEAM_SETTINGS,
     Command,
     format_option,
     invocation,
     option,
     parsed_options,
     prints_result,
+    split_words,
     wants_progress,
     where_option,
     writers_option,
@@ -22,11 +24,8 @@ from rlds_tools.command_line.printing import (
 from rlds_tools.converting import FILE_FORMATS
 from rlds_tools.results import Result
 
-# Words of the command line that nothing here knows may be options of Apache Beam.
-_SETTINGS = {"ignore_unknown_options": True}
 
-
-@click.command(cls=Command, context_settings=_SETTINGS)
+@click.command(cls=Command, context_settings=BEAM_SETTINGS)
 @click.argument("words", nargs=-1, metavar="SRC DST [BEAM_OPTIONS]")
 @option(
     "--to FORMAT",
@@ -125,7 +124,7 @@ def command(
       rlds convert logs/run7 data --name run7
       rlds convert data/my_robot my_robot --to lerobot --plan
     """
-    places, beam_options = _split_words(words, options["runner"])
+    places, beam_options = split_words(words, options["runner"])
     if len(places) == 1 and dataset is None:
         raise click.UsageError(
             f"missing DST: give a folder for the result, as in `rlds convert {places[0]} DST`."
@@ -237,19 +236,3 @@ def _check_options(to: str, given: Mapping[str, Any]) -> None:
     wrong = [name for name, value in given.items() if value]
     if wrong:
         raise click.UsageError(f"not available with --to {to}: {', '.join(wrong)}")
-
-
-def _split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:
-    """Returns the places that are named, and the options of Beam."""
-    places: list[str] = []
-    beam_words: list[str] = []
-    is_value = False  # Of the option before: `--name value` is as good as `--name=value`.
-    for word in words:
-        is_option = word.startswith("-")
-        (beam_words if is_option or is_value else places).append(word)
-        is_value = is_option and "=" not in word
-    if beam_words and runner is None:
-        raise click.UsageError(
-            f"unknown options: {' '.join(beam_words)} (options of Beam need --runner)"
-        )
-    return places, beam_words

@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -18,6 +18,7 @@ from rlds_ecosystem.model.texts import replaced
 from rlds_tools.results import Result
 
 __all__ = [
+    "BEAM_SETTINGS",
     "Command",
     "Invocation",
     "format_option",
@@ -28,10 +29,14 @@ __all__ = [
     "parsed_options",
     "prints_result",
     "source_options",
+    "split_words",
     "wants_progress",
     "where_option",
     "writers_option",
 ]
+
+# Words of the command line that no command knows may be options of Apache Beam.
+BEAM_SETTINGS = {"ignore_unknown_options": True}
 
 # The texts around the commands of `next_commands`.
 _NEXT, _BETWEEN = "next: ", " · "
@@ -271,3 +276,19 @@ def _wants_color(color: str) -> bool:
     if color == "auto":
         return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return color == "always"
+
+
+def split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:
+    """Returns the places that are named, and the options of Beam."""
+    places: list[str] = []
+    beam_words: list[str] = []
+    is_value = False  # Of the option before: `--name value` is as good as `--name=value`.
+    for word in words:
+        is_option = word.startswith("-")
+        (beam_words if is_option or is_value else places).append(word)
+        is_value = is_option and "=" not in word
+    if beam_words and runner is None:
+        raise click.UsageError(
+            f"unknown options: {' '.join(beam_words)} (options of Beam need --runner)"
+        )
+    return places, beam_words

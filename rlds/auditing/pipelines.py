@@ -1,0 +1,72 @@
+"""Tasks of an audit that Apache Beam has other machines do."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlds.conversion.beam import run_in_pipeline, tried
+from rlds_ecosystem.files.whole_files import draft_of, write_at_once
+
+__all__ = ["done_in_pipeline"]
+
+
+@contextlib.contextmanager
+def done_in_pipeline(
+    work: Callable[[range], Any],
+    tasks: Sequence[range],
+    pipeline: tuple[Any, Any],
+    draft: str | os.PathLike[str] | None,
+) -> Iterator[Callable[[range], Any]]:
+    """Has a pipeline do tasks, and gives the function that returns their results.
+
+    Args:
+      work: Computes the result of a task; it has to be picklable.
+      tasks: The tasks.
+      pipeline: The runner of Apache Beam, and options for it.
+      draft: The folder for the folder of results, which is there in this context only; that for
+        temporary files if None.
+
+    Raises:
+      ImportError: Apache Beam is not installed.
+      ValueError: The folder is in an object store, or some worker does not see it.
+    """
+    parent = None if draft is None else draft_of("audit", draft).parent
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    # Only this user can write there, so that the results can be unpickled.
+    with tempfile.TemporaryDirectory(
+        prefix=".audit.", dir=parent, ignore_cleanup_errors=True
+    ) as folder:
+        noting = _Noting(work, Path(folder))
+        arguments = [(task,) for task in tasks]
+        run_in_pipeline(functools.partial(tried, noting), arguments, *pipeline, "Measure")
+        yield noting
+
+
+@dataclasses.dataclass(frozen=True)
+class _Noting:
+    """Does tasks whose results are not in the folder yet, and keeps them there."""
+
+    work: Callable[[range], Any]
+    folder: Path
+
+    def __call__(self, task: range) -> Any:
+        if not self.folder.is_dir():
+            raise ValueError(
+                f"{self.folder}, the folder of the results, is not on this machine. Pass one that "
+                "all machines see (draft=, --draft on the command line)"
+            )
+        noted = self.folder / str(task.start)
+        if noted.exists():
+            return pickle.loads(noted.read_bytes())
+        result = self.work(task)
+        write_at_once(noted, pickle.dumps(result), durable=False)
+        return result

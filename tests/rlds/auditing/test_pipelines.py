@@ -1,0 +1,115 @@
+"""Audits on Apache Beam: the result of processes, and nothing that is left over."""
+
+import json
+
+import audited_data
+import numpy as np
+import pytest
+
+import rlds.sources
+from rlds.auditing import audit
+from rlds_tools.command_line.commands import run
+
+IN_THREADS = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Forty episodes, of which one is late and one cannot be read."""
+    folder = tmp_path_factory.mktemp("pipelines") / "arm"
+    episodes = audited_data.made("arm", 31, 40)
+    episodes[5] = episodes[5].changed(state=episodes[5].state[2:], action=episodes[5].action[:-2])
+    audited_data.write(folder, episodes)
+    (folder / "0009.npz").write_bytes(b"no archive")
+    return folder
+
+
+def as_values(found):
+    """An audit whose arrays can be compared."""
+    return {
+        name: {key: np.asarray(it).tobytes() for key, it in value.items()}
+        if name in ("scores", "ranks")
+        else value
+        for name, value in vars(found).items()
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        IN_THREADS,
+        pytest.param(
+            ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_an_audit_on_beam_is_that_of_processes(folder, options, tmp_path):
+    pytest.importorskip("apache_beam")
+    draft = tmp_path / "new" / "draft"
+    episodes = rlds.sources.open(folder)
+    alone = audit(episodes, jobs=1)
+    assert [*alone.unreadable] == [9]
+    assert [finding.episode for finding in alone.findings] == [5]
+    told = []
+    found = audit(
+        episodes,
+        jobs=1,
+        progress=lambda *pair: told.append(pair),
+        beam_runner="DirectRunner",
+        beam_options=options,
+        draft=draft,
+    )
+    assert as_values(found) == as_values(alone)
+    assert told[-1] == (40, 40)
+    assert not [*draft.iterdir()]
+
+
+def test_an_interruption_leaves_nothing_in_the_draft(folder, tmp_path):
+    pytest.importorskip("apache_beam")
+
+    def interrupt(*_):
+        assert [*tmp_path.iterdir()]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        audit(
+            rlds.sources.open(folder),
+            progress=interrupt,
+            beam_runner="DirectRunner",
+            draft=tmp_path,
+        )
+    assert not [*tmp_path.iterdir()]
+
+
+def test_drafts_are_on_a_disk_and_of_a_pipeline(folder, capsys):
+    episodes = rlds.sources.open(folder)
+    with pytest.raises(ValueError, match="is in an object store"):
+        audit(episodes, beam_runner="DirectRunner", draft="gs://bucket/draft")
+    with pytest.raises(ValueError, match=r"draft: only an audit with a beam_runner \(--runner\)"):
+        audit(episodes, draft="here")
+    assert run(["audit", str(folder), "--draft", "here"]) == 1
+    assert "--runner" in capsys.readouterr().err
+
+
+def test_the_command_passes_options_on_to_beam(folder, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("apache_beam")
+    monkeypatch.chdir(folder.parent)
+    printed = []
+    for words in ([], ["--runner", "DirectRunner", *IN_THREADS, "--draft", str(tmp_path)]):
+        assert run(["audit", "arm", "--json", *words]) == 1
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed[0] == printed[1]
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--direct_num_workers=2"], "options of Beam need --runner"),
+        (["other"], "expected one PATH"),
+    ],
+)
+def test_the_command_names_words_that_it_does_not_know(folder, words, error, capsys):
+    assert run(["audit", str(folder), *words]) == 2
+    assert error in capsys.readouterr().err
