@@ -169,39 +169,43 @@ def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
       ValueError: An option is no such operation.
     """
     where = given["where"]
-    steps: list[editing.Operation] = []
+    operations: list[editing.Operation] = []
     if given["merge"]:
         fields = dict(_pair(text, "map") for text in given["map_fields"])
         fills = {name: _value(text) for name, text in (_pair(one, "fill") for one in given["fill"])}
         missing: Literal["error", "drop"] = "drop" if given["drop_missing"] else "error"
         duplicates: Literal["error", "keep", "drop"] = given["duplicates"] or "error"
         metadata: Literal["error", "first", "episodes"] = given["metadata"] or "error"
-        steps.append(editing.Merge(given["merge"], fields, fills, missing, duplicates, metadata))
-    steps += [editing.Delete(condition) for condition in given["delete"]]
-    steps += [editing.Keep(condition) for condition in given["keep"]]
+        operations.append(
+            editing.Merge(given["merge"], fields, fills, missing, duplicates, metadata)
+        )
+    operations += [editing.Delete(condition) for condition in given["delete"]]
+    operations += [editing.Keep(condition) for condition in given["keep"]]
     if given["episodes"]:
-        steps.append(editing.Delete(episodes=numbers_of(given["episodes"], "--delete-episodes")))
+        operations.append(
+            editing.Delete(episodes=numbers_of(given["episodes"], "--delete-episodes"))
+        )
     if given["trim"]:
         begin, end = span_of(given["trim"], "--trim")
-        steps.append(editing.Trim(begin, end, where))
+        operations.append(editing.Trim(begin, end, where))
     for text in given["set_fields"]:
         name, value = _pair(text, "set")
-        steps.append(editing.Set(name, _value(value), where))
+        operations.append(editing.Set(name, _value(value), where))
     for text in given["describe"]:
         name, value = _pair(text, "describe")
-        steps.append(editing.Describe(name, _value(value)))
-    steps += [_meaning(*_pair(text, "set-meaning")) for text in given["set_meaning"]]
-    steps += [editing.Rename(*_pair(text, "rename")) for text in given["rename"]]
-    steps += [editing.Drop(path) for path in given["drop"]]
-    steps += [editing.Add(*_pair(text, "add")) for text in given["add"]]
+        operations.append(editing.Describe(name, _value(value)))
+    operations += [_meaning(*_pair(text, "set-meaning")) for text in given["set_meaning"]]
+    operations += [editing.Rename(*_pair(text, "rename")) for text in given["rename"]]
+    operations += [editing.Drop(path) for path in given["drop"]]
+    operations += [editing.Add(*_pair(text, "add")) for text in given["add"]]
     if given["fix"]:
-        steps.append(editing.Fix(where))
+        operations.append(editing.Fix(where))
     if given["split"] or given["split_by"]:
         parts = dict(_part(text) for text in given["split"])
-        steps.append(editing.Split(parts, given["split_by"], given["groups"], given["seed"]))
+        operations.append(editing.Split(parts, given["split_by"], given["groups"], given["seed"]))
     if where is not None and not (given["trim"] or given["set_fields"] or given["fix"]):
         raise ValueError("--where needs --set, --trim or --fix. To select episodes, use --keep.")
-    return steps
+    return operations
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -752,8 +752,8 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     splits, fields = [], {}
     for name in source.splits:
         episodes = sources.Episodes(source, name, format=format)
-        table = episodes.lengths()
-        lengths = None if table is None else table.num_steps.tolist()
+        known_lengths = episodes.lengths()
+        lengths = None if known_lengths is None else known_lengths.num_steps.tolist()
         fields = episodes.spec
         splits.append(
             InspectedSplit(

@@ -230,11 +230,11 @@ class GrowingDataset:
                     f"{self.directory} has a dataset with another {what}: {there}, not {here}; "
                     "write to another directory"
                 )
-        features = self._other_features()
-        if features is not None:
+        feature_names = self._other_features()
+        if feature_names is not None:
             return (
                 f"{self.directory} has a dataset with other features or encodings: "
-                f"{', '.join(features)}; write to another directory"
+                f"{', '.join(feature_names)}; write to another directory"
             )
         return None
 

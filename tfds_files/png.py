@@ -190,11 +190,11 @@ def _unfiltered(filter_type: int, line: np.ndarray, above: np.ndarray, size: int
         raise DamagedFileError(f"the filter {filter_type} of a PNG file")
     predict = _average if filter_type == 3 else _paeth
     values, up = line.tolist(), [0] * size + above.tolist()
-    pixels = [0] * size
+    restored = [0] * size
     for index, value in enumerate(values):
-        left, over, corner = pixels[index], up[index + size], up[index]
-        pixels.append((value + predict(left, over, corner)) & 255)
-    return np.array(pixels[size:], np.uint8)
+        left, over, corner = restored[index], up[index + size], up[index]
+        restored.append((value + predict(left, over, corner)) & 255)
+    return np.array(restored[size:], np.uint8)
 
 
 def _average(left: int, over: int, _: int) -> int:

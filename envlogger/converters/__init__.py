@@ -1,6 +1,6 @@
 """Conversions between Python values and the stored protocol buffers.
 
-    StepData --- step_encoder: the plan of the first step; codec if no plan fits ---> record
+    StepData --- step_encoder: plans of earlier steps; codec if none fits ----------> record
                                                                                         |
     StepData <-- step_decoder: templates of earlier records; codec if none fits --------+
                                                                                         |

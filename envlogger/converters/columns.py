@@ -235,11 +235,11 @@ def stacked_columns(steps: Iterable[StepData]) -> StepData:
         if field not in _OF_TRANSITIONS:
             return stack_values(values, field)
         present = [
-            step
-            for step, value in enumerate(values)
-            if value is not None or not steps[step].timestep.first()
+            index
+            for index, value in enumerate(values)
+            if value is not None or not steps[index].timestep.first()
         ] or list(range(len(values)))
-        column = stack_values([values[step] for step in present], field, steps=present)
+        column = stack_values([values[index] for index in present], field, steps=present)
         merged = _Merged(len(values))
         merged.put(np.array(present), column, len(present))
         return merged.columns()

@@ -1,4 +1,4 @@
-"""Encodes steps straight to the bytes of their stored form, with a plan made from the first one.
+"""Encodes steps straight to the bytes of their stored form, with plans made from earlier ones.
 
 The steps of a recording share their structure, so their bytes differ in the payloads only: the
 elements of arrays, the digits of numbers, the letters of strings. A plan holds what is constant,

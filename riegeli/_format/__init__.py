@@ -3,7 +3,7 @@
     records
        |  simple_chunk, or transposed_encoder to write and transposed_chunk to read
        v
-    data of a chunk: buffers, which are compressed one by one                    (compression)
+    data of a chunk: a few streams, each compressed on its own                   (compression)
        |  chunk: a header with the sizes and hashes
        v
     chunks, one after the other
@@ -11,7 +11,7 @@
        v
     bytes of a file
 
-Reading goes the same way upwards. `options` parses the text that chooses the kind and size of
-chunks. The loops over bytes are in `riegeli._core`; files, positions and threads are in
-`riegeli.records`.
+Reading goes the same way upwards. `options` parses the text that chooses the kind, the size and the
+compression of chunks. The loops over bytes are in `riegeli._core`, and files in `riegeli._files`;
+positions and threads are in `riegeli.records`.
 """

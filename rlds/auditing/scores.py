@@ -106,8 +106,8 @@ def alone(
       active: The share of the rows in which something moves.
       rate: The rows in a second; None if unknown.
     """
-    steps = np.diff(states, axis=0)
-    speed = np.sqrt((steps**2).sum(1))
+    displacements = np.diff(states, axis=0)
+    speed = np.sqrt((displacements**2).sum(1))
     if len(states) < _LEAST_ROWS or not speed.any():
         return (float("nan"),) * 3 + (active,)
     third = np.sqrt((np.diff(states, 3, axis=0) ** 2).sum(1)).mean()
@@ -131,22 +131,27 @@ def _spectral_arc_length(speed: np.ndarray, rate: float) -> float:
 
 
 def together(
-    rows: Sequence[np.ndarray], num_states: int, sketches: np.ndarray
+    episode_rows: Sequence[np.ndarray], num_states: int, sketches: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Returns information, agreement and novelty of episodes.
 
     Args:
-      rows: Some rows of each episode: states, then actions.
+      episode_rows: Some rows of each episode: states, then actions.
       num_states: The number of elements of the state.
       sketches: Of each episode, what it is at some moments, in deviations.
     """
-    pooled = np.concatenate([np.empty((0, rows[0].shape[1] if rows else 0)), *rows])
-    episode = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+    pooled = np.concatenate(
+        [np.empty((0, episode_rows[0].shape[1] if episode_rows else 0)), *episode_rows]
+    )
+    episode = np.repeat(np.arange(len(episode_rows)), [len(each) for each in episode_rows])
     states, actions = _even(pooled[:, :num_states]), _even(pooled[:, num_states:])
     scores = {"novelty": _novelty(sketches)}
     if not (states.shape[1] and actions.shape[1]) or len(pooled) < _LEAST_BATCH:
-        return {**dict.fromkeys(("information", "agreement"), np.full(len(rows), np.nan)), **scores}
-    sums = {name: np.zeros((2, len(rows))) for name in ("information", "agreement")}
+        return {
+            **dict.fromkeys(("information", "agreement"), np.full(len(episode_rows), np.nan)),
+            **scores,
+        }
+    sums = {name: np.zeros((2, len(episode_rows))) for name in ("information", "agreement")}
     for batch in _batches(len(pooled)):
         distances = _farthest(states[batch]), _farthest(actions[batch])
         values = _information(*distances), _agreement(*distances, episode[batch])
@@ -204,8 +209,10 @@ def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.n
     """Minus the difference to the actions at the nearest states of other episodes."""
     distances = np.where(own[:, None] == own, np.inf, states)
     nearest = np.argpartition(distances, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
-    rows = np.arange(len(states))[:, None]
-    differences = np.where(np.isfinite(distances[rows, nearest]), actions[rows, nearest], np.nan)
+    indices = np.arange(len(states))[:, None]
+    differences = np.where(
+        np.isfinite(distances[indices, nearest]), actions[indices, nearest], np.nan
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # If there is no other episode.
         return -np.nanmedian(differences, axis=1)
@@ -220,8 +227,8 @@ def _novelty(sketches: np.ndarray) -> np.ndarray:
     for begin in range(0, len(sketches), _BATCH):
         part = slice(begin, begin + _BATCH)
         distances = squares[part, None] + squares - 2 * sketches[part] @ sketches.T
-        rows = np.arange(distances.shape[0])
-        distances[rows, begin + rows] = np.inf
+        indices = np.arange(distances.shape[0])
+        distances[indices, begin + indices] = np.inf
         novelty[part] = np.sqrt(np.maximum(distances.min(1), 0) / sketches.shape[1])
     return novelty
 

@@ -1,12 +1,12 @@
 """Datasets in any format, made of parts that several processes write.
 
     source, or a view of one
-      |  parts: cut into ranges of up to 256 episodes, whatever the number of processes
+      |  parts: cut into runs of up to 256 episodes, whatever the number of processes
       v
     parts in the format that is made, each written by one worker               (staging, beam)
       |  the same export, which copies its payload from the parts
       v
-    a draft of the dataset, with digests and origins of its episodes           (watching)
+    a draft of the dataset; notes of digests and origins of its episodes       (watching)
       |  exporting: the workers read it back, and compare the digests
       v
     the dataset, under its name

@@ -92,8 +92,8 @@ class Notes(Watch):
         elif isinstance(episode, Place):
             self.copied.add(index)
             origin = episode.source.can.origin
-            rows = None if origin is None else origin(episode.split, episode.index)
-            self.written[index], self.origins[index] = self._digest(episode), rows
+            origin_of_copy = None if origin is None else origin(episode.split, episode.index)
+            self.written[index], self.origins[index] = self._digest(episode), origin_of_copy
         elif episode is not None:
             digest = self._digest(episode) if digest is None else digest
             self.written[index], self.origins[index] = digest, episode.origin

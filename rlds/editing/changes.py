@@ -367,7 +367,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
     """
     fields = list(fields)
     for path in (name, STEPS + name, named(name, aliases)):
-        if any(is_in(field, below) for field in fields for below in _places_of(path)):
+        if any(is_in(field, parent) for field in fields for parent in _places_of(path)):
             return path
     known = dict.fromkeys(map(camera_path, fields))
     known |= {

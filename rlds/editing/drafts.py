@@ -330,11 +330,11 @@ class Draft:
                 "no episode is left, so nothing was changed. `rlds list PATH --where CONDITION` "
                 "shows the episodes for which a condition holds"
             )
-        kept = dict.fromkeys(self.split[self.kept].tolist())
-        self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in kept]
+        remaining = dict.fromkeys(self.split[self.kept].tolist())
+        self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in remaining]
         for change in self._renumbered:
             change.is_copied = copies_numbers
-        names = [name for name in self.names if name in kept] or list(kept)
+        names = [name for name in self.names if name in remaining] or list(remaining)
         return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})
 
     def _joined(self, about: About | None = None) -> JoinedSource:

@@ -122,8 +122,8 @@ class Edit:
         self.stale: list[str] = []
         if format == self.episodes.format and (self.copied < self.of or len(draft.parts) > 1):
             folder = Path(_place_of(self.source, next(iter(draft.parts))))
-            patterns = (folder.glob(name) for name in export_class(format).statistics)
-            self.stale = sorted(str(file) for files in patterns for file in files)
+            matches = (folder.glob(name) for name in export_class(format).statistics)
+            self.stale = sorted(str(file) for files in matches for file in files)
         self.notes = [*draft.notes, *self._notes_on(licenses)]
         self.notes += [f"{file} is left out: it describes the old episodes" for file in self.stale]
         self.notes += [
@@ -197,10 +197,10 @@ def prepare_edit(
     for operation in operations:
         operation.apply(draft)
         draft.expected |= operation.rows or {}
-    target, own = draft.target or (episodes.format, {})
+    target, stated_options = draft.target or (episodes.format, {})
     if to_format is not None and to_format != target:
-        target, own, draft.target = to_format, {}, None
-    return Edit(draft, operations, target, {**own, **(target_options or {})})
+        target, stated_options, draft.target = to_format, {}, None
+    return Edit(draft, operations, target, {**stated_options, **(target_options or {})})
 
 
 def edit(

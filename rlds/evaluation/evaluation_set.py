@@ -437,7 +437,7 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
         first += len(num_steps)
 
 
-# Columns and flags by path, the steps of each episode, and which final observations are known.
+# Columns and flags by path, numbers of steps, and which final observations are known.
 _Read = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 

@@ -223,7 +223,7 @@ def _pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _size(num_features: int) -> int:
-    """Returns the length of vectors with so many products: number = (size + 1)(size + 2) / 2."""
+    """Returns the length of vectors with so many products: (size + 1)(size + 2) / 2."""
     return (math.isqrt(8 * num_features + 1) - 3) // 2
 
 

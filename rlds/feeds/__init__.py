@@ -8,8 +8,8 @@
     for batch in feed: ...
     loader = feed.torch()  # A DataLoader.
 
-A feed is a sequence of batches: which samples batch k has depends on the data, the seed and k, and
-on nothing else.
+A feed is a sequence of batches: which samples batch k has depends on the data, the arguments of the
+feed and k, and on nothing else.
 
     k --- order: the numbers of its samples; planning chooses the shuffle --> numbers (feed)
     numbers --- samples: transitions, windows, ... --> episodes and steps

@@ -330,16 +330,18 @@ class MappedStorage(Storage):
     ) -> None:
         shards = self.shards[episodes]
         ranges = []
-        for field in map(self.places.get, paths):
-            if isinstance(field, _Column):
-                begins, ends = (field.begins[episodes] + n * field.stride for n in (firsts, lasts))
-                ends = ends + field.width
-                if field.is_there is not None:
-                    ends = np.where(field.is_there[episodes], ends, begins)
+        for stored in map(self.places.get, paths):
+            if isinstance(stored, _Column):
+                begins, ends = (
+                    stored.begins[episodes] + n * stored.stride for n in (firsts, lasts)
+                )
+                ends = ends + stored.width
+                if stored.is_there is not None:
+                    ends = np.where(stored.is_there[episodes], ends, begins)
                 ranges.append((shards, begins, ends))
-            elif field is not None:
-                begins, _ = self.find_strings(field.name, shards, episodes, firsts)
-                _, ends = self.find_strings(field.name, shards, episodes, lasts)
+            elif stored is not None:
+                begins, _ = self.find_strings(stored.name, shards, episodes, firsts)
+                _, ends = self.find_strings(stored.name, shards, episodes, lasts)
                 ranges.append((shards, begins, ends))
         if ranges:
             self.files.read_ahead(*map(np.concatenate, zip(*ranges)))
@@ -533,16 +535,16 @@ class _MappedRows(FileRows):
             return out
         return out != 0 if column.dtype == np.bool_ else out.astype(column.dtype)
 
-    def texts(self, strings_at: _Strings) -> np.ndarray:
+    def texts(self, stored: _Strings) -> np.ndarray:
         texts = np.empty(len(self._steps), object)
-        strings = self._strings(strings_at, np.arange(len(self._steps)))
+        strings = self._strings(stored, np.arange(len(self._steps)))
         texts[:] = [string.tobytes() for string in strings]
         return texts
 
-    def _strings(self, column: _Strings, rows: np.ndarray) -> list[np.ndarray]:
+    def _strings(self, stored: _Strings, rows: np.ndarray) -> list[np.ndarray]:
         """Returns text, or files of images."""
         shards = self._shards[rows]
         begins, ends = self._storage.find_strings(
-            column.name, shards, self._episodes[rows], self._steps[rows]
+            stored.name, shards, self._episodes[rows], self._steps[rows]
         )
         return self._storage.files.copies_of(shards, begins, ends)

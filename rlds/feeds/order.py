@@ -189,13 +189,13 @@ class Segmented(Order):
         of_lane = max(self.window // self.lanes, 1)
         last_segments = locate(self._afters - 1, ends)
         both = np.array([places.min(), places.max()]) // self.lanes
-        segments_of = []
+        lane_segments = []
         for lane in np.unique(places % self.lanes).tolist():
             there = np.minimum(both + self._firsts[lane], self._afters[lane] - 1)
             begin = first_segments[lane]
             first, last = (locate(there, ends) - begin) // of_lane * of_lane + begin
-            segments_of.append(order[first : min(last + of_lane, last_segments[lane] + 1)])
-        segments = np.concatenate(segments_of)
+            lane_segments.append(order[first : min(last + of_lane, last_segments[lane] + 1)])
+        segments = np.concatenate(lane_segments)
         return self._begins[segments], self._begins[segments] + self._sizes[segments] - 1
 
     def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -100,8 +100,8 @@ class PolicySamples(Samples):
     def _instructions(self, chosen: SampleRows) -> Iterator[np.ndarray]:
         """Yields the instructions in UTF-8, if the dataset has a field of them."""
         if self.roles.language is not None:
-            fields = self._drawn_fields(chosen, [self.roles.language])
-            yield from map(as_utf8, fields.values())
+            columns = self._drawn_fields(chosen, [self.roles.language])
+            yield from map(as_utf8, columns.values())
 
     def _drawn_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
         """Rows of fields, see `_taken`; of several that are one, of that which is drawn."""

@@ -936,8 +936,8 @@ class NormalizedSamples(_DerivedSamples):
         for path, column in columns.items():
             name = normalized_as(path)
             if name in self._names:
-                field, kind_of = self._statistics[name], FieldType.of(column)
-                normalization.check_field(kind_of, column.shape, field, name, "normalize")
+                field, column_type = self._statistics[name], FieldType.of(column)
+                normalization.check_field(column_type, column.shape, field, name, "normalize")
                 columns[path] = of_field(column, field, name)
         return columns
 

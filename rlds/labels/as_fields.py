@@ -77,8 +77,8 @@ class LabelledSource(View):
         self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
         self.made = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
         place = labels.episodes.place
-        places = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
-        self._digests = dict(places)
+        placed_digests = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
+        self._digests = dict(placed_digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(
                 f"{files_of(source)}: the dataset already has a field {COLUMN!r}: rename it"

@@ -87,13 +87,13 @@ def made(
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
     terms = {_short(name): source.about.license for name, source in sources.items()}
-    warnings_of = conflicts(terms, license)
+    sentences = conflicts(terms, license)
     return {
         "version": _VERSION,
         "by": f"{rlds_ecosystem.DISTRIBUTION} {rlds_ecosystem.version()}",
         "operations": [dict(each) for each in operations],
         **{name: number for name, number in (("kept", kept), ("of", of)) if number is not None},
-        **({"conflicts": warnings_of} if warnings_of else {}),
+        **({"conflicts": sentences} if sentences else {}),
         _FROM: [
             {
                 "name": _short(name),

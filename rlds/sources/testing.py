@@ -187,8 +187,8 @@ def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) 
     _equal(f"{where}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
     for name, column in (known._asdict() if (known := episodes.lengths()) else {}).items():
         expected = [getattr(outline, name) for outline in outlines]
-        column_of = expected if column is None else column.tolist()
-        _equal(f"{where}, all of {name}", column_of, expected, "those of the episodes")
+        got = expected if column is None else column.tolist()
+        _equal(f"{where}, all of {name}", got, expected, "those of the episodes")
     if isinstance(source, Source):
         keys = [source.key(*episodes.place(number)) for number in range(len(read))]
         _equal(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")

@@ -69,7 +69,7 @@ def join_tables(
     """
     joined, new = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
     for table in dict.fromkeys(name for tables in columns for name in tables.values()):
-        root, rows = _rows_in(joined, table)
+        owner, rows = _rows_in(joined, table)
         known, rows = table_in(joined, table), [*rows]
         first = {text: number for number, text in reversed([*known.items()])}
         free = itertools.count(max(known, default=-1) + 1)
@@ -88,18 +88,18 @@ def join_tables(
                     f"dataset {number}: {', '.join(paths)}: numbers of {table}, but the dataset "
                     "has no such table: leave them out"
                 )
-            if any(old != tables for old, tables in numbers.items()):
+            if any(old != now for old, now in numbers.items()):
                 new[number] |= dict.fromkeys(paths, numbers)
-        joined |= {root: {**joined[root], table: rows}} if root else {}
+        joined |= {owner: {**joined[owner], table: rows}} if owner else {}
     return joined, new
 
 
 def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """The rows of a table, and which format has them."""
-    for root, group in metadata.items():
+    for owner, group in metadata.items():
         rows = group.get(name) if isinstance(group, Mapping) else None
         if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
-            return root, rows
+            return owner, rows
     return "", ()
 
 

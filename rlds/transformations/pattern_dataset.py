@@ -142,14 +142,14 @@ class Patterns:
         reaches: dict[int, int] = {}  # The most steps back that a field is referred to, from 1.
         for config in configs:
             for node in config.flat:
-                source = node.flat_source_index
-                reaches[source] = max(reaches.get(source, 1), -node.positions[0])
+                index = node.flat_source_index
+                reaches[index] = max(reaches.get(index, 1), -node.positions[0])
             for condition in config.conditions:
                 _check_condition(condition, step_spec)
                 if condition.quantity == "data":
                     reaches.setdefault(condition.flat_source_index, 1)
         self._columns = [
-            _Column(source, fields[source], reach - 1) for source, reach in reaches.items()
+            _Column(index, fields[index], reach - 1) for index, reach in reaches.items()
         ]
         self._rules = [_Rule(config, list(reaches)) for config in configs]
         self.are_dense = not any(column.is_packed for column in self._columns)
@@ -234,7 +234,7 @@ class Patterns:
 
     def _columns_of(self, steps: Any) -> tuple[tf.Tensor, ...]:
         leaves = tree.flatten(steps)
-        return tuple(leaves[column.source] for column in self._columns)
+        return tuple(leaves[column.field_index] for column in self._columns)
 
     def _end_with_the_last(self, chunks: tf.data.Dataset) -> tf.data.Dataset:
         """Makes the last step of a dataset the end of an episode.
@@ -377,12 +377,12 @@ class _Column:
     """A field that is referred to.
 
     Attributes:
-      source: its number among all fields.
+      field_index: its index among all fields.
       field_spec: its spec.
       num_carried: the number of old values that are carried over from chunk to chunk.
     """
 
-    source: int
+    field_index: int
     field_spec: tf.TensorSpec
     num_carried: int
 

@@ -204,10 +204,10 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
     Raises:
       ValueError: There is none, or a packet has no time stamp or no place.
     """
-    table = _listed(stream, size) if tables.are_in_order else None
-    if table is None:
-        table = _demuxed(container, stream, size, tables.have_several_descriptions)
-    rows, fault = table
+    listed = _listed(stream, size) if tables.are_in_order else None
+    if listed is None:
+        listed = _demuxed(container, stream, size, tables.have_several_descriptions)
+    rows, fault = listed
     if not len(rows):
         raise ValueError(fault or "no packets of video")
     if not fault and len(rows) < stream.frames:

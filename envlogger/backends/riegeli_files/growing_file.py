@@ -86,7 +86,8 @@ class GrowingFile:
         try:
             for record in records:
                 writer.write_record(record)
-                # Its offset depends on the sizes of the chunks before it, which threads encode.
+                # Its offset depends on the sizes of the chunks before it, which threads may be
+                # encoding.
                 positions.append(writer.last_pos)
         except OSError as e:
             self._make_room_after(e)

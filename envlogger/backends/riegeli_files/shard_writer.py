@@ -148,9 +148,9 @@ class ShardWriter:
           How many steps that were accepted are lost.
         """
         num_steps = self._steps.salvage()
-        index_files = (self._episode_metadata, self._episode_index, self._step_offsets)
+        later_files = (self._episode_metadata, self._episode_index, self._step_offsets)
         if self._steps.is_out_of_reach:  # As the others are; what they were is still there.
-            for file in index_files:
+            for file in later_files:
                 file.discard()
             return self._num_steps - self._num_indexed_steps
         with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
@@ -158,7 +158,7 @@ class ShardWriter:
                 end_step = self._num_indexed_steps + num_steps
                 episodes = [e for e in self._pending_episodes if e.start < end_step]
                 self._index(episodes, num_steps)
-        for file in index_files:
+        for file in later_files:
             file.salvage()
         return self._num_steps - self._num_indexed_steps
 

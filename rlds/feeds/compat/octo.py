@@ -152,7 +152,7 @@ def make_oxe_dataset_kwargs_and_weights(
     del force_recompute_dataset_statistics
     if load_depth:
         raise NotImplementedError("load_depth: depth images are not supported here")
-    datasets, weights = [], []
+    all_kwargs, weights = [], []
     for name, weight in loading.mixture("octo", data_mix):
         try:
             kwargs, _ = loading.oxe_kwargs(
@@ -169,9 +169,9 @@ def make_oxe_dataset_kwargs_and_weights(
             continue
         for key in kwargs.pop("state_obs_keys", ()):
             kwargs["proprio_obs_key"] = key
-        datasets.append(kwargs)
+        all_kwargs.append(kwargs)
         weights.append(weight)
-    return datasets, weights
+    return all_kwargs, weights
 
 
 def _plain(given: Any) -> dict[str, Any]:

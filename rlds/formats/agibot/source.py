@@ -304,11 +304,11 @@ class _Proprio(EpisodeGroup):
         if not self._rows_stored.get(index):  # Published files lack that of the hands.
             index = index.replace("/end/", "/joint/")
         self.num_rows(index)
-        rows = self.value(index)
-        if rows.shape != (num_rows,) or rows.dtype.kind not in "iu":
-            what = f"{num_rows} rows, but {index} holds {rows.dtype} of shape {rows.shape}"
+        numbers = self.value(index)
+        if numbers.shape != (num_rows,) or numbers.dtype.kind not in "iu":
+            what = f"{num_rows} rows, but {index} holds {numbers.dtype} of shape {numbers.shape}"
             raise self.error(what, path)
-        steps = np.asarray(rows, np.int64)
+        steps = np.asarray(numbers, np.int64)
         if (np.diff(steps) <= 0).any() or not 0 <= steps[0] <= steps[-1] < self.num_steps:
             raise self.error(f"expected increasing numbers below {self.num_steps}", index)
         return steps

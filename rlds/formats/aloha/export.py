@@ -77,7 +77,7 @@ class AlohaExport(Hdf5EpisodesExport):
         return places
 
     def _likely(self, array: str, numbers: Sequence[str]) -> str:
-        """Returns the field that fits a place best: joints are no image."""
+        """Returns the field that fits an array best: joints are no image."""
         root = root_of(self.table.field_path(array))
         numbers = sorted(numbers, key=lambda path: (self._is_image(path), root_of(path) != root))
         return (numbers or ["..."])[0]

@@ -104,21 +104,21 @@ def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any
             f"its definition has {lines:,} lines, expected at most {_MAX_LINES:,}"
         )
     name = plain_type(channel.type)
-    fields: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     if not text:
         stores = parsers.Stores
         store = stores.ROS1_NOETIC if channel.encoding == "ros1" else stores.ROS2_HUMBLE
-        fields.update(parsers.get_typestore(store).fielddefs)
+        definitions.update(parsers.get_typestore(store).fielddefs)
         for other, definition in types.items():
-            fields.update(parsers.get_types_from_msg(definition, plain_type(other)))
-        return fields
+            definitions.update(parsers.get_types_from_msg(definition, plain_type(other)))
+        return definitions
     if channel.schema_encoding in ("ros1msg", "ros2msg"):
         return dict(parsers.get_types_from_msg(text, name))
     if channel.schema_encoding in ("ros2idl", "omgidl"):
         for part in text.split(_SEPARATOR):
             header, _, rest = part.partition("\n")
-            fields.update(parsers.get_types_from_idl(rest if header[:5] == "IDL: " else part))
-        return fields
+            definitions.update(parsers.get_types_from_idl(rest if header[:5] == "IDL: " else part))
+        return definitions
     raise UnknownTypeError(f"its definition is in the unknown format {channel.schema_encoding!r}")
 
 
@@ -216,14 +216,14 @@ class _Compiler:
         mask = self._mask(size)
 
         def read(data: memoryview, at: int) -> tuple[Any, int]:
-            length_of = count
-            if length_of is None:
-                length_of, at = length(data, at)
-            if not length_of:
+            num_items = count
+            if num_items is None:
+                num_items, at = length(data, at)
+            if not num_items:
                 return np.zeros(0, dtype), at
             at = (at + mask) & ~mask
-            numbers = np.frombuffer(data, stored, length_of, at)
-            return numbers.astype(dtype, copy=False), at + length_of * size
+            numbers = np.frombuffer(data, stored, num_items, at)
+            return numbers.astype(dtype, copy=False), at + num_items * size
 
         return read
 

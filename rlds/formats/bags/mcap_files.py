@@ -88,14 +88,14 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
     yield from summary.schemas.values()
     yield from summary.channels.values()
     chunks = {index.chunk_start_offset: index for index in summary.chunk_indexes}
-    begins = len(MAGIC)
+    position = len(MAGIC)
     for offset, index in sorted(chunks.items()):
-        yield from _records_between(file, flaws, begins, offset, chunks)
-        begins = max(begins, offset + index.chunk_length + index.message_index_length)
+        yield from _records_between(file, flaws, position, offset, chunks)
+        position = max(position, offset + index.chunk_length + index.message_index_length)
         if index.message_start_time < end and index.message_end_time >= begin:
             file.seek(offset + _HEAD_SIZE)
             yield chunk.read(stream.ReadDataStream(file))
-    yield from _records_between(file, flaws, begins, file.size, chunks)
+    yield from _records_between(file, flaws, position, file.size, chunks)
 
 
 def _records_between(

@@ -294,11 +294,11 @@ class BagSource(Source):
         if self._stored:
             return self._stored.key(index)
         spans = self._all_spans()
-        at = spans[index][0]
-        name = self._recordings[at].name
+        recording_index = spans[index][0]
+        name = self._recordings[recording_index].name
         if self.config.episodes.by == "bag":
             return name
-        first = next(i for i, (other, _) in enumerate(spans) if other == at)
+        first = next(i for i, (other, _) in enumerate(spans) if other == recording_index)
         return f"{name}:{index - first}"
 
     @override
@@ -313,9 +313,9 @@ class BagSource(Source):
             return self._stored.read(
                 index, self.fields.step_paths(fields), self.fields.episode_paths(fields)
             )
-        at, span = self._all_spans()[index]
-        is_complete = self._is_complete(at, span)
-        steps = self._steps_in(at, span)
+        recording_index, span = self._all_spans()[index]
+        is_complete = self._is_complete(recording_index, span)
+        steps = self._steps_in(recording_index, span)
         times = steps.times
         if not len(times):
             raise SourceError(steps.why_none, file=steps.recording.files[0])
@@ -329,7 +329,7 @@ class BagSource(Source):
         about: dict[str, Any] = {}
         for root in {root_of(path) for path in self.fields.episode_paths(fields)}:
             if root == RECORDING:
-                about[root] = self._about(at, span, steps)
+                about[root] = self._about(recording_index, span, steps)
             else:
                 about[root] = nest({path: self._clip(steps, path) for path in self._videos})
         return SourceEpisode(
@@ -342,13 +342,13 @@ class BagSource(Source):
             metadata=about,
         )
 
-    def _steps_in(self, at: int, span: EpisodeSpan) -> _Steps:
+    def _steps_in(self, recording_index: int, span: EpisodeSpan) -> _Steps:
         """Returns the steps of an episode that have the values that they need.
 
         Raises:
           SourceError: A field makes steps without a value an error.
         """
-        recording, index = self._recordings[at], self._index_of(at)
+        recording, index = self._recordings[recording_index], self._index_of(recording_index)
         tracks = {path: track.within(span.begin, span.end) for path, track in index.fields.items()}
         # The keyframe may be before the episode.
         tracks |= {path: index.fields[path].within(0, 2**63 - 1) for path in self._videos}
@@ -375,23 +375,23 @@ class BagSource(Source):
             "" if is_kept.any() else _why_empty(times, tracks),
         )
 
-    def _index_of(self, at: int) -> Index:
-        if self._indexed is None or self._indexed[0] != at:
-            recording = self._recordings[at]
+    def _index_of(self, recording_index: int) -> Index:
+        if self._indexed is None or self._indexed[0] != recording_index:
+            recording = self._recordings[recording_index]
             with source_errors(recording.files[0]):
-                self._indexed = at, make_index(recording, self.config, self._picked)
+                self._indexed = recording_index, make_index(recording, self.config, self._picked)
         return self._indexed[1]
 
-    def _is_complete(self, at: int, span: EpisodeSpan) -> bool:
+    def _is_complete(self, recording_index: int, span: EpisodeSpan) -> bool:
         """Whether all of an episode is there."""
-        index = self._index_of(at)
+        index = self._index_of(recording_index)
         flaws = index.flaws
         damages = [
             why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
         ]
         if damages and not self._leaves_out:
             what = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
-            raise SourceError(what, file=self._recordings[at].files[0])
+            raise SourceError(what, file=self._recordings[recording_index].files[0])
         is_cut = bool(flaws.cut) and span.end > index.last
         return not is_cut and not damages and span.has_end
 
@@ -455,14 +455,14 @@ class BagSource(Source):
                     return {CLIP: clip, FIRST: np.int64(frames[0]), FRAMES: frames}
         raise SourceError("no keyframe comes before the first step", file=file, field=path)
 
-    def _about(self, at: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
+    def _about(self, recording_index: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
         """Returns the metadata of an episode about its recording."""
         recording, index = steps.recording, steps.index
-        if at not in self._digests:
-            self._digests[at] = recording.sha256()
+        if recording_index not in self._digests:
+            self._digests[recording_index] = recording.sha256()
         return {
             "files": ", ".join(file.name for file in recording.files),
-            "sha256": self._digests[at],
+            "sha256": self._digests[recording_index],
             "begin": np.int64(max(span.begin, index.first)),
             "end": np.int64(min(span.end, index.last + 1)),
             "dropped_steps": np.int64(steps.num_dropped),

@@ -32,8 +32,8 @@ def messages(
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 30)
         _check_tables(database)
         channels = {
-            row_id: channel
-            for row_id, channel in _channels(database).items()
+            channel_id: channel
+            for channel_id, channel in _channels(database).items()
             if topics is None or channel.topic in topics
         }
         marks = ", ".join("?" * len(channels))

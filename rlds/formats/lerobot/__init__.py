@@ -14,6 +14,6 @@
     files of the dataset (layout)        files of the dataset (layout)
 
 `export` chooses the way of writing. `recorder` adds recorded episodes one by one, by `rlds_rows`.
-`recovering` trusts no table: it finds the complete episodes, and writes them by `dataset_files`.
+`recovering` compares the tables with the data, and writes the complete episodes by `dataset_files`.
 `columns`, `tables` and `parquet_rows` are the types, the schemas and the safe reading of Parquet.
 """

@@ -399,14 +399,14 @@ class _Files30(DatasetFiles):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        first, info = (self._directory, self._first_file), self._info
+        start, info = (self._directory, self._first_file), self._info
         most, per_chunk = info["data_files_size_in_mb"], info["chunks_size"]
         self._data, self._episodes = (
-            TableFiles(*first, template, most_megabytes=most, files_per_chunk=per_chunk)
+            TableFiles(*start, template, most_megabytes=most, files_per_chunk=per_chunk)
             for template in (self._data_path, layout.EPISODES)
         )
         self._videos = {
-            name: _VideoFiles(*first, name, info, keeps_clips=self._keeps_clips)
+            name: _VideoFiles(*start, name, info, keeps_clips=self._keeps_clips)
             for name in self._cameras
         }
         self._num_files = 0  # Of rows, if others have written them.
@@ -475,8 +475,8 @@ class _Files30(DatasetFiles):
                 columns[name] = column_array(new, self._schema.field(name).type)
         table = arrow.table([columns[name] for name in self._schema.names], schema=self._schema)
         self._total.add_quantiles_of(episodes, values | made)
-        file = self._data.add_several(table, lengths.tolist(), sizes.tolist())
-        self._stored.append(self._placed(episodes, lengths, *file))
+        location = self._data.add_several(table, lengths.tolist(), sizes.tolist())
+        self._stored.append(self._placed(episodes, lengths, *location))
         for index, extras in enumerate(stored.extras):
             self._write_extras(extras, index)
         self._num_episodes += len(episodes)

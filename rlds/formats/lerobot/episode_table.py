@@ -178,8 +178,10 @@ class EpisodeMetadata:
             raise SourceError(what, file=file, row=cells[_PLACE], episode=layout.episode_key(index))
         videos = {}
         for name in self._info.videos:
-            chunk, part, start, end = (cells.get(column) for column in layout.video_columns(name))
-            file = self._info.video_file(index, name, chunk or 0, part or 0)
+            chunk, file_index, start, end = (
+                cells.get(column) for column in layout.video_columns(name)
+            )
+            file = self._info.video_file(index, name, chunk or 0, file_index or 0)
             is_whole_file = bool(cells.get(_alone(name), True))
             after = cells.get(_next(name), _FAR)
             videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file, after)
@@ -268,13 +270,13 @@ class EpisodeMetadata:
         file = self._root / layout.EPISODES_JSONL
         self._files = [os.fspath(file)]
         rows: dict[Any, tuple[Any, ...]] = {}
-        for line, (offset, raw) in enumerate(read_lines(file)):
+        for row_index, (offset, raw) in enumerate(read_lines(file)):
             index, length = raw.get(_INDEX), raw.get(_LENGTH)
             if not all(type(n) is int and 0 <= n < _MAX for n in (index, length)):
                 what = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
-                raise SourceError(what, file=file, row=line)
+                raise SourceError(what, file=file, row=row_index)
             if index in rows:
-                raise SourceError(f"episode {index} has a second line", file=file, row=line)
+                raise SourceError(f"episode {index} has a second line", file=file, row=row_index)
             rows[index] = (index, length, 0, offset)
         table = np.array([*rows.values()], np.int64).reshape(-1, 4)
         return dict(zip((_INDEX, _LENGTH, _FILE, _PLACE), table.T))

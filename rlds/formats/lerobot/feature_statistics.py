@@ -331,8 +331,8 @@ class Total:
             values = rows.get(name)
             if values is not None and not has_some.all():
                 values = values.reshape(lengths.sum(), -1)[np.repeat(has_some, lengths)]
-            num_values = counts.max(axis=1).tolist()
-            self._add_quantiles(name, num_values, size, values, functools.partial(np.stack, knots))
+            per_episode = counts.max(axis=1).tolist()
+            self._add_quantiles(name, per_episode, size, values, functools.partial(np.stack, knots))
         if self._num_bytes > _BYTES_AT_ONCE:
             self._add_rows()
 

@@ -123,16 +123,16 @@ def with_texts(
       texts: The texts in each row, by style.
       times: The time of each row.
     """
-    kept = [row for row in json.loads(stored) or [] if row["style"] not in texts]
+    result = [row for row in json.loads(stored) or [] if row["style"] not in texts]
     for style, column in texts.items():
         role = "user" if style == "task_aug" else "assistant"
         for text, rows in _runs(column):
             for line in text.split("\n") if style == "task_aug" else [text]:
                 if rows.start or line:  # Before the first text, nothing is said.
-                    label = {"role": role, "content": line, "style": style}
+                    entry = {"role": role, "content": line, "style": style}
                     time = float(times[rows.start])
-                    kept.append({**label, "timestamp": time, "camera": None, "tool_calls": None})
-    return sorted(kept, key=lambda row: row["timestamp"])
+                    result.append({**entry, "timestamp": time, "camera": None, "tool_calls": None})
+    return sorted(result, key=lambda row: row["timestamp"])
 
 
 def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
@@ -172,10 +172,10 @@ def _runs(column: np.ndarray) -> Iterable[tuple[str, slice]]:
         begin = end
 
 
-def _in_order(spoken: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
+def _in_order(stored: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
     """The times at which texts of a style begin to hold, and these texts."""
     texts: dict[float, list[str]] = {}
-    for row in spoken:
+    for row in stored:
         if row["style"] == style:
             texts.setdefault(row["timestamp"], []).append(row["content"] or "")
     begins = sorted(texts)

@@ -107,15 +107,19 @@ class LeRobotRows:
     ) -> None:
         episodes = export.episodes
         self._kept, self.paths = kept, kept.paths
-        meta = episodes.metadata[layout.METADATA_KEY]
+        metadata = episodes.metadata[layout.METADATA_KEY]
         self._spec = dict(leaves_at(episodes.spec, None))
         with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
-            self._files: Mapping[str, Mapping[str, str]] = meta["files"]
+            self._files: Mapping[str, Mapping[str, str]] = metadata["files"]
             for name in self._files:
                 check_is_below(name)
-            schemas = meta["schemas"]
-            raw = {**meta["info"], "features": kept.described(meta["info"]["features"]), **sizes}
-            self.task_columns = self._columns_of_tasks(meta, raw["features"])
+            schemas = metadata["schemas"]
+            raw = {
+                **metadata["info"],
+                "features": kept.described(metadata["info"]["features"]),
+                **sizes,
+            }
+            self.task_columns = self._columns_of_tasks(metadata, raw["features"])
             self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)

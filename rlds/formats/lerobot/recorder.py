@@ -130,7 +130,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                     stacklevel=2,
                 )
             self._has_marks = True
-            self._before = self._read()
+            self._current = self._read()  # The dataset with all episodes so far.
             self.reserve = DiskReserve(self._own, _MAX_PENDING_BYTES)
         except BaseException:
             self._unlock()
@@ -329,8 +329,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def expect(self, features: Mapping[str, Any]) -> None:
         """Lets a new dataset take only episodes of these features."""
-        if not self._before.num_episodes:
-            self._before = dataclasses.replace(self._before, info={"features": features})
+        if not self._current.num_episodes:
+            self._current = dataclasses.replace(self._current, info={"features": features})
 
     def _read(self) -> Before:
         """Returns the content of the dataset."""
@@ -395,7 +395,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         return len(lengths), sum(lengths)
 
     def _add_episode(self, folder: Path, episodes: Episodes, episode: SourceEpisode) -> None:
-        known, marks = self._before.info, {COMPLETE: episode.complete} if self._has_marks else {}
+        known, marks = self._current.info, {COMPLETE: episode.complete} if self._has_marks else {}
         rows = RldsRows(
             episodes,
             "v3.0",
@@ -406,7 +406,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir()
-            with rows.files(draft, before=self._before) as written:
+            with rows.files(draft, before=self._current) as written:
                 written.add(rows.new_episode(episode, marks))
                 after = written.finish(rows.described())
             self._check_features(after.info)
@@ -420,7 +420,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 os.replace(draft / name, self._root / name)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        self._added, self._last, self._before = names, self._before, after
+        self._added, self._previous, self._current = names, self._current, after
 
     def _begin(self, folder: Path, num_episodes: int, names: Sequence[str]) -> None:
         """Writes the journal of an episode: files that come or go, and the count of episodes."""
@@ -431,7 +431,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         """Takes the last episode out of the dataset again; returns its log."""
         assert self._kept is not None
         assert self._done is not None
-        self._begin(self._done, self._before.num_episodes, self._added)
+        self._begin(self._done, self._current.num_episodes, self._added)
         for name, content in reversed(self._kept.items()):
             if content is None:
                 (self._root / name).unlink()
@@ -441,7 +441,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         for name in self._added:
             _remove(self._root, name)
         os.unlink(self._own / _JOURNAL)
-        self._kept, self._done, self._before = None, None, self._last
+        self._kept, self._done, self._current = None, None, self._previous
         return log
 
     def _undo(self) -> None:
@@ -460,14 +460,14 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _check_features(self, info: Mapping[str, Any]) -> None:
         """Checks that an episode has the features of those before."""
-        known = self._before.info.get("features") or info["features"]
+        known = self._current.info.get("features") or info["features"]
         for name in {**known, **info["features"]}:
-            ours, theirs = (features.get(name, {}) for features in (info["features"], known))
+            recorded, stored = (features.get(name, {}) for features in (info["features"], known))
             for fact in ("dtype", "shape"):
-                if ours.get(fact) != theirs.get(fact):
+                if recorded.get(fact) != stored.get(fact):
                     raise StorageError(
-                        f"{self._root}: the {fact} of {name!r} is {theirs.get(fact)}, but "
-                        f"{ours.get(fact)} in the new episode: record to another folder"
+                        f"{self._root}: the {fact} of {name!r} is {stored.get(fact)}, but "
+                        f"{recorded.get(fact)} in the new episode: record to another folder"
                     )
 
 

@@ -611,10 +611,10 @@ class _Remains:
                 self._replace_text(name, number)
         return NewEpisode(columns, tasks, statistics, frames, cells, numbers, self._tasks, values)
 
-    def _replace_text(self, file: str, number: int) -> None:
+    def _replace_text(self, where: str, number: int) -> None:
         """Gives a task a text in place of one that is lost."""
         text = self._tasks[number] = f"task {number}"
-        self._lost.append(f"{file}: the text of task {number} is lost; {text!r} replaces it")
+        self._lost.append(f"{where}: the text of task {number} is lost; {text!r} replaces it")
 
     @functools.cached_property
     def _number_columns(self) -> set[str]:

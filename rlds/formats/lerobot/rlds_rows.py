@@ -135,9 +135,9 @@ class RldsRows:
         derived = [path for path, field in fields.items() if is_derived(path, field)]
         taken = {*to_sidecar, *derived, self._task, *self._texts.values(), PERSISTENT, EVENTS}
         self._flags = [DONE, TRUNCATED]
-        if METADATA_KEY in episodes.metadata:  # Its counters are counted anew.
+        if METADATA_KEY in episodes.metadata:  # LeRobot's counters are counted anew.
             taken |= DEFAULT_COLUMNS.keys() | {p for p in fields if root_of(p) == IMAGE_FILE}
-            self._flags = []  # Flags of LeRobot are fields already.
+            self._flags = []  # Flags that it has are fields.
         tasks, without_table = _numbered_tasks(episodes, fields, taken)
         self._columns = columns_of(fields, {*taken, *without_table}, self._flags)
         self.task_columns = [column.name for column in self._columns if column.field.table]
@@ -350,9 +350,9 @@ class RldsRows:
         statistics = {name: self._readable(name, raw[name]) for name in arrays if name in raw}
         statistics = {name: of for name, of in statistics.items() if of}
         if self._texts:
-            styles = {style: rows[path] for style, path in self._texts.items()}
+            texts_by_style = {style: rows[path] for style, path in self._texts.items()}
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
-            arrays[PERSISTENT] = objects([with_texts("null", styles, times)] * num_rows)
+            arrays[PERSISTENT] = objects([with_texts("null", texts_by_style, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
         unknown = {name: clip for name, clip in clips.items() if name not in known}
         statistics |= {name: known[name] for name in clips if name in known}

@@ -724,13 +724,13 @@ class LeRobotSource(Source):
     def _instructions(self, row: EpisodeRow, tasks: np.ndarray, span: range) -> np.ndarray:
         texts = [self.texts.get(int(task)) for task in tasks]
         if None in texts:
-            frame = texts.index(None)
-            raise self._without_text(row, span, frame, _TASK_INDEX, f"task {tasks[frame]}")
+            offset = texts.index(None)
+            raise self._without_text(row, span, offset, _TASK_INDEX, f"task {tasks[offset]}")
         return objects(texts)
 
     def _without_text(
-        self, row: EpisodeRow, span: range, frame: int, field: str, what: str
+        self, row: EpisodeRow, span: range, offset: int, field: str, what: str
     ) -> SourceError:
-        what, position = f"the dataset has no {what}", row.begin + span.start + frame
+        what, position = f"the dataset has no {what}", row.begin + span.start + offset
         file = self._root / row.file
         return SourceError(what, file=file, episode=row.key, row=position, field=field)

@@ -235,9 +235,9 @@ class TableFiles:
         for length, num_bytes in zip(lengths, sizes):
             end, size = end + length, size + num_bytes
             if self._is_group(end - begin, size):
-                file = self._add(table.slice(begin, end - begin), size)
+                location = self._add(table.slice(begin, end - begin), size)
                 begin, size = end, 0
-        return self._add(table.slice(begin), size) if begin < end else file
+        return self._add(table.slice(begin), size) if begin < end else location
 
     def _is_group(self, num_rows: int, num_bytes: int) -> bool:
         """Whether so much more completes a group of rows."""

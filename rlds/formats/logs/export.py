@@ -170,8 +170,8 @@ class EnvLoggerExport(Export):
         num_steps, terminal = episode.num_steps, bool(episode.steps[rlds.IS_TERMINAL][-1])
         columns = dict(leaves_at(episode.steps, None))
         if self._sidecar is not None:
-            columns_of = self._sidecar.columns(episode)
-            columns = {path: columns_of[path] for path in self._sidecar.places}
+            sidecar_columns = self._sidecar.columns(episode)
+            columns = {path: sidecar_columns[path] for path in self._sidecar.places}
         columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
         if self._log is not None:
             columns |= self._log.packet_columns(episode)

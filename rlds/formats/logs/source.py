@@ -616,7 +616,7 @@ def _video_in(reader: envlogger.Reader) -> VideoFields:
 
 def _codecs_of(video: VideoFields) -> dict[Any, Any]:
     """Returns how the packets of each field are decoded."""
-    return {path: (video_of["codec"], video_of["fps"]) for path, video_of in video.cameras.items()}
+    return {path: (entry["codec"], entry["fps"]) for path, entry in video.cameras.items()}
 
 
 def _path_of(path: Sequence[str]) -> str:

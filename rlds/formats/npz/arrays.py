@@ -75,11 +75,11 @@ class EpisodeFile:
         self._flags: Paths[str] = Paths()
         for name in arrays.arrays:
             flag = _FLAGS.get(layout.names.get(name, name))
-            arrays_of = self._arrays if flag is None else self._flags
+            taken = self._arrays if flag is None else self._flags
             path = flag or layout.path_of(name)
-            if path in arrays_of or conflicts(arrays_of, path):
+            if path in taken or conflicts(taken, path):
                 raise self.error(f"another array becomes {path!r}, too", name)
-            arrays_of[path] = name
+            taken[path] = name
         self.paths = list(self._arrays)
         self.num_rows = self.num_transitions = self._rows_of_all(rlds.ACTION)
         self.num_steps = self._rows_of_all(rlds.OBSERVATION)

@@ -165,21 +165,21 @@ def _ends_of(file: NpzRows) -> np.ndarray:
 
 def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     """Returns the files of the splits."""
-    file = stores.as_path(path)
-    if file.is_dir():
+    location = stores.as_path(path)
+    if location.is_dir():
         names = [
-            entry.name for entry in stores.list_directory(file) if entry.name.endswith(_SUFFIX)
+            entry.name for entry in stores.list_directory(location) if entry.name.endswith(_SUFFIX)
         ]
         trains = [name for name in names if not name.endswith(_VALIDATION + _SUFFIX)]
         if len(trains) > 1 or not names:
             raise FileNotFoundError(f"{os.fspath(path)!r} has {len(names)} .npz files; name one.")
-        file = file / (trains or names)[0]
-    if not file.exists():
+        location = location / (trains or names)[0]
+    if not location.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
-    if file.name.endswith(_VALIDATION + _SUFFIX):
-        return {"val": file}
-    validation = file.parent / (file.name.removesuffix(_SUFFIX) + _VALIDATION + _SUFFIX)
-    return {"train": file, **({"val": validation} if is_there(validation) else {})}
+    if location.name.endswith(_VALIDATION + _SUFFIX):
+        return {"val": location}
+    validation = location.parent / (location.name.removesuffix(_SUFFIX) + _VALIDATION + _SUFFIX)
+    return {"train": location, **({"val": validation} if is_there(validation) else {})}
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:

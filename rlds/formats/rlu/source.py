@@ -102,7 +102,7 @@ class RluSource(Stream):
     builder_name: ClassVar[str]  # The builder that is there for it.
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
     row_field: ClassVar[str]  # Has one value per row.
-    id_fields: ClassVar[Sequence[str]] = ()  # Fields that identify an episode.
+    id_fields: ClassVar[Sequence[str]] = ()  # Fields that should tell episodes apart.
     ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA that is always so.
     action_led_here: ClassVar[bool] = False  # In the order RSA.
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
@@ -225,7 +225,7 @@ class RluSource(Stream):
         keys = collections.defaultdict(list)
         for part, index, values in self.records() if fields else ():
             keys[tuple(int(values[name][0]) for name in fields)].append(f"{part}:{index}")
-        return {recorded_id: all_of for recorded_id, all_of in keys.items() if len(all_of) > 1}
+        return {recorded_id: same for recorded_id, same in keys.items() if len(same) > 1}
 
     # --- Records ---------------------------------------------------------------------------------
 

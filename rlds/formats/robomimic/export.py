@@ -89,12 +89,12 @@ class RobomimicExport(Hdf5EpisodesExport):
         texts = [file.get("attributes", {}) for file in files]
         self._texts = _common(texts)
         self._task = instruction_of_file(self._texts, "", "")
-        names_of = {each[_ENVIRONMENT] for each in texts if _ENVIRONMENT in each}
-        if len(names_of) > 1 and env_args is None:
+        environments = {each[_ENVIRONMENT] for each in texts if _ENVIRONMENT in each}
+        if len(environments) > 1 and env_args is None:
             raise ValueError(
-                f"the files have {len(names_of)} different {_ENVIRONMENT}, but a file holds one. "
-                f"Pass {_ENVIRONMENT}=... (--to-option on the command line), or export each file "
-                "separately"
+                f"the files have {len(environments)} different {_ENVIRONMENT}, but a file holds "
+                f"one. Pass {_ENVIRONMENT}=... (--to-option on the command line), or export each "
+                "file separately"
             )
 
     @override

@@ -93,11 +93,13 @@ class WebdatasetExport(Export):
         places = {}
         for path, field in fields.items():
             ending, name = endings[path], names[path].lower().replace("/", ".")
-            array = image_path(name.replace(".", "/"))
-            is_free = array == names[path] or not (array in taken or conflicts(taken, array))
+            read_path = image_path(name.replace(".", "/"))
+            is_free = read_path == names[path] or not (
+                read_path in taken or conflicts(taken, read_path)
+            )
             if ending and is_free and name not in (name for name, _ in self._files.values()):
                 self._files[path] = name, ending
-                places[path] = array
+                places[path] = read_path
             elif not field.is_text and not field.encoding and None not in field.shape:
                 self._arrays[path] = places[path] = names[path]
         self._clips = {

@@ -91,7 +91,7 @@ class ZarrArray:
             raise ValueError(f"more than {_MAX_CHUNKS:,} chunks of shape {self._chunks} in a row")
         name = content["dtype"]
         self.dtype: np.dtype = np.dtype(name if isinstance(name, str) else "V8")
-        filters = [filter_of["id"] for filter_of in content.get("filters") or []]
+        filters = [entry["id"] for entry in content.get("filters") or []]
         self._filter: str = "".join(filters[:1])
         if filters[1:] or self._filter not in _FILTERS.get(self.dtype.kind, ("",)):
             raise ValueError(f"unsupported filters {filters} on {name!r}")

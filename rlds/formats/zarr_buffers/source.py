@@ -186,10 +186,10 @@ class ZarrSource(Source):
             for path, array in self._steps.items()
         }
         arrays = {**self._constants, **self._of_episodes}
-        values = {path: _field(array) for path, array in arrays.items()}
+        episode_fields = {path: _field(array) for path, array in arrays.items()}
         return Fields(
             nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **steps}),
-            nest({**values, **video_fields(self._videos.cameras)}),
+            nest({**episode_fields, **video_fields(self._videos.cameras)}),
         )
 
     @functools.cached_property
@@ -197,7 +197,7 @@ class ZarrSource(Source):
     def about(self) -> About:
         """The metadata: attributes, values of other arrays, and how files of images are kept."""
         known = {EPISODE_ENDS, *self._of_episodes}
-        constants = [
+        metadata_arrays = [
             array
             for name, array in self._arrays.items()
             if name not in known and not name.startswith(DATA)
@@ -206,7 +206,8 @@ class ZarrSource(Source):
         metadata = {
             "attributes": self._attributes(),
             "values": {
-                it.name: {"dtype": it.dtype.str, "values": _json_values(it)} for it in constants
+                it.name: {"dtype": it.dtype.str, "values": _json_values(it)}
+                for it in metadata_arrays
             },
             "images": {array.name.removeprefix(DATA): array.described for array in kept},
         }
