@@ -6,9 +6,9 @@
 Faults are planted in generated datasets (tests/support/audited_data.py), one episode each, and in
 simulations of MuJoCo (tests/support/simulated_data.py); faults of pictures in others
 (tests/support/camera_data.py). No check was made on those of tests/support/held_out_data.py.
-Conventions of actions are known
-(tests/support/action_conventions.py), and so is the skill of demonstrations
-(tests/support/skilled_data.py). Seeds below 41 were used while the checks were made, and for tests.
+Conventions of actions are known (tests/support/action_conventions.py), so are forms of states
+(tests/support/vector_forms.py), and the skill of demonstrations (tests/support/skilled_data.py).
+Seeds below 41 were used while the checks were made, and for tests.
 """
 
 import argparse
@@ -31,9 +31,11 @@ import action_conventions
 import audited_data
 import camera_data
 import skilled_data
+import vector_forms
 
 import rlds.sources
 from rlds.auditing import CHECKS, SCORES, audit, audit_splits, meanings
+from rlds.auditing.forms import forms
 
 OF_PICTURES = {check.name for check in CHECKS if check.is_of_pictures}
 NOISES = {"usual": "0.3 %, 5 %", "bad": "2 %, 30 %", "awful": "5 %, 100 %"}
@@ -248,6 +250,25 @@ def conventions(seeds: Iterable[int]) -> None:
         print(f"| {text} | {right} | {unknown} | {wrong} | {right_of_others} | {wrong_of_others} |")
 
 
+def state_forms(seeds: Iterable[int]) -> None:
+    """Prints how many elements of states are told right."""
+    print("\n| noise of states | right | unknown | wrong | without a form: unknown | wrong |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for noise in vector_forms.NOISES:
+        counts = np.zeros((2, 3), int)
+        for name, seed in itertools.product((*vector_forms.FORMS, *vector_forms.UNKNOWABLE), seeds):
+            episodes, truths = vector_forms.made(name, seed, noise=noise)
+            found = forms(episodes)
+            for index, truth in enumerate(truths):
+                kind = found[index].kind if index in found else ""
+                counts[int(not truth), 1 if not kind else 0 if kind == truth else 2] += 1
+        (right, unknown, wrong), (_, unknown_of_others, wrong_of_others) = counts.tolist()
+        text = NOISES[noise].split(",")[0] if noise in NOISES else noise
+        print(
+            f"| {text} | {right} | {unknown} | {wrong} | {unknown_of_others} | {wrong_of_others} |"
+        )
+
+
 def skills(seeds: Iterable[int]) -> None:
     """Prints how well scores tell demonstrations of experts from others."""
     found: dict[str, list[float]] = {score.name: [] for score in SCORES}
@@ -374,6 +395,7 @@ def main() -> None:
     faults(range(begin + 3, begin + 6), filmed())
     faults(range(begin, begin + 2), games())
     conventions(range(begin + 1000, end + 1000))
+    state_forms(range(begin + 1000, end + 1000))
     skills(range(begin, end))
 
 

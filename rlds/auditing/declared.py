@@ -1,4 +1,4 @@
-"""Contradictions between the declared meaning of actions and their numbers."""
+"""Contradictions between the declared meaning of vectors and their numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def contradictions(
         texts = []
         for name, meaning in zip(vector.names, vector.elements):
             state = vector.states[meaning.state] if meaning.state >= 0 else ""
-            text = _of_kind(meaning, kinds.get(name, ""))
+            text = _of_kind(meaning, kinds.get(name, "")) or _of_angle(meaning, units.get(name, ""))
             texts.append(
                 text or _of_unit(meaning, state, units.get(name, ""), units.get(state, ""))
             )
@@ -103,6 +103,12 @@ def _in_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
 def _of_kind(meaning: ElementMeaning, declared: str) -> str:
     if meaning.kind in _ALIKE and declared in _ALIKE and declared not in _ALIKE[meaning.kind]:
         return f"declared as {declared}, but the numbers are {meaning.kind}"
+    return ""
+
+
+def _of_angle(meaning: ElementMeaning, declared: str) -> str:
+    if meaning.unit and declared and declared != meaning.unit:
+        return f"declared in {declared}, but it wraps as an angle in {meaning.unit} does"
     return ""
 
 

@@ -17,13 +17,29 @@ import numpy as np
 from rlds.auditing.relations import LAGS, Trajectories, changes, levels
 from rlds.auditing.rotations import QUATERNION, Turns, quaternions, turns
 
-__all__ = ["ElementMeaning", "Kind", "agreed_meanings", "meanings"]
+__all__ = ["LEAST_EPISODES", "LEAST_ROWS", "ElementMeaning", "Kind", "agreed_meanings", "meanings"]
 
 Kind: TypeAlias = Literal[
-    "absolute", "delta", "velocity", "force", "gripper", "binary", "constant", "unknown"
+    "absolute",
+    "delta",
+    "velocity",
+    "force",
+    "gripper",
+    "binary",
+    "constant",
+    "quaternion",
+    "rotation matrix",
+    "rotation in six numbers",
+    "direction",
+    "sine and cosine",
+    "angle",
+    "unknown",
 ]
 
-_LEAST_EPISODES, _LEAST_ROWS, _PARTS = 3, 150, 5
+LEAST_EPISODES, LEAST_ROWS = 3, 150
+"""Nothing is said of fewer."""
+
+_PARTS = 5
 # Least share of the variance for a relation, and by how much another may explain more.
 _EXPLAINED, _LEAD = 0.9, 0.02
 # A state is the rate of another if its sum over four rows explains as much of the other's change.
@@ -39,13 +55,14 @@ _VALUES = 3
 
 @dataclasses.dataclass(frozen=True)
 class ElementMeaning:
-    """The meaning of an element of an action.
+    """The meaning of an element of an action, or the form of one of a state.
 
     Attributes:
       kind: "absolute": the value that the state gets. "delta": the change of the state, or its
         velocity: these differ by a factor. "velocity": the value that the rate of the state gets.
         "force": the change of that rate. "gripper": one of two ends, which the state moves to.
-        "binary": few values, which no state follows. "constant", or "unknown".
+        "binary": few values, which no state follows. "constant", or "unknown". The others are
+        forms, see `rlds.auditing.forms`.
       state: The element of the state that follows; -1 if none is known to.
       scale: How much of the action there is for one unit of the state: with a delta for its change,
         as it was reached; NaN if unknown.
@@ -54,6 +71,8 @@ class ElementMeaning:
       explained: The share of the variance that the relation explains.
       is_relative: Of a gripper: whether the action changes the state, instead of setting it.
       why: The evidence, or what is in doubt, in a sentence without names.
+      block: The first of the elements that have a form together; -1 if it is of one.
+      unit: That of an angle: "rad" or "deg".
     """
 
     kind: Kind
@@ -64,6 +83,8 @@ class ElementMeaning:
     explained: float = 0.0
     is_relative: bool = False
     why: str = ""
+    block: int = -1
+    unit: str = ""
 
 
 def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
@@ -81,10 +102,10 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
     trajectories = Trajectories.of(episodes) if episodes else None
     if (
         trajectories is None
-        or len(trajectories.ends) < _LEAST_EPISODES
-        or len(trajectories.actions) < _LEAST_ROWS
+        or len(trajectories.ends) < LEAST_EPISODES
+        or len(trajectories.actions) < LEAST_ROWS
     ):
-        reason = f"fewer than {_LEAST_EPISODES} episodes or {_LEAST_ROWS} rows"
+        reason = f"fewer than {LEAST_EPISODES} episodes or {LEAST_ROWS} rows"
         width = episodes[0][0].shape[1] if episodes else 0
         return [ElementMeaning("unknown", why=reason)] * width
     if not trajectories.states.shape[1]:
@@ -101,7 +122,7 @@ def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[E
       episodes: The actions and the states of some episodes.
     """
     agreed = meanings(episodes)
-    if len(episodes) < _LEAST_EPISODES * _PARTS or all(it.kind != "unknown" for it in agreed):
+    if len(episodes) < LEAST_EPISODES * _PARTS or all(it.kind != "unknown" for it in agreed):
         return agreed
     parts = [meanings(episodes[first::_PARTS]) for first in range(_PARTS)]
     for element, meaning in enumerate(agreed):

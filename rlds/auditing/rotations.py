@@ -53,14 +53,17 @@ def quaternions(states: np.ndarray) -> list[int]:
     >>> quaternions(np.array([[9.0, 0, 0, 0, 1], [9, 0.6, 0, 0, 0.8]]))
     [1]
     """
-    blocks: list[int] = []
+    errors = {}
     for first in range(states.shape[1] - QUATERNION + 1):
         four = states[:, first : first + QUATERNION]
-        is_new = not blocks or first >= blocks[-1] + QUATERNION
-        norms = np.linalg.norm(four, axis=1)
-        if is_new and np.abs(norms - 1).max(initial=0) < _NORM and (np.ptp(four, axis=0) > 0).any():
+        error = np.abs(np.linalg.norm(four, axis=1) - 1).max(initial=0)
+        if error < _NORM and (np.ptp(four, axis=0) > 0).any():
+            errors[first] = float(error)
+    blocks: list[int] = []
+    for first in sorted(errors, key=errors.__getitem__):  # The best one of those that overlap.
+        if all(abs(first - other) >= QUATERNION for other in blocks):
             blocks.append(first)
-    return blocks
+    return sorted(blocks)
 
 
 def turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Turns]:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 import rlds
+from rlds.auditing.forms import forms
+from rlds.auditing.meaning import ElementMeaning
 from rlds.robotics import find_meaning
 from rlds.sources import reading
 from rlds.sources.cameras import evenly
@@ -71,12 +73,14 @@ class StepNumbers:
 
     Attributes:
       actions: The paths of the fields of actions.
-      action_places: The indices of the assessed elements in each of these fields.
+      names: The names of the elements of each field of numbers.
+      action_places: The indices of the assessed elements in each field of actions.
       action_names: The names of these elements, of all fields.
       state_names: The names of the elements of the state.
       constants: The names of the elements of the state that no episode of the sample changes.
       units: The declared units of elements, by their names.
       kinds: The declared kinds of elements of actions, by their names.
+      forms: The meaning of elements of each field of the state, by their indices, if it has any.
       num_elements: The number of elements of actions and states in the data.
       has_more: Whether only some of those that change are looked at.
       sample: Episodes at even distances, in random order.
@@ -93,7 +97,7 @@ class StepNumbers:
         fields = {path: it for path, it in steps.items() if _is_vector(it)}
         self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
         self._states = [path for path in fields if _is_state(path)]
-        names = {path: _names(path, fields[path]) for path in fields}
+        names = self.names = {path: _names(path, fields[path]) for path in fields}
         self.action_places = [evenly(len(names[path]), _MOST_ACTIONS) for path in self.actions]
         self.action_names = [
             names[path][index]
@@ -104,12 +108,13 @@ class StepNumbers:
         self.num_elements = sum(len(names[path]) for path in (*self.actions, *self._states))
         self.units = {n: it.unit for p, it in fields.items() if it.unit for n in names[p]}
         self.kinds = {n: fields[p].kind for p in self.actions if fields[p].kind for n in names[p]}
-        self._add_declared(episodes, names)
+        self._add_declared(episodes)
         self._instruction = _instruction_of(self._source)
         self._kept = np.arange(len(all_names))
         stamps = (index for index, name in enumerate(all_names) if _TIME.fullmatch(name))
         self._times = next(stamps, -1)
         self.sample = list(self._sampled(episodes, most, seconds))
+        self.forms = self._forms()
         moving, clocks = _moving(self.sample, len(all_names))
         clocks[self._times :][:1] |= self._times >= 0
         self.constants = [all_names[index] for index in np.flatnonzero(~moving)]
@@ -159,14 +164,23 @@ class StepNumbers:
         task = self._task({**dict(leaves_at(episode.metadata, None)), **of_steps})
         return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest, times)
 
-    def _add_declared(self, episodes: Episodes, names: Mapping[str, Sequence[str]]) -> None:
+    def _forms(self) -> dict[str, dict[int, ElementMeaning]]:
+        found, begin = {}, 0
+        for path in self._states:
+            end = begin + len(self.names[path])
+            if of_field := forms([each.states[:, begin:end] for each in self.sample]):
+                found[path] = of_field
+            begin = end
+        return found
+
+    def _add_declared(self, episodes: Episodes) -> None:
         """Adds the meaning from the registry of robots, or from metadata in its form."""
         try:
             meaning = find_meaning(name_of(self._source), episodes.metadata)
         except ValueError:  # `rlds validate` says what is wrong with the metadata.
             meaning = None
         for dimension in (*meaning.action, *meaning.state) if meaning else ():
-            element_names = names.get(dimension.field, ())
+            element_names = self.names.get(dimension.field, ())
             if not -len(element_names) <= dimension.element < len(element_names):
                 continue
             name = element_names[dimension.element]

@@ -1,4 +1,4 @@
-"""The meaning of the actions of a dataset: each run of elements with its evidence."""
+"""The meaning of the vectors of a dataset: each run of elements with its evidence."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from rlds.auditing.checks import find_faults
 from rlds.auditing.findings import MeasuredEpisodes
+from rlds.auditing.forms import end_rows, forms
 from rlds.auditing.meaning import ElementMeaning, agreed_meanings
 from rlds.auditing.measures import Profile, measure, profile_of
 from rlds.auditing.step_numbers import MOST_EPISODES, StepNumbers
@@ -27,16 +28,17 @@ _MOST_BAD = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class VectorMeaning:
-    """The meaning of an action.
+    """The meaning of an action, or of the elements of an observation that have a form.
 
     Attributes:
       field: The path of a field of steps.
-      elements: The meaning of each of its elements, or of some if they are many.
+      elements: The meaning of each of its elements, or of some.
       places: The indices of these elements.
       states: The name of each element of the state, by the numbers in `elements`.
-      names: The names of the elements of the action; those that are declared, or their numbers.
+      names: The names of the elements; those that are declared, or their numbers.
       num_episodes: The number of assessed episodes.
       num_rows: The number of their rows.
+      end_rows: The conventions of the first and the last rows of episodes, in sentences.
     """
 
     field: str
@@ -46,9 +48,10 @@ class VectorMeaning:
     names: Sequence[str]
     num_episodes: int
     num_rows: int
+    end_rows: Sequence[str] = ()
 
     def sentences(self) -> Iterator[str]:
-        """Yields the meaning of each run of equal elements, with the evidence."""
+        """Yields the meaning of each run of equal elements, with the evidence; then `end_rows`."""
         run: list[tuple[int, ElementMeaning]] = []
         for pair in zip(self.places, self.elements):
             if run and not _continues(run, pair):
@@ -57,12 +60,15 @@ class VectorMeaning:
             run.append(pair)
         if run:
             yield self._sentence(run)
+        yield from (f"{self.field}: {text}" for text in self.end_rows)
 
     def _sentence(self, run: Sequence[tuple[int, ElementMeaning]]) -> str:
         (first, meaning), (last, _) = run[0], run[-1]
         elements = f"{self.field}{element_range(first, last)}"
         if meaning.state < 0:
-            return f"{elements}: {meaning.kind}{f', {meaning.why}' if meaning.why else ''}"
+            count = len({each.block for _, each in run})
+            kind = meaning.kind if count == 1 else f"{count} times {meaning.kind}"
+            return f"{elements}: {kind}{f', {meaning.why}' if meaning.why else ''}"
         states = [self.states[each.state] for _, each in run]
         state = states[0] if len(run) == 1 else f"{states[0]} to {states[-1]}"
         moment = f" at t{meaning.lag:+d}" if meaning.lag else " at t"
@@ -90,7 +96,9 @@ class VectorMeaning:
 def vector_meanings(
     episodes: Episodes, *, most: int = MOST_EPISODES, seconds: float | None = None
 ) -> list[VectorMeaning]:
-    """Infers the meaning of the actions of a dataset from their numbers.
+    """Infers the meaning of actions, and the form of observations, from their numbers.
+
+    Actions come first; of observations, there are the fields with elements that have a form.
 
     Args:
       episodes: The episodes; up to 20,000 rows are read, without images.
@@ -121,7 +129,7 @@ class Usual(NamedTuple):
     """The usual actions and measures of a dataset.
 
     Attributes:
-      vectors: The meaning of its actions.
+      vectors: The meaning of its actions, and of observations with a form.
       profile: The usual values, against which episodes are measured.
     """
 
@@ -151,15 +159,41 @@ def usual_of(numbers: StepNumbers) -> Usual:
         bad = {finding.episode for finding in find_faults(measured).findings}
         if len(bad) <= _MOST_BAD * len(sample):
             sound = [each for index, each in enumerate(sample) if index not in bad]
-    num_rows = sum(len(each.actions) for each in sample)
-    vectors, begin = [], 0
+    return Usual([*_actions(numbers, relations), *_observations(numbers)], profile)
+
+
+def _actions(numbers: StepNumbers, relations: Sequence[ElementMeaning]) -> Iterator[VectorMeaning]:
+    begin = 0
     for path, indices in zip(numbers.actions, numbers.action_places):
         end = begin + len(indices)
-        of_action = numbers.action_names[begin:end]
-        described = relations[begin:end], indices, numbers.state_names, of_action
-        vectors.append(VectorMeaning(path, *described, len(sample), num_rows))
+        rows = [each.actions[:, begin:end] for each in numbers.sample]
+        by_form = forms(rows) if len(indices) == len(numbers.names[path]) else {}
+        elements = [
+            by_form.get(index, it) if it.kind == "unknown" else it
+            for index, it in enumerate(relations[begin:end])
+        ]
+        names = numbers.action_names[begin:end]
+        yield _vector(numbers, path, elements, indices, names, [*end_rows(rows)])
         begin = end
-    return Usual(vectors, profile)
+
+
+def _observations(numbers: StepNumbers) -> Iterator[VectorMeaning]:
+    for path, by_index in numbers.forms.items():
+        names = [numbers.names[path][index] for index in by_index]
+        yield _vector(numbers, path, [*by_index.values()], [*by_index], names, [])
+
+
+def _vector(
+    numbers: StepNumbers,
+    path: str,
+    elements: Sequence[ElementMeaning],
+    indices: Sequence[int],
+    names: Sequence[str],
+    ends: Sequence[str],
+) -> VectorMeaning:
+    sample = numbers.sample
+    counts = len(sample), sum(len(each.actions) for each in sample)
+    return VectorMeaning(path, elements, indices, numbers.state_names, names, *counts, ends)
 
 
 def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, ElementMeaning]) -> bool:

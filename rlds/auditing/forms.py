@@ -1,0 +1,205 @@
+"""The form of the elements of a vector, from its numbers alone: rotations, angles, padding.
+
+A block of elements has a form if its squares sum to one, and neither a smaller block in it nor one
+beside it does as well. Euler angles and joint angles look alike; angles are known by their wraps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlds.auditing.meaning import LEAST_EPISODES, LEAST_ROWS, ElementMeaning, Kind
+
+__all__ = ["end_rows", "forms"]
+
+# Of so many rows, at even distances, norms are computed.
+_ROWS = 4000
+# Root mean square errors of a norm, and of the products of unit vectors.
+_NORM, _PRODUCT = 0.012, 0.03
+# The distance of classes from whole numbers.
+_WHOLE = 0.05
+# The part of the variance of squares that is left in their sum, and the lead over other blocks.
+_LEFT, _LEAD = 0.05, 3.0
+_QUATERNION, _DIRECTION, _PAIR = 4, 3, 2
+# Numbers of unit vectors, and elements from one to the next one, and within each. The second one is
+# a pose, whose rows end with a translation.
+_LAYOUTS = ((3, 3, 1), (3, 4, 1), (2, 3, 1), (2, 1, 2))
+# Full turns by their units, and tolerances of jumps; the least number of wraps.
+_TURNS = {"rad": 2 * np.pi, "deg": 360.0}
+_WRAP, _SMOOTH, _WRAPS = 0.15, 0.25, 2
+# Shares of the episodes that follow a convention, and of the rows elsewhere that look like it.
+_MOST, _FEW = 0.9, 0.1
+
+
+class _Block(NamedTuple):
+    """Elements whose squares sum to one."""
+
+    indices: tuple[int, ...]
+    error: float
+
+
+def forms(episodes: Sequence[np.ndarray]) -> dict[int, ElementMeaning]:
+    """Returns the meaning of the elements of a vector whose form is clear, by their indices.
+
+    Args:
+      episodes: The vector in each row of some episodes, each of shape `[rows, elements]`.
+
+    >>> angles = [np.linspace(0, 9 + number, 60) for number in range(4)]
+    >>> vectors = [np.stack([np.cos(it), np.sin(it), it % 6.2832, 0 * it], 1) for it in angles]
+    >>> for index, meaning in forms(vectors).items():
+    ...     print(index, meaning.kind, meaning.why)
+    0 sine and cosine of one angle, unit norm within 1e-06
+    1 sine and cosine of one angle, unit norm within 1e-06
+    2 angle in rad, by 4 wraps
+    3 constant always 0 at the end of the vector, as padding is
+    """
+    rows = np.concatenate(episodes) if episodes else np.empty((0, 0))
+    rows = rows[np.isfinite(rows).all(1)]
+    if len(episodes) < LEAST_EPISODES or len(rows) < LEAST_ROWS:
+        return {}
+    known = {**_wrapping(episodes, rows), **_padding(rows)}
+    rows = rows[np.linspace(0, len(rows) - 1, min(_ROWS, len(rows))).astype(int)]
+    matrices = _matrices(rows)
+    for kind, block, why in (*matrices, *_units(rows, {i for _, it, _ in matrices for i in it})):
+        meaning = ElementMeaning(kind, why=why, block=block[0])
+        known |= dict.fromkeys(block, meaning)
+    return dict(sorted(known.items()))
+
+
+def end_rows(episodes: Sequence[np.ndarray]) -> Iterator[str]:
+    """Yields the conventions of first and last rows, if most episodes follow them.
+
+    Args:
+      episodes: The actions of some episodes, each of shape `[rows, elements]`.
+    """
+    episodes = [each for each in episodes if len(each) > 2 and each.shape[1]]
+    if len(episodes) < LEAST_EPISODES:
+        return
+    like = {
+        "zero": [(each == 0).all(1) for each in episodes],
+        "not finite": [~np.isfinite(each).all(1) for each in episodes],
+        "the row before": [np.r_[False, (each[1:] == each[:-1]).all(1)] for each in episodes],
+    }
+    for (what, masks), (row, which) in itertools.product(
+        like.items(), [(0, "first"), (-1, "last")]
+    ):
+        inside = np.concatenate([mask[1:-1] for mask in masks]).mean()
+        share = np.mean([mask[row] for mask in masks])
+        if share >= _MOST and inside <= _FEW:
+            yield f"the {which} row is {what} in {share:.0%} of the episodes"
+
+
+def _padding(rows: np.ndarray) -> Mapping[int, ElementMeaning]:
+    used = np.flatnonzero((rows != 0).any(0))
+    if not len(used):
+        return {}
+    padding = ElementMeaning("constant", why="always 0 at the end of the vector, as padding is")
+    return dict.fromkeys(range(int(used[-1]) + 1, rows.shape[1]), padding)
+
+
+def _wrapping(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, ElementMeaning]:
+    """The elements that jump from one end of a full turn to the other, and nowhere else."""
+    with np.errstate(invalid="ignore"):
+        steps = np.abs(np.concatenate([np.diff(each, axis=0) for each in episodes]))
+    angles = {}
+    for unit, turn in _TURNS.items():
+        wraps, smooth = steps > turn * (1 - _WRAP), steps < turn * _SMOOTH
+        is_turn = np.abs(np.ptp(rows, axis=0) / turn - 1) < _WRAP
+        is_angle = is_turn & (wraps | smooth | np.isnan(steps)).all(0)
+        is_angle &= (wraps.sum(0) >= _WRAPS) & (wraps.mean(0) < _FEW)
+        for index in np.flatnonzero(is_angle).tolist():
+            # A switch has two values; an angle is everywhere.
+            counts = np.histogram(rows[:, index], bins=8)[0]
+            if (counts > 0).all() and len(np.unique(rows[:, index])) > len(counts) ** 2:
+                why = f"in {unit}, by {int(wraps[:, index].sum())} wraps"
+                angles[index] = ElementMeaning("angle", why=why, unit=unit)
+    return angles
+
+
+def _matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
+    """The blocks of orthogonal unit vectors: all three, or the first two of them."""
+    found: list[tuple[Kind, tuple[int, ...], str]] = []
+    taken: set[int] = set()
+    for count, between, within in _LAYOUTS:
+        offsets = (np.arange(count)[:, None] * between + np.arange(3) * within).ravel()
+        for first in range(rows.shape[1] - int(offsets[-1])):
+            block = tuple((first + offsets).tolist())
+            vectors = rows[:, block].reshape(-1, count, 3)
+            if taken & {*block} or (np.ptp(vectors, axis=0) > 0).sum() < 4:
+                continue
+            error = np.sqrt(((vectors @ vectors.transpose(0, 2, 1) - np.eye(count)) ** 2).mean())
+            if error > _PRODUCT or (count == 3 and np.linalg.det(vectors).mean() < 0):
+                continue
+            taken |= {*block}
+            if count == 3:
+                why = "orthogonal, determinant 1; by rows or by columns cannot be told"
+                found.append(("rotation matrix", block, f"{why} (within {error:.1g})"))
+            else:
+                why = "one after the other" if between == 3 else "element by element"
+                why = f"two orthogonal unit vectors, {why} (within {error:.1g})"
+                found.append(("rotation in six numbers", block, why))
+    return found
+
+
+def _units(rows: np.ndarray, taken: set[int]) -> Iterator[tuple[Kind, tuple[int, ...], str]]:
+    """Yields the other blocks of unit norm, if no block that overlaps is as good."""
+    squares, is_free = rows**2, np.ptp(rows, axis=0) > 0
+    is_free &= ~np.array([index in taken for index in range(rows.shape[1])], bool)
+    # One of several classes has unit norm, too.
+    is_free &= (np.abs(rows - np.round(rows)) < _WHOLE).mean(0) < _MOST
+    windows = [
+        tuple(range(first, first + size))
+        for size in (_QUATERNION, _DIRECTION)
+        for first in range(rows.shape[1] - size + 1)
+        if is_free[first : first + size].all()
+    ]
+    blocks = [
+        block for block in map(_Block, windows, _errors(squares, windows)) if block.error < _NORM
+    ]
+    blocks += _pairs(squares, is_free)
+    zeros = {*np.flatnonzero((rows == 0).all(0)).tolist()}
+    kinds: dict[int, tuple[Kind, str]] = {
+        _QUATERNION: ("quaternion", "the place of its real part is unknown"),
+        _DIRECTION: ("direction", "a vector of length 1"),
+        _PAIR: ("sine and cosine", "of one angle"),
+    }
+    for block in blocks:
+        rivals = (it for it in blocks if it != block and {*it.indices} & {*block.indices})
+        if min((it.error for it in rivals), default=1.0) < _LEAD * block.error + 1e-9:
+            continue
+        if _may_be_part(block.indices, zeros):
+            continue
+        kind, why = kinds[len(block.indices)]
+        why = f"{why}, unit norm within {max(block.error, 1e-6):.1g}"
+        if block.indices[-1] - block.indices[0] >= len(block.indices):
+            why = f"{why}, elements {block.indices[0]} and {block.indices[-1]}"
+        yield kind, block.indices, why
+
+
+def _errors(squares: np.ndarray, blocks: Sequence[tuple[int, ...]]) -> Iterator[float]:
+    """Yields the errors of norms; 1 where the squares do not cancel each other."""
+    for block in blocks:
+        total = squares[:, block].sum(1)
+        cancels = total.var() < _LEFT * squares[:, block].var(0).max()
+        yield float(np.sqrt(((total - 1) ** 2).mean()) / 2) if cancels else 1.0
+
+
+def _pairs(squares: np.ndarray, is_free: np.ndarray) -> list[_Block]:
+    """The pairs of unit norm, anywhere in the vector."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        related = np.corrcoef(squares, rowvar=False) if squares.shape[1] > 1 else np.zeros((1, 1))
+    chosen = np.argwhere(np.triu(related < _LEFT - 1, 1) & is_free & is_free[:, None])
+    pairs = [tuple(pair) for pair in chosen.tolist()]
+    return [it for it in map(_Block, pairs, _errors(squares, pairs)) if it.error < _NORM]
+
+
+def _may_be_part(block: Sequence[int], zeros: set[int]) -> bool:
+    """Whether it may be a quaternion whose other elements are zero."""
+    if block[-1] - block[0] >= len(block):
+        return False
+    windows = (range(last - _QUATERNION + 1, last + 1) for last in range(block[-1], block[0] + 4))
+    return any({*window} - {*block} <= zeros for window in windows if len(block) < _QUATERNION)
