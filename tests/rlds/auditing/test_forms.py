@@ -13,7 +13,7 @@ NAMES = [*vector_forms.FORMS, *vector_forms.UNKNOWABLE]
 
 
 def counts(name, seeds, noise):
-    """How many elements are told right and wrong, of how many that can be known."""
+    """The numbers of right and wrong elements, and of those that can be known."""
     right = wrong = knowable = 0
     for seed in seeds:
         episodes, truths = vector_forms.made(name, seed, noise=noise)
