@@ -13,11 +13,9 @@ from rlds_tools.results import Block, Result, Table, count, next_commands
 
 if TYPE_CHECKING:
     from rlds.auditing import Audit
+    from rlds.sources import Episodes
 
-__all__ = ["AuditedDataset", "audit"]
-
-# So many episodes are named in the command that comes next.
-_NAMED = 6
+__all__ = ["AuditedDataset", "audit", "stored_split"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,19 +26,23 @@ class AuditedDataset(Result):
       path: The path of the data.
       audits: The audit of each split, with the stored numbers of episodes in its findings.
       numbers: For each audit, the stored numbers of all of its episodes, in the order of scores.
+      stored_splits: For each audit, the stored split of its episodes; None if they are of several.
       has_splits: Whether the dataset has several splits.
       most: The maximum number of printed findings, or episodes, of a split.
       by: The score whose lowest episodes are printed.
       best: The share of the episodes of each task that the printed command keeps.
+      worst: The maximum number of episodes in the printed commands.
     """
 
     path: str
     audits: tuple[Audit, ...]
     numbers: tuple[Sequence[int], ...]
+    stored_splits: tuple[str | None, ...]
     has_splits: bool = False
     most: int = 20
     by: str | None = None
     best: float = 0.5
+    worst: int = 6
 
     @property
     def exit_code(self) -> int:
@@ -49,7 +51,7 @@ class AuditedDataset(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        for audit, numbers in zip(self.audits, self.numbers):
+        for place, (audit, numbers) in enumerate(zip(self.audits, self.numbers)):
             read = f"{count(audit.num_episodes, 'episode')}, {count(audit.num_rows, 'row')}"
             yield f"{self.path} {audit.split}: {read}"
             if audit.unreadable:
@@ -66,12 +68,35 @@ class AuditedDataset(Result):
             yield from (f"not assessed: {text}" for text in audit.unassessed)
             if self.by is not None:
                 yield from self._lowest(audit, self.by, numbers)
-            yield from self._next(audit)
+            yield from self._next(place)
+
+    def worst_episodes(self, place: int) -> list[int]:
+        """Returns the stored numbers of the worst episodes, the worst one first.
+
+        Args:
+          place: The place of the audit among all.
+        """
+        audit, numbers = self.audits[place], self.numbers[place]
+        if self.by is not None:
+            return [numbers[index] for _, index in _ranked(audit, self.by)[: self.worst]]
+        return list(dict.fromkeys(one.episode for one in audit.findings))[: self.worst]
+
+    def viewing(self, place: int) -> list[str]:
+        """Returns the words of `rlds view` for the worst episodes; none if there are none.
+
+        Args:
+          place: The place of the audit among all.
+        """
+        chosen, split = self.worst_episodes(place), self.stored_splits[place]
+        if not chosen or split is None:
+            return []
+        words = ["--split", split] if self.has_splits else []
+        # `index` is the number in the stored split, whichever part and condition chose the episode.
+        return ["view", self.path, *words, "--where", f"index in ({', '.join(map(str, chosen))})"]
 
     def _lowest(self, audit: Audit, by: str, numbers: Sequence[int]) -> Iterator[Block]:
-        ranks = audit.ranks[by].tolist()
-        known = sorted((rank, index) for index, rank in enumerate(ranks) if rank == rank)
-        unknown = len(ranks) - len(known)
+        known = _ranked(audit, by)
+        unknown = len(audit.ranks[by]) - len(known)
         yield f"lowest {by} of {count(len(known), 'episode')}, within their task"
         names = [by, *(name for name in audit.scores if name != by)]
         rows = [
@@ -97,24 +122,40 @@ class AuditedDataset(Result):
         if len(shown) < len(audit.findings):
             yield f"{len(audit.findings) - len(shown)} more findings (--max shows more)"
 
-    def _next(self, audit: Audit) -> Iterator[str]:
+    def _next(self, place: int) -> Iterator[str]:
+        audit, view = self.audits[place], self.viewing(place)
+        views = [view] if view else []
         if self.by is not None:
             condition = f"audit.{self.by}_rank >= {round(1 - self.best, 6):g}"
-            if audit.is_kept:
-                yield next_commands(
-                    ["episodes", self.path, "--where", condition],
-                    ["edit", self.path, "--keep", condition, "--plan"],
-                )
+            kept = [
+                ["episodes", self.path, "--where", condition],
+                ["edit", self.path, "--keep", condition, "--plan"],
+            ]
+            if commands := [*views, *(kept if audit.is_kept else [])]:
+                yield next_commands(*commands)
             return
         if not audit.episodes:
             return
-        named = list(dict.fromkeys(one.episode for one in audit.findings))[:_NAMED]
-        chosen = ",".join(map(str, named))
+        chosen = ",".join(map(str, self.worst_episodes(place)))
         split = ["--split", audit.split] if self.has_splits else []
         report = ["report", self.path, *split, "--episodes", chosen, "--open"]
         # Edits count the episodes of all splits.
         edits = [["edit", self.path, "--delete-episodes", chosen, "--plan"]]
-        yield next_commands(report, *([] if self.has_splits else edits))
+        yield next_commands(report, *views, *([] if self.has_splits else edits))
+
+
+def _ranked(audit: Audit, by: str) -> list[tuple[float, int]]:
+    """The episodes with a known rank by a score: rank and index, the lowest first."""
+    ranks = audit.ranks[by].tolist()
+    return sorted((rank, index) for index, rank in enumerate(ranks) if rank == rank)
+
+
+def stored_split(episodes: Episodes) -> str | None:
+    """Returns the stored split of all episodes; None if they are of several splits or datasets."""
+    from rlds.sources.reading import bases
+
+    splits = {split for split, begin, end in episodes.ranges if begin < end}
+    return splits.pop() if len(splits) == 1 and len(bases(episodes.source)) == 1 else None
 
 
 def _number(value: float) -> str:
@@ -131,6 +172,7 @@ def audit(
     most: int = 20,
     by: str | None = None,
     best: float = 0.5,
+    worst: int = 6,
     progress: bool | None = None,
     jobs: int | None = None,
     beam_runner: Any = None,
@@ -151,6 +193,7 @@ def audit(
       most: The maximum number of printed findings, or episodes, of a split.
       by: The score whose lowest episodes are printed, see `rlds.auditing.SCORES`.
       best: The share of the episodes of each task that the printed command keeps.
+      worst: The maximum number of episodes in the printed commands.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: The number of processes that read; that of the processors if None.
       beam_runner: Has Apache Beam read the episodes, with this runner or the one of this name.
@@ -217,4 +260,5 @@ def audit(
         for found, of in zip(found_in_splits, numbers)
     ]
     has_splits = any(len(one.splits) > 1 for one in splits)
-    return AuditedDataset(path, tuple(audits), numbers, has_splits, most, by, best)
+    stored = (*map(stored_split, filled),)
+    return AuditedDataset(path, tuple(audits), numbers, stored, has_splits, most, by, best, worst)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 from rlds_tools.command_line.printing import (
     BEAM_SETTINGS,
     Command,
+    invocation,
     jobs_option,
     most_findings_option,
     opens_source,
@@ -35,13 +38,24 @@ from rlds_tools.results import Result
     default=0.5,
     show_default=True,
 )
+@option(
+    "--worst N",
+    "Number of episodes in the next commands: those with the most serious findings, or with --by "
+    "those of the lowest score.",
+    type=click.IntRange(1),
+    default=6,
+    show_default=True,
+)
+@option("--view views", "Open these episodes in `rlds view`.")
 @where_option
 @jobs_option
 @option("--runner TEXT", "Read episodes with Apache Beam on this runner, such as DirectRunner.")
 @option("--draft DIR", "Folder for results of Beam that all its machines see.")
 @opens_source
 @prints_result
-def command(path: str, words: Sequence[str], runner: str | None, **options: Any) -> Result:
+def command(
+    path: str, words: Sequence[str], runner: str | None, views: bool, **options: Any
+) -> Result:
     """Tell what actions mean, and which episodes to look at.
 
     Finds what each element of the action does to the state (absolute, delta, velocity, gripper;
@@ -56,17 +70,55 @@ def command(path: str, words: Sequence[str], runner: str | None, **options: Any)
 
     Examples:
       rlds audit data/bridge --where "success" --json
-      rlds audit my_robot --by information --best 0.8
+      rlds audit my_robot --by information --best 0.8 --worst 9 --view
     """
     from rlds_tools import auditing
 
     paths, beam_options = split_words([path, *words], runner)
     if paths != [path]:
         raise click.UsageError(f"expected one PATH, and options of Beam after it, got {paths}")
-    return auditing.audit(
+    view = _view_of(path, **options) if views else None
+    result = auditing.audit(
         path,
         beam_runner=runner,
         beam_options=beam_options or None,
         **options,
         progress=wants_progress(),
     )
+    if view is not None:
+        chosen = result.viewing(0) if result.audits else []
+        invocation().then = functools.partial(_open, view, chosen)
+    return result
+
+
+def _view_of(
+    path: str, split: str | None, format: str | None, options: Any, **_: Any
+) -> click.Command:
+    """Returns the command `rlds view`, if it can show what an audit of the data names."""
+    from rlds_tools.auditing import stored_split
+    from rlds_tools.survey import open_splits
+
+    context = click.get_current_context()
+    if context.params["as_json"]:
+        raise click.UsageError("--view opens a page, and --json is for programs. Pass one of them.")
+    root = context.find_root()
+    view = root.command.get_command(root, "view") if isinstance(root.command, click.Group) else None
+    if view is None:
+        raise click.UsageError("--view: there is no command `view` here. Call `rlds audit`.")
+    opened = [it for it in open_splits(path, split, format, options) if it.has_random_access]
+    filled = [it for it in opened if len(it)]
+    if len(filled) > 1 or any(stored_split(it) is None for it in filled):
+        names = ", ".join(dict.fromkeys(name for it in filled for name in it.splits))
+        raise click.UsageError(f"--view: {path} has the splits {names}. Choose one with --split.")
+    return view
+
+
+def _open(view: click.Command, words: Sequence[str]) -> None:
+    """Calls `rlds view` with the words that `next:` shows."""
+    if not words:
+        click.echo("There is nothing to look at, so no page is opened.", err=True)
+        return
+    root = click.get_current_context().find_root()
+    _, name, *arguments = shlex.split(invocation().completed(shlex.join(["rlds", *words])))
+    with view.make_context(name, arguments, parent=root) as context:
+        view.invoke(context)

@@ -59,6 +59,7 @@ class Invocation:
       verbose: Whether to show the messages of libraries.
       where: The condition of the episodes that were read.
       carried: By path, the options it was opened with, as words of the next commands.
+      then: Called after the result is printed.
     """
 
     owns_process: bool = False
@@ -66,6 +67,7 @@ class Invocation:
     verbose: bool = False
     where: str | None = None
     carried: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    then: Callable[[], None] | None = None
 
     def carry(
         self, path: str, format: str | None, words: Sequence[str], *, split: str | None = None
@@ -80,9 +82,10 @@ class Invocation:
     def complete(self, hint: str) -> str:
         """Returns a line of `next_commands` with the words that its commands need."""
         commands = hint.removeprefix(_NEXT).split(_BETWEEN)
-        return _NEXT + _BETWEEN.join(map(self._completed, commands))
+        return _NEXT + _BETWEEN.join(map(self.completed, commands))
 
-    def _completed(self, command: str) -> str:
+    def completed(self, command: str) -> str:
+        """Returns a command with the words that it needs."""
         words = shlex.split(command)
         carried = next((self.carried[word] for word in words if word in self.carried), [])
         if carried[:1] == ["--split"] and (words[1] == "edit" or "--split" in words):
@@ -263,6 +266,8 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
             click.echo(replaced(text, lambda character: json.dumps(character)[1:-1], keep="\n"))
         elif not quiet:
             click.echo(result.text(functools.partial(_styled, called)))
+        if called.then is not None:
+            called.then()
         return result.exit_code
 
     return command

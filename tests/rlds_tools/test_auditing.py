@@ -1,14 +1,17 @@
 """`rlds audit` in words, in JSON, and its exit code."""
 
 import json
+import shlex
 
 import audited_data
+import click.testing
 import numpy as np
 import pytest
 import raw_atari_dqn_replay
 
 import rlds_tools
 from rlds_tools import inspection
+from rlds_tools.command_line import audit
 from rlds_tools.command_line.commands import run
 
 
@@ -33,7 +36,8 @@ def test_the_command_says_what_to_look_at_and_what_to_type_next(arm, capsys):
         "      5  lag      the state follows the action 2 rows earlier than usual",
     ]
     assert lines[-1] == (
-        f"next: rlds report {arm} --episodes 5 --open · rlds edit {arm} --delete-episodes 5 --plan"
+        f"next: rlds report {arm} --episodes 5 --open · rlds view {arm} --where 'index in (5)' · "
+        f"rlds edit {arm} --delete-episodes 5 --plan"
     )
 
 
@@ -55,8 +59,9 @@ def test_episodes_have_their_stored_numbers(arm, chosen, capsys):
     assert run(["audit", str(arm), *chosen]) == 1
     *_, finding, _, commands = capsys.readouterr().out.splitlines()
     assert finding.split()[:2] == ["5", "lag"]
-    report, edit = commands.removeprefix("next: ").split(" · ")
+    report, view, edit = commands.removeprefix("next: ").split(" · ")
     assert edit == f"rlds edit {arm} --delete-episodes 5 --plan"
+    assert shlex.split(view)[2:5] == [str(arm), "--where", "index in (5)"]
     words = [part.strip("'") for part in report.split()]
     assert words[1:5] == ["report", str(arm), "--episodes", "5"]
     shown = rlds_tools.report(arm, "train[10%:]", episodes=[5], frames=2)
@@ -78,10 +83,98 @@ def test_edits_count_the_episodes_of_all_splits_and_are_not_proposed_for_one(tmp
         assert run(["audit", made, *chosen]) == 1
         line = capsys.readouterr().out.splitlines()[-1]
         command = f"next: rlds report {made} --split test --episodes 3 --open"
-        assert line.partition(" --where ")[0] == command
+        report, _, view = line.partition(" · ")
+        assert report.partition(" --where ")[0] == command
+        assert view == f"rlds view {made} --split test --where 'index in (3)'"
     [all_splits] = rlds_tools.audit(made, split="all").audits
     assert [finding.episode for finding in all_splits.findings] == [9]
     assert rlds_tools.report(made, "all", episodes=[9], frames=2).shown == (9,)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The lists of `rlds view`: numbers of the episodes that it opens, which are not served."""
+    pytest.importorskip("starlette")
+    from rlds_creator import viewing
+    from rlds_creator.server import running
+
+    lists = []
+
+    class Opened(viewing.Shelf):
+        def __init__(self, paths, **options):
+            super().__init__(paths, **options)
+            for dataset in self.datasets()["datasets"]:
+                for split in dataset["splits"]:
+                    rows = self.listing(dataset["id"], split["name"])["episodes"]
+                    lists.append((split["name"], [row["number"] for row in rows]))
+
+    monkeypatch.setattr(viewing, "Shelf", Opened)
+    monkeypatch.setattr(running, "serve", lambda *_, **__: None)
+    return lists
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    """Thirteen episodes: the fifth is late, the last one has no numbers."""
+    episodes = audited_data.made("arm", 31, 13)
+    episodes[5] = episodes[5].changed(state=episodes[5].state[2:], action=episodes[5].action[:-2])
+    episodes[12] = episodes[12].changed(state=episodes[12].state * np.nan)
+    audited_data.write(tmp_path / "arm", episodes)
+    return str(tmp_path / "arm")
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        ([], [5, 12]),
+        (["--worst", "1"], [12]),
+        (["--where", "number > 3", "-O", "action=action"], [5, 12]),
+        (["--split", "train[30%:]", "--where", "number > 0"], [5, 12]),
+    ],
+)
+def test_the_worst_episodes_are_opened_by_their_stored_numbers(
+    faulty, words, numbers, opened, capsys
+):
+    assert run(["audit", faulty, *words, "--view"]) == 1
+    assert "to look at: 2 of" in capsys.readouterr().out
+    assert opened == [("train", numbers)]
+
+
+def test_the_lowest_episodes_of_a_score_are_those_that_are_listed_first(faulty, opened, capsys):
+    assert run(["audit", faulty, "--by", "activity", "--worst", "3", "--view"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("lowest activity"))
+    listed = [int(line.split()[0]) for line in lines[head + 2 : head + 5]]
+    assert opened == [("train", sorted(listed))]
+    view = lines[-1].removeprefix("next: ").partition(" · ")[0]
+    assert view == f"rlds view {faulty} --where 'index in ({', '.join(map(str, listed))})'"
+    assert run(shlex.split(view)[1:]) == 0
+    assert opened[1:] == opened[:1]
+
+
+def test_what_cannot_be_opened_is_said_before_anything_is_read(faulty, tmp_path, opened, capsys):
+    made = str(tmp_path / "made")
+    splits = ["--split", "train=index < 6", "--split", "test", "--as", "tfds"]
+    assert run(["edit", faulty, *splits, "--to", made]) == 0
+    capsys.readouterr()
+    for chosen in ([], ["--split", "all"]):
+        assert run(["audit", made, *chosen, "--view"]) == 2
+        assert "has the splits train, test. Choose one with --split." in capsys.readouterr().err
+    assert run(["audit", made, "--split", "test", "--view"]) == 1
+    assert opened == [("test", [6])]
+    assert run(["audit", faulty, "--view", "--json"]) == 2
+    assert "Pass one of them." in capsys.readouterr().err
+    alone = click.testing.CliRunner().invoke(audit.command, [faulty, "--view"])
+    assert alone.exit_code == 2
+    assert "there is no command `view` here" in alone.output
+
+
+def test_nothing_is_opened_if_there_is_nothing_to_look_at(faulty, opened, capsys):
+    words = ["--where", "not list_contains(audit.findings, 'lag') and index < 12", "--view"]
+    assert run(["audit", faulty]) == 1
+    assert run(["audit", faulty, *words]) == 0
+    assert "nothing to look at, so no page is opened" in capsys.readouterr().err
+    assert opened == []
 
 
 def test_json_has_the_findings_and_the_meaning_of_actions(arm, capsys):
