@@ -37,6 +37,7 @@ from rlds_ecosystem.progress import show_progress
 __all__ = [
     "EpisodeTable",
     "Progress",
+    "audit_files",
     "audit_of",
     "has_table",
     "keep_audit",
@@ -227,6 +228,12 @@ def audit_of(source: AnySource, split: str) -> Any:
     key = key_of(source)
     audits = (audit_rows.audited(audit_rows.file_beside(at), key) for at in _places(source, split))
     return next((each for each in audits if each is not None), None)
+
+
+def audit_files(source: AnySource, split: str) -> list[Path]:
+    """Returns the files that may hold the audit of a split."""
+    source, split, _ = _with_table(source, split, range(0))
+    return [*map(audit_rows.file_beside, _places(source, split))]
 
 
 def _for(condition: str, part: TablePart) -> Any:

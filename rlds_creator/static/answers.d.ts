@@ -96,6 +96,8 @@ export interface DatasetEpisode {
   num_steps: number | null;
   /** Cells by the names of columns. */
   values: Record<string, any> | null;
+  /** Which part of the others of its task have a lower score, by the names of columns of scores. */
+  ranks?: Record<string, number | null>;
   labels: { layer: string; value: any; disagree: boolean }[];
   error?: string;
 }

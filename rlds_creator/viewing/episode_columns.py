@@ -28,6 +28,7 @@ __all__ = [
     "labels_key",
     "order",
     "ranges",
+    "ranks",
 ]
 
 # Columns that say nothing of the data, or that pages show elsewhere.
@@ -102,6 +103,14 @@ def defaults(columns: Mapping[str, Column]) -> list[str]:
         if kind == "flag" and "success" in path[0].lower() and path[-1] != "min"
     ]
     return [*_COMMON[:3], *success[:1], *_COMMON[3:]]
+
+
+def ranks(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Returns the columns of ranks for the columns of scores among some, by their names."""
+    found = {name: columns.get(f"{name.removesuffix('_rank')}_rank") for name in names}
+    return {
+        name: rank for name, rank in found.items() if rank is not None and rank.path[0] == AUDIT
+    }
 
 
 def cell(row: Mapping[str, Any], column: Column) -> Any:

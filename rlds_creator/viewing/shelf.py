@@ -27,8 +27,15 @@ from rlds import sources
 from rlds.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources import label_rows, reading
-from rlds.sources.episode_table import EpisodeTable, has_table, key_of, table_row
+from rlds.sources import audit_rows, label_rows, reading
+from rlds.sources.episode_table import (
+    EpisodeTable,
+    audit_files,
+    audit_of,
+    has_table,
+    key_of,
+    table_row,
+)
 from rlds.sources.finding import find_datasets, find_logs, marked_format
 from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
@@ -42,6 +49,7 @@ from rlds_creator.viewing.episode_columns import (
     labels_key,
     order,
     ranges,
+    ranks,
 )
 from rlds_creator.viewing.episode_view import ViewedEpisode
 from rlds_creator.viewing.labels import DatasetLabels
@@ -132,6 +140,7 @@ class Shelf:
         """Returns some episodes of a split: {"id", "columns", "episodes", "total", "is_complete"}.
 
         "values" of an episode are cells by the names of columns; None until the episode was read.
+        "ranks" are those of scores in their task, likewise.
         "is_complete" is false if a later call may have more of them. As long as the table is made
         that a condition or an order needs, there are no episodes, and "making" says how far it is:
         {"done", "total"}.
@@ -380,6 +389,12 @@ class _Dataset:
             lambda split: has_table(self.labels(split).episodes.source, split)
         )
         self._table_of: dict[str, tuple[Any, Any]] = {}
+        self._audit_files = functools.cache(
+            lambda split: audit_files(self.labels(split).episodes.source, split)
+        )
+        self._audit = functools.lru_cache(1)(
+            lambda split, state: audit_of(self.labels(split).episodes.source, split)
+        )
 
     def open(self) -> None:
         """Finds out what there is; does nothing if that is known."""
@@ -438,14 +453,14 @@ class _Dataset:
           KeyError: There is no such column.
         """
         if sort:
-            key = (self.opened, split, "sort", where, sort, self.labels(split).state())
+            key = (self.opened, split, "sort", where, sort, self._beside(split))
             in_order: Sequence[int] = self.cache.get(key, lambda: self._sorted(split, where, sort))
             return in_order
         if not where:
             total = self.count(split)
             return range(at_least if total is None else total)
         matching: Sequence[int] = self.cache.get(
-            (self.opened, split, "where", where, self.labels(split).state()),
+            (self.opened, split, "where", where, self._beside(split)),
             lambda: self._table(split).where(where),
         )
         return matching
@@ -465,7 +480,12 @@ class _Dataset:
 
     def columns(self, split: str) -> dict[str, Column]:
         """The columns of the table of episodes, by their names in conditions."""
-        return self._columns(split, self.labels(split).state())
+        return self._columns(split, self._beside(split))
+
+    def _beside(self, split: str) -> tuple[Any, ...]:
+        """A state that changes with each label and each audit."""
+        audits = [file for file in self._audit_files(split) if file.is_file()]
+        return self.labels(split).state(), state_of(audits)
 
     def rows(self, split: str) -> list[dict[str, Any]]:
         """Rows of episodes of which examples are taken: those that were read."""
@@ -476,11 +496,11 @@ class _Dataset:
 
     def _whole(self, split: str) -> Any:
         """The table of episodes with their labels; None if it was not made yet."""
-        labels, making = self.labels(split), self._makings.get(split)
+        making = self._makings.get(split)
         is_made = making is not None and making.made.done() and not making.made.exception()
         if not (is_made or self._has_table(split)):
             return None
-        state = labels.state()
+        state = self._beside(split)
         if self._table_of.get(split, (None, None))[0] != state:
             with contextlib.suppress(_BeingMadeError):
                 self._table_of[split] = state, self._table(split).arrow()
@@ -508,6 +528,9 @@ class _Dataset:
         return [by_number.get(number) for number in numbers], len(there) == len(numbers)
 
     def _labelled(self, split: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        if (audit := self._audit(split, self._beside(split))) is not None:
+            column = audit[audit_rows.COLUMN]
+            rows = [{**row, audit_rows.COLUMN: column[row["index"]].as_py()} for row in rows]
         summary = label_rows.summary(label_rows.folders_of(self.labels(split).episodes.source))
         if summary is None:
             return [*rows]
@@ -535,9 +558,11 @@ class _Dataset:
         except (ImportError, OSError, ValueError, RuntimeError):  # There is no table of these.
             return {"episodes": listed}
         names = [name for name in names if name in columns] or defaults(columns)
+        of_scores = ranks(names, columns)
         for episode, row in zip(listed, rows):
             if row is None:
                 continue
+            episode["ranks"] = {name: cell(row, rank) for name, rank in of_scores.items()}
             cells = {name: as_json(cell(row, columns[name])) for name in names}
             steps = episode["num_steps"] if row["steps"] is None else row["steps"]
             episode |= {"values": cells, "labels": labels_in(row), "num_steps": steps}

@@ -232,5 +232,9 @@ function Cell({ row, name, column }) {
   if (typeof value === "boolean" && meansSuccess(name))
     return html`<${Chip} tone=${value ? "good" : "bad"}>${value ? "yes" : "no"}<//>`;
   const text = textOfCell(column, value);
+  const rank = row.ranks?.[name];
+  if (typeof rank === "number")
+    return html`<span class="rank" style=${{ "--rank": rank }}
+      title=${`Above ${Math.round(100 * rank)} % of the other episodes of its task`}>${text}</span>`;
   return column?.kind === "text" ? html`<span class="cell-text" title=${text}>${text}</span>` : text;
 }

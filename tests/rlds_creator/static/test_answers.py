@@ -47,6 +47,7 @@ def test_fields_of_types_are_found():
         "number": False,
         "num_steps": False,
         "values": False,
+        "ranks": True,
         "labels": False,
         "error": True,
     }

@@ -202,6 +202,36 @@ def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
 
 
 @pytest.mark.parametrize("has_table", [False, True])
+@pytest.mark.parametrize("where", [None, "index > 0"])
+def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
+    write_episodes(tmp_path / "log")
+    if has_table:
+        sources.open(tmp_path / "log").table()
+    shelf = Shelf([tmp_path / "log"], where=where)
+    place = shelf.datasets()["datasets"][0]["id"], "train"
+    names = ["steps", "audit.steadiness", "audit.steadiness_rank"]
+    for scores in (None, np.array([0.5, 2.0, np.nan]), np.array([0.5, 1.0, 7.0])):
+        if scores is not None:
+            columns = {"steadiness": scores, "steadiness_rank": scores / 8}
+            source = sources.open(tmp_path / "log").source
+            assert keep_audit(source, "train", range(3), [[]] * 3, columns, [])
+        while not (found := shelf.listing(*place, columns=names))["is_complete"]:
+            pass
+        for row in found["episodes"]:
+            score = None if scores is None else scores[row["number"]]
+            score = None if score is None or np.isnan(score) else score
+            rank = None if score is None else score / 8
+            assert [*row["values"].values()][1:] == ([] if scores is None else [score, rank])
+            assert row["ranks"] == ({} if scores is None else dict.fromkeys(names[1:], rank))
+        if scores is not None:
+            order = np.argsort(-np.nan_to_num(scores, nan=-1))
+            while "making" in (found := shelf.listing(*place, sort="-audit.steadiness")):
+                pass
+            numbers = [row["number"] for row in found["episodes"]]
+            assert numbers == [n for n in order if where is None or n > 0]
+
+
+@pytest.mark.parametrize("has_table", [False, True])
 def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     write_episodes(tmp_path / "log")
     labels = rlds.labels.open(tmp_path / "log")
