@@ -57,6 +57,7 @@ class Audit:
       scores: The scores of all episodes by name, see `SCORES`: NaN where there is none.
       ranks: Likewise, the share of the other episodes of their task with a lower score.
       is_kept: True if it is the column `audit` of the table of episodes.
+      tasks: The instructions of all episodes; None where there is none.
     """
 
     split: str
@@ -70,6 +71,7 @@ class Audit:
     scores: Mapping[str, np.ndarray]
     ranks: Mapping[str, np.ndarray]
     is_kept: bool = False
+    tasks: Sequence[str | None] = ()
 
     @property
     def episodes(self) -> list[int]:
@@ -260,6 +262,7 @@ def _judged(
             name: _scattered(within_task(values, tasks), indices, len(results))
             for name, values in scores.items()
         },
+        tasks=[None if each is None else each.task for each in results],
     )
 
 

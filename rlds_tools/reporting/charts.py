@@ -52,13 +52,20 @@ def _axis(*texts: str) -> Markup:
     return tag("div", *(tag("span", text) for text in texts), class_="axis")
 
 
-def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
+def histogram(
+    values: np.ndarray,
+    what: str,
+    *,
+    small: bool = False,
+    span: tuple[float, float] | None = None,
+) -> Markup:
     """Draws how numbers are spread, with the median, and the range of the inner 90 %.
 
     Args:
       values: The numbers; what is not finite is left out, and counted below.
       what: The name of the values, as the text alternative.
       small: Whether to draw bars only.
+      span: The ends of the axis, if it is to be that of other histograms, too.
     """
     values = np.asarray(values, np.float64)
     num_values, values = len(values), values[np.isfinite(values)]
@@ -69,7 +76,11 @@ def histogram(values: np.ndarray, what: str, *, small: bool = False) -> Markup:
     if len(distinct) <= _FEW_VALUES or len(values) < 1 / _OUTER:
         low, high = distinct[0], distinct[-1]
     outside = int(np.count_nonzero((values < low) | (values > high)))
-    counts, first, last = _binned(values, distinct, low, high)
+    if span is None:
+        counts, first, last = _binned(values, distinct, low, high)
+    else:
+        low, high = first, last = span
+        counts = np.histogram(values, _BINS, span)[0]
     bars = tag("path", d=_bars(counts, _HEIGHT), class_="bars")
     label = (
         f"{what}: {number(values.min())} to {number(values.max())}, median {number(median)}, "

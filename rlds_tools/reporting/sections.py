@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 import rlds
-from rlds.auditing import SCORES, EpisodeScore
+from rlds.auditing import SCORES, Audit, EpisodeScore
 from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds_ecosystem import version
 from rlds_ecosystem.model.nests import root_of
+from rlds_ecosystem.model.texts import shorten
 from rlds_tools.findings import Finding
 from rlds_tools.markup import Markup, join, tag
 from rlds_tools.reading import instructions_in
@@ -39,6 +40,7 @@ _FIELDS_WITH_CURVES = 3
 _OPEN_DIMENSIONS, _MOST_DIMENSIONS = 32, 256
 _OPEN_ROWS, _MOST_ROWS = 40, 1000
 _MOST_TASKS, _RANKED = 20, 5
+_TASKS_WITH_SCORES, _LONGEST_TASK = 12, 80
 _MOST_STATES = 512
 
 
@@ -504,10 +506,33 @@ def tasks(material: Material) -> Markup:
 
 
 def scores(material: Material) -> Markup:
-    """Renders the scores of the audit, with the episodes that have the lowest."""
+    """Renders the scores of the audit, by task too, with the episodes that have the lowest."""
     by_name = material.audit.scores if material.audit else {}
     panels = join(*(_ranked(material, it, by_name[it.name]) for it in SCORES if it.name in by_name))
-    return section("scores", "Scores", panels and tag("div", panels, class_="grid wide"))
+    by_task = [_by_task(material.audit, it) for it in SCORES if it.name in by_name]
+    return section("scores", "Scores", panels and tag("div", panels, class_="grid wide"), *by_task)
+
+
+def _by_task(result: Audit | None, score: EpisodeScore) -> Markup:
+    """Renders the histograms of a score in each task, on one axis; nothing for a single task."""
+    rated: dict[str, list[float]] = {}
+    for task, value in zip(result.tasks, result.scores[score.name].tolist()) if result else ():
+        if task is not None and math.isfinite(value):
+            rated.setdefault(task, []).append(value)
+    every = [value for values in rated.values() for value in values]
+    if len(rated) < 2 or math.isclose(min(every), max(every)):
+        return Markup("")
+    in_order = sorted(rated.items(), key=lambda item: -len(item[1]))
+    panels = []
+    for task, values in in_order[:_TASKS_WITH_SCORES]:
+        name, span = shorten(task.strip() or "(empty)", _LONGEST_TASK), (min(every), max(every))
+        chart = charts.histogram(np.array(values), f"{score.name}: {name}", small=True, span=span)
+        note = f"{count(len(values), 'episode')}, median {number(float(np.median(values)))}"
+        panels.append(_panel(name, chart, _note(note)))
+    others = len(in_order) - len(panels)
+    rest = _note(f"{count(others, 'other task')}, of no more episodes each." if others else "")
+    title = tag("summary", f"{score.name.capitalize()} by task")
+    return tag("details", title, tag("div", *panels, class_="grid"), rest)
 
 
 def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Markup:

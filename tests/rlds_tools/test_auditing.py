@@ -183,6 +183,8 @@ def test_json_has_the_findings_and_the_meaning_of_actions(arm, capsys):
     [finding] = found["findings"]
     assert (finding["episode"], finding["check"], finding["row"]) == (5, "lag", -1)
     assert found["vectors"][0]["elements"][0]["kind"] == "absolute"
+    assert len(found["tasks"]) == 12
+    assert {*found["tasks"]} == {"pick", "place"}
 
 
 def test_data_that_can_be_read_in_order_only_is_to_be_converted_first(tmp_path, capsys):

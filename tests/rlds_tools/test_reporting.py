@@ -110,6 +110,26 @@ def test_a_fault_is_in_a_report_once(audited):
     assert validated == {*dict(named).values()} - {"lag", "short"}
 
 
+def test_scores_are_shown_for_each_of_the_most_frequent_tasks_on_one_axis(tmp_path):
+    episodes = audited_data.made("arm", 31, 18)
+    tasks = [f"task {max(number - 4, 0)}" for number in range(18)]
+    audited_data.write(
+        tmp_path, [each.changed(task=task) for each, task in zip(episodes, tasks, strict=True)]
+    )
+    page = rlds_tools.report(str(tmp_path), frames=2).content
+    _, _, by_task = page.partition("<summary>Steadiness by task</summary>")
+    text = re.sub(r"<[^>]+>", " ", by_task.partition("</details>")[0])
+    assert re.findall(r"(task \d+) .*? (\d+) episode", text)[:2] == [
+        ("task 0", "5"),
+        ("task 1", "1"),
+    ]
+    assert len(re.findall(r"task \d+ ", text)) == 12
+    assert "2 other tasks" in text
+    axes = re.findall(r"task \d+ +(\S+) +(\S+) ", text)
+    assert len({*axes}) == 1
+    assert "by task" not in rlds_tools.report(str(tmp_path), frames=2, where="index < 4").content
+
+
 def test_what_most_episodes_have_is_in_a_report_once(audited, tmp_path):
     for number in range(20):
         with np.load(f"{audited}/{number:02}.npz") as content:
