@@ -27,7 +27,7 @@ def steps(*rewards):
         ((np.array([1.0, 2.0]), np.array([3.0, 4.0])), [4.0, 6.0]),
     ],
 )
-def test_statistics(rewards, expected):
+def test_statistics_of_an_episode_come_with_its_last_step(rewards, expected):
     seconds = iter(range(10, 100))
     statistics = EpisodeStatistics(clock=lambda: next(seconds))
     for _ in range(2):
@@ -48,7 +48,7 @@ def test_statistics_of_episodes_that_are_cut_short():
     assert [backend.episode_metadata[i]["length"] for i in range(2)] == [2, 0]
 
 
-def test_timestamps(tmp_path):
+def test_each_step_has_the_time_of_its_recording(tmp_path):
     begin = time.time()
     with envlogger.EnvLogger(Catch(), data_directory=tmp_path, step_fn=step_timestamp) as env:
         env.reset()

@@ -78,7 +78,7 @@ def record(writer, *observations):
         ),
     ],
 )
-def test_orderly_ends(tmp_path, code, status):
+def test_an_orderly_end_of_the_process_keeps_all_steps(tmp_path, code, status):
     ended = run(tmp_path, code)
     assert ended.returncode == status
     assert "Exception ignored" not in ended.stderr
@@ -231,7 +231,7 @@ def test_ends_at_once(tmp_path, end):
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_killed(seed):
+def test_flushed_steps_survive_a_kill(seed):
     check_kill(seed, seconds=0.6, flush_interval=0.4)
 
 

@@ -238,7 +238,7 @@ def test_spaces_without_a_spec():
         spec_of_space(space, "observation")
 
 
-def test_without_gymnasium():
+def test_the_error_without_gymnasium_names_the_extra():
     code = "import sys; sys.modules['gymnasium'] = None; import envlogger.gymnasium_adapter"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert r"pip install 'rlds-ecosystem[gymnasium]'" in result.stderr

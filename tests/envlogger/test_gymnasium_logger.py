@@ -74,7 +74,7 @@ def test_it_returns_what_the_environment_returns():
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
-def test_vector_environments(tmp_path, vector, mode):
+def test_vector_environments_record_all_episodes(tmp_path, vector, mode):
     lengths, num_steps = [3, 4], 12
     names = ["both", "both"] if vector is SyncVectorEnv else ["one", "other"]
     make = [logged(length, tmp_path / name) for length, name in zip(lengths, names)]

@@ -54,7 +54,7 @@ def test_reads_from_memory():
         Reader(writer, backend="memory")
 
 
-def test_specs(tmp_path):
+def test_specs_of_the_environment_come_back(tmp_path):
     record(Catch(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
         assert reader.observation_spec() == Catch().observation_spec()
@@ -79,7 +79,7 @@ class NoActions(Catch):
         return dm_env.termination(1.0, {"shape": 1, "dtype": [], "words": np.array("ho")})
 
 
-def test_unusual_specs(tmp_path):
+def test_empty_and_text_specs_come_back(tmp_path):
     record(NoActions(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
         assert reader.action_spec() == {}

@@ -60,7 +60,7 @@ def logs(tmp_path):
     return root
 
 
-def test_examples(logs):
+def test_examples_have_the_steps_of_the_logs(logs):
     examples = dict(rlds_base.generate_examples(epath.Path(logs)))
     assert sorted(examples) == [f"agent_{i}/{j}" for i in range(2) for j in range(3)]
     episode = examples["agent_0/0"]

@@ -24,7 +24,7 @@ def observation(**changes):
     }
 
 
-def test_nested_observations():
+def test_valid_nested_observations_are_accepted():
     StepValidator(Arm()).validate(dm_env.restart(observation()), None)
     StepValidator(Arm()).validate(dm_env.transition(0.5, observation()), 1)
 
@@ -40,7 +40,7 @@ def test_nested_observations():
         (np.zeros(3), "timestep.observation: expected a dict, got ndarray"),
     ],
 )
-def test_wrong_observations(wrong, message):
+def test_wrong_observations_are_refused(wrong, message):
     with pytest.raises(InvalidStepError, match=message):
         StepValidator(Arm()).validate(dm_env.restart(wrong), None)
 

@@ -31,7 +31,7 @@ possible_begins = st.integers(0, 5 * blocks.BLOCK_SIZE).filter(blocks.is_possibl
 
 
 @pytest.mark.parametrize(("begin", "data_size", "num_records", "end"), CHUNK_ENDS)
-def test_chunk_end(begin, data_size, num_records, end):
+def test_the_end_of_a_chunk_counts_block_headers(begin, data_size, num_records, end):
     assert ChunkHeader(data_size, 0, ord("r"), num_records, 0).end(begin) == end
 
 

@@ -35,7 +35,7 @@ def _file(*records: bytes, options: str = "uncompressed") -> bytes:
     return file.getvalue()
 
 
-def test_file_signature():
+def test_the_file_signature_has_the_specified_bytes():
     assert _file() == bytes.fromhex(SIGNATURE_HEX)
 
 

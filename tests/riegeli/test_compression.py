@@ -39,7 +39,7 @@ COMPRESSORS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
 @given(data=st.binary(max_size=500))
-def test_round_trip(compressor, data):
+def test_compressed_data_comes_back(compressor, data):
     buffer = b"".join(compressor.compress([data]))
     assert decompress(compressor.compression_type, buffer, len(data)) == data
     assert decompress(compressor.compression_type, buffer, (1 << 64) - 1) == data

@@ -49,7 +49,7 @@ def test_paths_become_a_scope(paths, scope):
         ([[1, 0, 2]], riegeli.InvalidArgumentError, "EXISTENCE_ONLY can only be the last"),
     ],
 )
-def test_wrong_paths(paths, error, message):
+def test_wrong_paths_of_fields_are_refused(paths, error, message):
     for use in (
         lambda: RecordReader(io.BytesIO(), field_projection=paths),
         lambda: RecordReader(io.BytesIO()).set_field_projection(paths),
@@ -163,7 +163,7 @@ def test_seeking_keeps_the_projection():
         assert reader.read_record() == b"\x08\x01\x10\x02"
 
 
-def test_after_closing():
+def test_a_closed_reader_takes_no_projection():
     reader = RecordReader(io.BytesIO())
     reader.close()
     with pytest.raises(riegeli.FailedPreconditionError, match="closed"):

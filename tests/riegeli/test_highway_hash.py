@@ -31,12 +31,12 @@ REFERENCE_VECTORS = {0: 0x907A56DE22C26E53, 1: 0x7EAB43AAC7CDDD78, 2: 0xB8D0569A
 
 
 @pytest.mark.parametrize(("size", "expected"), RIEGELI_VECTORS.items())
-def test_riegeli_key(size, expected):
+def test_hashes_with_the_key_of_riegeli_are_as_published(size, expected):
     assert highway_hash64(bytes(i % 256 for i in range(size))) == expected
 
 
 @pytest.mark.parametrize(("size", "expected"), REFERENCE_VECTORS.items())
-def test_reference_key(size, expected):
+def test_hashes_with_the_reference_key_are_as_published(size, expected):
     assert highway_hash64(bytes(range(size)), REFERENCE_KEY) == expected
 
 

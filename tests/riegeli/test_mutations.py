@@ -24,7 +24,7 @@ def compiled_core():
 @pytest.mark.parametrize("target", fuzz_targets.TARGETS)
 @settings(max_examples=4 * settings().max_examples)
 @given(st.binary(min_size=100, max_size=1000))
-def test_any_mutation(target, data):
+def test_no_mutation_breaks_a_fuzz_target(target, data):
     fuzz_targets.TARGETS[target](data)
 
 

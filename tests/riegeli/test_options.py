@@ -29,11 +29,11 @@ SNAPPY = CompressionType.SNAPPY
         ("snappy:2", Compressor(SNAPPY, 2)),
     ],
 )
-def test_compression(text, compressor):
+def test_the_text_chooses_the_compressor(text, compressor):
     assert parse_options(text).compressor == compressor
 
 
-def test_no_compression():
+def test_uncompressed_chooses_no_compression():
     assert parse_options("uncompressed").compressor.compression_type == NONE
 
 
@@ -54,7 +54,7 @@ def test_no_compression():
         ("chunk_size:1e400", 2**64 - 1),
     ],
 )
-def test_chunk_size(text, size):
+def test_the_text_chooses_the_chunk_size(text, size):
     assert parse_options(text).chunk_size == size
 
 
@@ -70,7 +70,7 @@ def test_chunk_size(text, size):
         ("pad_to_block_boundary:false", 1, 1),
     ],
 )
-def test_padding(text, initial, final):
+def test_the_text_chooses_initial_and_final_padding(text, initial, final):
     options = parse_options(text)
     assert (options.initial_padding, options.final_padding) == (initial, final)
 
@@ -86,7 +86,7 @@ def test_padding(text, initial, final):
         ("transpose,uncompressed", True, None),
     ],
 )
-def test_transposition(text, transpose, bucket_size):
+def test_the_text_chooses_transposition_and_bucket_size(text, transpose, bucket_size):
     options = parse_options(text)
     assert (options.transpose, options.bucket_size) == (transpose, bucket_size)
 

@@ -22,7 +22,7 @@ positions = st.builds(RecordPosition, st.integers(0, 2**62), st.integers(0, 2**6
         (2**56 - 1, 2**56, "feffffffffffffffff0100000000000000"),
     ],
 )
-def test_binary_form(begin, index, encoded):
+def test_the_binary_form_of_a_position_comes_back(begin, index, encoded):
     position = RecordPosition(begin, index)
     assert position.to_bytes().hex() == encoded
     assert RecordPosition.from_bytes(bytes.fromhex(encoded)) == position
@@ -65,12 +65,12 @@ def test_wrong_bytes_are_refused(data):
 
 
 @pytest.mark.parametrize(("begin", "index"), [(-1, 0), (0, -1), (2**64, 0), (2**63, 2**63)])
-def test_out_of_range(begin, index):
+def test_positions_out_of_range_are_refused(begin, index):
     with pytest.raises(OverflowError):
         RecordPosition(begin, index)
 
 
-def test_only_integers():
+def test_positions_of_other_types_are_refused():
     with pytest.raises(TypeError):
         RecordPosition("64", 5)
     with pytest.raises(TypeError, match="expected str or bytes, got 64"):

@@ -466,7 +466,7 @@ def test_closed_writers_and_readers_say_so():
     assert reader.pos == RecordPosition(0, 0)
 
 
-def test_wrong_arguments():
+def test_wrong_arguments_are_refused():
     with pytest.raises(TypeError, match="either"):
         RecordWriter(io.BytesIO(), metadata=RecordsMetadata(), serialized_metadata=b"x")
     with pytest.raises(TypeError, match="options must be str or bytes"):

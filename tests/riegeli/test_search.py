@@ -131,7 +131,7 @@ def compare_message(target):
 
 
 @pytest.mark.parametrize("chunk_size", [1, 1000])
-def test_messages(chunk_size):
+def test_searching_finds_messages_in_order(chunk_size):
     options = f"zstd,chunk_size:{chunk_size}"
     file, positions = write(messages([1, 3, 5, 7]), options)
     with RecordReader(file) as reader:

@@ -64,7 +64,7 @@ def test_chunks_of_the_reference(expected, data):
     assert encode_transposed_chunk(expected, UNCOMPRESSED) == chunk
 
 
-def test_no_records():
+def test_a_transposed_chunk_may_have_no_records():
     chunk = encode_transposed_chunk([], UNCOMPRESSED)
     assert chunk.data.hex() == "0006000001000000"
     assert decode_transposed_chunk(chunk, 0) == []
@@ -80,7 +80,7 @@ def test_machines_with_many_states(num_fields):
 
 
 @pytest.mark.parametrize("depth", [1, 99, 100, 101, 150])
-def test_nesting(depth):
+def test_messages_deeper_than_100_stay_in_one_piece(depth):
     record = field(1, 0, b"\x05")
     for _ in range(depth):
         record = field(2, 2, with_length(record))

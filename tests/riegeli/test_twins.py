@@ -42,7 +42,7 @@ def arguments_of_run_machine(expected):
 
 
 @given(st.binary(max_size=200))
-def test_hashes(data):
+def test_compiled_and_pure_hashes_agree(data):
     expected = pure.highway_hash64(data)
     assert compiled.highway_hash64(data) == expected
     assert compiled.highway_hash64(data, use_lanes=False) == expected
@@ -77,7 +77,7 @@ def test_block_headers_of_another_chunk_are_not_taken_out(begin, size, wrong, is
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)))
-def test_encoding_varints(values):
+def test_compiled_and_pure_varints_are_encoded_alike(values):
     assert compiled.encode_varints(values) == pure.encode_varints(values)
 
 
@@ -85,7 +85,7 @@ varint_bytes = st.one_of(st.binary(max_size=30), st.lists(st.sampled_from([0, 1,
 
 
 @given(varint_bytes.map(bytes), st.integers(0, 12), st.integers(0, 5))
-def test_reading_varints(data, begin, count):
+def test_compiled_and_pure_varints_are_read_alike(data, begin, count):
     assert outcome(compiled.read_varint, data, begin) == outcome(pure.read_varint, data, begin)
     args = (memoryview(data), begin, count)
     assert outcome(compiled.read_varints, *args) == outcome(pure.read_varints, *args)
@@ -114,7 +114,7 @@ def test_only_bytes_are_taken_apart():
 
 
 @given(st.lists(kinds))
-def test_counting_followers(sequence):
+def test_compiled_and_pure_counts_of_followers_agree(sequence):
     expected = [list(counts.items()) for counts in pure.count_followers(sequence, 6)]
     for given_as in (sequence, array("I", sequence)):
         found = compiled.count_followers(given_as, 6)

@@ -249,7 +249,7 @@ def test_files_that_cannot_be_read(tmp_path, tree, error, words):
         read_features(tmp_path)
 
 
-def test_hostile_files(tmp_path):
+def test_hostile_files_are_refused(tmp_path):
     deep = '{"featuresDict": {"features": {"x": ' * 30_000
     nested = {"tensor": {"dtype": "int64"}}
     for _ in range(60):

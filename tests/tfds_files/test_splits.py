@@ -86,7 +86,7 @@ def test_examples_of_parts_are_those_that_tfds_reads(name):
     assert sum(part.shard_lengths) == len(part) == len(expected)
 
 
-def test_parts():
+def test_slices_of_splits_have_their_examples():
     dataset = tfds_files.open_folder(GOLDEN)
     part = dataset["train[1:]"]
     assert repr(part) == "Split('train[1:]', 2 examples in 2 shards)"

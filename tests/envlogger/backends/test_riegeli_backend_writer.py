@@ -65,7 +65,7 @@ def episodes(directory):
 # --- What is on the disk.
 
 
-def test_layout(tmp_path):
+def test_a_shard_is_named_by_its_time_and_has_all_files(tmp_path):
     writer = RiegeliBackendWriter(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["metadata.riegeli"]
     record(writer, 1, 2)
@@ -348,7 +348,7 @@ def test_a_recording_that_is_forgotten_is_complete(tmp_path):
 # --- Bad input.
 
 
-def test_unwritable_directory(tmp_path):
+def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     directory = tmp_path
     if os.access(tmp_path, os.W_OK):  # Root may write everywhere, but for places like this one.
@@ -360,7 +360,7 @@ def test_unwritable_directory(tmp_path):
 
 
 @pytest.mark.parametrize("options", ["zstd:99", "bogus", "chunk_size:-1"])
-def test_bad_writer_options(options, tmp_path):
+def test_bad_writer_options_are_refused(options, tmp_path):
     with pytest.raises(
         UnsupportedValueError, match=f"cannot write with writer_options '{options}': .*the default"
     ) as caught:

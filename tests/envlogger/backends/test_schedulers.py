@@ -28,7 +28,7 @@ def answers(scheduler, *episodes):
         (schedulers.ListStepScheduler(np.logspace(0, 2, 3).astype(np.int32) - 1), [0, 9]),
     ],
 )
-def test_chosen_steps(scheduler, expected):
+def test_schedulers_choose_the_expected_steps(scheduler, expected):
     assert [i for i in range(12) if scheduler()] == expected
 
 
@@ -43,7 +43,7 @@ def test_random_steps_follow_the_probability_and_the_seed():
     assert sum(draws(1.0, 7)) == 1000
 
 
-def test_chosen_episodes():
+def test_episodes_cut_by_a_reset_count_for_schedulers():
     """Episodes cut off by a reset count, and so does one whose first steps are not seen."""
     cut = episode(3, is_cut=True)
     scheduler = schedulers.NEpisodeScheduler(2)
@@ -61,7 +61,7 @@ def test_random_episodes_are_chosen_completely_or_not_at_all():
     assert answers(again, *[episode(4) for _ in range(100)]) == given
 
 
-def test_time_passes():
+def test_missed_intervals_are_not_made_up_for():
     now = 100.0
     scheduler = schedulers.TimeScheduler(datetime.timedelta(seconds=10), clock=lambda: now)
     assert not scheduler()
@@ -108,6 +108,6 @@ def test_the_clock_may_be_set_back():
         (schedulers.ListEpisodeScheduler, np.zeros(2, np.float32), TypeError, "of int32 or int64"),
     ],
 )
-def test_wrong_arguments(make, argument, error, message):
+def test_wrong_arguments_of_schedulers_are_refused(make, argument, error, message):
     with pytest.raises(error, match=message):
         make(argument)

@@ -188,7 +188,7 @@ def test_a_dataset_of_observations_only(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("max_episodes", "lengths"), [(2, [2, 2, 1]), (5, [5]), (1, [1] * 5)])
-def test_shards(tmp_path, max_episodes, lengths):
+def test_a_file_has_at_most_so_many_episodes(tmp_path, max_episodes, lengths):
     with TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=max_episodes) as writer:
         for begin in range(0, 50, 10):
             record_episode(writer, begin)
@@ -199,7 +199,7 @@ def test_shards(tmp_path, max_episodes, lengths):
 
 
 @pytest.mark.slow
-def test_flush_interval(tmp_path):
+def test_ended_episodes_are_visible_after_the_flush_interval(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG, flush_interval=1e-9) as writer:
         for begin in (0, 10, 20):
             record_episode(writer, begin)
@@ -326,7 +326,7 @@ def test_a_step_that_does_not_fit_is_refused_at_once(tmp_path, step, message):
     assert counts(tmp_path) == [[0, 1, 2], [10, 11]]
 
 
-def test_nothing_recorded(tmp_path):
+def test_a_dataset_without_episodes_has_its_metadata(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG):
         pass
     assert files(tmp_path) == ["dataset_info.json", "features.json"]
@@ -356,7 +356,7 @@ def test_metadata_that_json_cannot_hold(tmp_path, metadata):
     TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata).close()  # Which does not store it.
 
 
-def test_wrong_arguments(tmp_path):
+def test_wrong_arguments_are_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file is not a directory"):
         TFDSBackendWriter(tmp_path / "file", CONFIG)

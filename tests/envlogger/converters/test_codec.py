@@ -79,7 +79,7 @@ def test_values_come_back_as_they_were(value):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_extreme_numbers(dtype):
+def test_extreme_numbers_survive_encoding(dtype):
     limits = {"b": lambda t: [False, True], "f": lambda t: [np.finfo(t).min, np.nan, -0.0, np.inf]}
     of_kind = limits.get(np.dtype(dtype).kind, lambda t: [np.iinfo(t).min, np.iinfo(t).max])
     array = np.array(of_kind(dtype), dtype)
@@ -103,7 +103,7 @@ def test_decoded_arrays_are_writable_and_new():
         assert_same(codec.decode(data), np.ones(3, dtype))
 
 
-def test_python_numbers():
+def test_python_numbers_are_stored_as_numpy_types():
     assert_same(through_bytes(1.5), np.float64(1.5))
     assert_same(through_bytes(np.bool_(True)), True)
     assert_same(through_bytes(-(2**200)), -(2**200))
@@ -219,7 +219,7 @@ def scalar(values):
         ({}, field(4, b"")),
     ],
 )
-def test_wire(value, wire):
+def test_values_have_the_documented_proto_bytes(value, wire):
     assert codec.encode(value).SerializeToString() == wire
 
 
@@ -265,7 +265,7 @@ def test_an_unsupported_value_is_named_with_its_place_in_the_step():
     "value",
     [np, set, map, type(int), {1}, 1j, range(3), bytearray(b"x"), np.float16(1), np.complex64(1)],
 )
-def test_unsupported_types(value):
+def test_unsupported_types_are_refused_with_their_place(value):
     with pytest.raises(UnsupportedTypeError, match=r"cannot store value\[0\]: \w+\.\w+ is not"):
         codec.encode((value,))
 
@@ -280,7 +280,7 @@ def test_unsupported_types(value):
         np.zeros(0, np.float16),
     ],
 )
-def test_unsupported_dtypes(array):
+def test_unsupported_dtypes_are_refused(array):
     with pytest.raises(
         UnsupportedTypeError, match=re.escape(f"an array of dtype {array.dtype} is")
     ):
@@ -333,7 +333,7 @@ def test_whatever_is_accepted_can_be_read_back(wrap):
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"\ud800": 1}, np.array(["\ud800"], object)])
-def test_invalid_unicode(value):
+def test_invalid_unicode_is_refused(value):
     with pytest.raises(UnsupportedValueError, match=r"\\ud800' is not valid Unicode; store it as"):
         codec.encode(value)
 

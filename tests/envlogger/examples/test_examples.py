@@ -6,7 +6,7 @@ import envlogger
 from envlogger.examples import random_agent_catch, tfds_random_agent_catch
 
 
-def test_random_agent(tmp_path, capsys):
+def test_the_random_agent_records_all_its_episodes(tmp_path, capsys):
     directory = tmp_path / "new"
     random_agent_catch.main([f"--trajectories_dir={directory}", "--num_episodes=3"])
     with envlogger.Reader(directory) as reader:

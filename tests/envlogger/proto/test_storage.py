@@ -47,7 +47,7 @@ def test_package_and_messages():
         ),
     ],
 )
-def test_field_numbers(message_type, expected):
+def test_field_numbers_never_change(message_type, expected):
     assert fields(message_type) == expected
 
 

@@ -134,7 +134,7 @@ def run(*arguments):
     tool.main(flags.FLAGS(["convert_tfds_to_riegeli", *arguments]))
 
 
-def test_the_program(source, tmp_path):
+def test_the_program_keeps_steps_and_metadata(source, tmp_path):
     record(source, [(0, 4, 0.0)], metadata={"robot": "arm"}, store_ds_metadata=True)
     run(f"--tfds_dir={source}", f"--output_dir={tmp_path / 'new'}", "--split=train")
     with envlogger.Reader(tmp_path / "new") as reader:
@@ -142,7 +142,7 @@ def test_the_program(source, tmp_path):
         assert reader.metadata()["robot"] == "arm"
 
 
-def test_wrong_arguments(tmp_path):
+def test_wrong_arguments_are_refused(tmp_path):
     with pytest.raises(app.UsageError, match="unknown arguments"):
         run("--tfds_dir=x", "--output_dir=y", "z")
     with pytest.raises(app.UsageError, match="--output_dir is missing"):

@@ -83,6 +83,6 @@ def test_images_of_a_row_and_padding():
         ({"random_hue": [0.1]}, "expected the option 'augment_order'"),
     ],
 )
-def test_errors(options, error):
+def test_wrong_options_are_refused(options, error):
     with pytest.raises(ValueError, match=error):
         augment(np.zeros((2, 2, 3), np.uint8), options, np.zeros((1, 4)))

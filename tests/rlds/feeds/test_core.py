@@ -334,7 +334,7 @@ def test_arguments_of_permutations(core, size):
 
 
 @given(st.lists(int64s, max_size=50), keys)
-def test_hashes(values, key):
+def test_compiled_and_pure_hashes_agree(values, key):
     values = np.array(values, np.int64)
     found = compiled.hash_many(values, key)
     assert found.dtype == np.uint64

@@ -57,13 +57,13 @@ def _assert_same(samples, columns):
         np.testing.assert_array_equal(got[path], column[numbers], err_msg=path)
 
 
-def test_steps(dataset):
+def test_steps_are_those_of_the_episodes(dataset):
     tables, episodes = dataset
     assert_same([table.steps() for table in tables], expected(episodes, lambda steps, known: steps))
 
 
 @pytest.mark.parametrize(("n", "gamma"), [(1, 1.0), (3, 0.9)])
-def test_transitions(dataset, n, gamma):
+def test_transitions_are_those_of_the_transformations(dataset, n, gamma):
     tables, episodes = dataset
     columns = expected(
         episodes,
@@ -205,7 +205,7 @@ def test_refuses_rewards_without_their_discounts(tmp_path):
 
 
 @pytest.mark.parametrize("padding", ["edge", "zeros"])
-def test_windows(dataset, padding):
+def test_windows_are_those_of_the_transformations(dataset, padding):
     tables, episodes = dataset
     options = {
         "history": 3,
@@ -226,7 +226,7 @@ def test_windows(dataset, padding):
     assert_same([table.windows(only_real=True, **options) for table in tables], only_real)
 
 
-def test_segments(dataset):
+def test_segments_are_those_of_the_transformations(dataset):
     tables, episodes = dataset
     length, shift = 3, 2
     lengths = [len(episode["steps"]["action"]) for episode in episodes]
@@ -266,7 +266,7 @@ def _tensors(steps):
     )
 
 
-def test_goals(dataset):
+def test_goals_are_later_steps_within_the_distance(dataset):
     tables, episodes = dataset
     table = tables[0]
     observations = [episode["steps"]["observation"] for episode in episodes]
@@ -288,7 +288,7 @@ def test_goals(dataset):
         assert strategy == "last" or (other["goal_distance"] != drawn).any()
 
 
-def test_normalized(dataset):
+def test_samples_are_normalized_as_by_the_transformations(dataset):
     tables, episodes = dataset
     table = tables[0]
     statistics = compute_statistics(episodes, fields=["observation/state", "action"])
@@ -308,7 +308,7 @@ def test_normalized(dataset):
             np.testing.assert_array_equal(got[path], np.asarray(leaf), err_msg=path)
 
 
-def test_filters(dataset):
+def test_filters_keep_the_chosen_steps_and_episodes(dataset):
     tables, episodes = dataset
     table = tables[0]
     samples = table.steps().filter(lambda batch: batch["reward"] > 0, fields=["reward"])

@@ -43,7 +43,7 @@ def test_rows_are_those_of_the_loaders(directory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "first"), [("octo_goals", 0), ("openvla_goals", 1)])
-def test_goals(directory, name, first):
+def test_goals_are_drawn_from_the_rest_of_the_episode(directory, name, first):
     samples = policies.samples_of(directory)[name]
     everything = np.arange(len(samples))
     drawn = np.stack([samples.batch(everything, epoch)["task"]["timestep"] for epoch in range(60)])
@@ -127,7 +127,7 @@ def test_images_that_differ_in_size(tmp_path):
     np.testing.assert_array_equal(resized[1], np.full((1, 3, 3, 3), 7, np.uint8))
 
 
-def test_openpi_statistics(directory):
+def test_statistics_are_those_that_openpi_computes(directory):
     samples = policies.samples_of(directory)["openpi"]
     feed = rlds.feeds.Feed(samples, 4, epochs=1)
     found = openpi.compute_statistics(feed, policies.OPENPI)
@@ -144,7 +144,7 @@ def test_openpi_statistics(directory):
         openpi.compute_statistics([], policies.OPENPI)
 
 
-def test_errors(directory, table):
+def test_wrong_roles_and_masks_are_refused(directory, table):
     with pytest.raises(
         KeyError, match="no field 'observation/imag'; did you mean 'observation/wrist_image_left'"
     ):
@@ -203,7 +203,7 @@ def test_files_come_back(directory, form, name):
     assert form.statistics_to_json(again) == form.statistics_to_json(read)
 
 
-def test_openpi(directory):
+def test_statistics_of_openpi_come_back(directory):
     text = (directory / "openpi.json").read_text()
     read = openpi.statistics_from_json(text)
     assert list(read) == ["state", "action"]

@@ -251,7 +251,7 @@ def test_other_formats_are_read_many_episodes_at_a_time(store, tmp_path):
 
 
 @pytest.mark.slow  # It takes a server of its own.
-def test_s3(local, tmp_path):
+def test_batches_from_s3_are_those_of_local_files(local, tmp_path):
     with stores_of_tests.running("s3fs", tmp_path) as store:
         url = store.directory()
         upload(local, url)

@@ -30,7 +30,7 @@ def table(data):
     return rlds.feeds.open(data[0][0])
 
 
-def test_weights(table):
+def test_samples_are_drawn_by_the_weights_of_episodes(table):
     counts = table.steps().counts()
     of_episodes = np.where(np.arange(len(counts)) % 2, 1.0, 0.0)
     samples = table.steps().weighted(of_episodes=of_episodes).with_goals(seed=1)
@@ -246,7 +246,7 @@ def test_sum_tree():
         assert values[tree.find(np.array([tree.total * 2]))[0]] > 0
 
 
-def test_priorities(table):
+def test_samples_are_drawn_by_their_priorities(table):
     samples = table.transitions()
     feed = PrioritizedFeed(samples, 64, seed=3, alpha=0.5, beta=1.0, epsilon=0.0)
     first = next(feed)

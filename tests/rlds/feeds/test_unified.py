@@ -193,6 +193,6 @@ def test_what_is_known_of_open_x(tmp_path):
         ({"action": "action"}, {"to_hz": 2}, "no dataset 'arm' is registered"),
     ],
 )
-def test_errors(directory, fields, options, error):
+def test_fields_that_cannot_be_unified_are_refused(directory, fields, options, error):
     with pytest.raises((KeyError, ValueError), match=error):
         unify(table_of(directory, "rlds"), LIKE, fields, **options)

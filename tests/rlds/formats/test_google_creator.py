@@ -167,7 +167,7 @@ def test_images_are_not_encoded_again(tmp_path):
         ({"end": "nothing"}, True, False),
     ],
 )
-def test_flags(tmp_path, options, truncated, complete):
+def test_flags_say_how_an_episode_ended(tmp_path, options, truncated, complete):
     episode = read(raw.write_directory(tmp_path, [raw.make_episode(0, **options)]))
     assert (episode.truncated, episode.complete) == (truncated, complete)
     assert episode.final_observation_known
@@ -250,7 +250,7 @@ def test_options_belong_to_the_class_too(tmp_path):
 # --- What is wrong --------------------------------------------------------------------------------
 
 
-def test_no_download(tmp_path):
+def test_paths_without_a_download_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing' does not exist"):
         RldsCreatorSource(tmp_path / "missing")
     with pytest.raises(FileNotFoundError, match=r"holds no episodes: it has no files 0\.pkl"):

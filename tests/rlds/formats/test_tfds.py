@@ -120,7 +120,7 @@ def test_other_files_with_the_same_bytes(original, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["array_record", "parquet"])
-def test_other_formats(original, tmp_path, file_format):
+def test_copies_in_other_file_formats_have_the_same_examples(original, tmp_path, file_format):
     copy = convert(
         FolderSource(original.data_path, splits=["test"]),
         name="made",
@@ -143,14 +143,14 @@ def original_labels(original):
 
 
 @pytest.mark.slow
-def test_shuffled(original, tmp_path):
+def test_a_shuffled_copy_has_the_same_examples(original, tmp_path):
     copy = convert(FolderSource(original.data_path), name="made", data_dir=tmp_path)
     assert examples(copy) != examples(original)
     assert sorted(examples(copy)) == sorted(examples(original))
 
 
 @pytest.mark.slow
-def test_class(original, tmp_path):
+def test_the_builder_copies_all_examples(original, tmp_path):
     builder = RldsFolder(path=original.data_path, data_dir=tmp_path, file_format="tfrecord")
     builder.download_and_prepare()
     assert examples(builder) == examples(original)
@@ -172,7 +172,7 @@ def copied(original, tmp_path):
 
 
 @pytest.mark.slow
-def test_truncated_file(original, tmp_path):
+def test_examples_of_a_truncated_file_are_left_out_on_request(original, tmp_path):
     directory, file = copied(original, tmp_path)
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(SourceError, match=file.name):
@@ -216,7 +216,7 @@ def test_a_copy_tells_of_the_original_conversion(tmp_path):
         RldsFolder(path=other.data_path, data_dir=tmp_path).download_and_prepare()
 
 
-def test_missing_file(original, tmp_path):
+def test_a_missing_file_is_refused(original, tmp_path):
     directory, file = copied(original, tmp_path)
     file.unlink()
     with pytest.raises(SourceError, match=f"{file.name}: the file is missing"):

@@ -26,7 +26,7 @@ def why(made, path):
 
 
 @pytest.mark.parametrize("images", ["rows", "plain"])
-def test_pictures(images, tmp_path):
+def test_images_are_exported_red_first(images, tmp_path):
     """Images of LeRobot, and copies of pixels, are RGB; all others declare another order."""
     raw_aloha.write_folder(tmp_path / "raw", images=images)
     episodes = rlds.sources.open(tmp_path / "raw", colour="bgr")

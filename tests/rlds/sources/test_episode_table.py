@@ -225,7 +225,7 @@ def test_conditions_without_bounds_are_refused(dataset, condition):
         "true -- a comment",
     ],
 )
-def test_ordinary_conditions(dataset, condition):
+def test_ordinary_conditions_are_accepted(dataset, condition):
     rlds.sources.open(dataset).where(condition)
 
 

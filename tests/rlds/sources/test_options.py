@@ -58,7 +58,7 @@ def test_every_option_of_every_source_is_there(name):
         (Mapping[str, float], '{"a": 1}', {"a": 1.0}),
     ],
 )
-def test_values(kind, text, expected):
+def test_values_have_the_type_of_the_option(kind, text, expected):
     value = Option("x", kind, None).parse(text)
     assert (type(value), value) == (type(expected), expected)
 
@@ -80,12 +80,12 @@ def test_values(kind, text, expected):
         (Mapping[str, float] | int, '{"a": "b"}', '{"...": number, ...} | integer'),
     ],
 )
-def test_wrong_values(kind, text, words):
+def test_values_of_another_type_are_refused(kind, text, words):
     with pytest.raises(ValueError, match=re.escape(f"option x: got {text}, expected {words}")):
         Option("x", kind, None).parse(text)
 
 
-def test_wrong_words():
+def test_unknown_and_repeated_options_are_refused():
     options = options_of(D4rlPybulletSource)
     assert parse_options(options, ["time_limit=7"], "x") == {"time_limit": 7}
     known = "'limit'; its options are: time_limit=integer (1000); follow_links=true|false (false)"

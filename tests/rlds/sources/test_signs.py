@@ -38,11 +38,11 @@ def folder(tmp_path):
     ],
     ids=str,
 )
-def test_a_folder(folder, signs, expected):
+def test_signs_are_found_in_folders(folder, signs, expected):
     assert Signs(folder).has_file(signs) is expected
 
 
-def test_a_file(folder):
+def test_signs_of_a_file_are_its_name_and_arrays(folder):
     file = Signs(folder / "lab" / "day" / "run" / "trajectory.h5")
     assert file.has_file(FileSigns("*.h5", ("action",)))
     assert not file.has_file(FileSigns("**/trajectory.h5"))

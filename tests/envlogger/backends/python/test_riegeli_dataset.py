@@ -35,7 +35,7 @@ def numbers(reader):
 
 
 @pytest.mark.parametrize("max_episodes_per_shard", [0, 1, 2])
-def test_episodes(tmp_path, max_episodes_per_shard):
+def test_episodes_have_their_starts_lengths_and_metadata(tmp_path, max_episodes_per_shard):
     episodes = [[0, 1, 2], [3], [4, 5], [6]]
     writer = write(tmp_path, episodes, max_episodes_per_shard=max_episodes_per_shard)
     assert writer.episode_counter() == 4

@@ -166,7 +166,7 @@ def test_statistics_and_padding(directory):
         strict.get_datapoint(1, 0)
 
 
-def test_errors(directory):
+def test_errors_say_what_is_missing(directory):
     with pytest.raises(KeyError, match=r"modality.json: no video 'camera'; there are none"):
         dataset_of(directory / "arm", "camera", split="train")
     modality = modality_of("observation.camera", "observation.state")

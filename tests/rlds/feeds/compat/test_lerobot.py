@@ -77,7 +77,7 @@ def test_tasks_in_pandas(directory):
     assert meta.episodes.to_pandas()["length"].tolist() == [7, 5, 6]
 
 
-def test_computed_statistics(directory, tmp_path):
+def test_missing_statistics_are_computed_from_the_data(directory, tmp_path):
     path = shutil.copytree(directory / "arm_lerobot", tmp_path / "set")
     (path / "meta/stats.json").unlink()
     meta = LeRobotDatasetMetadata("me/arm", path)
@@ -121,7 +121,7 @@ def test_statistics_of_depths(tmp_path):
 
 @needs_torch
 @pytest.mark.parametrize(("unit", "stored"), [("mm", "mm"), ("mm", "m"), ("m", "mm")])
-def test_depths(tmp_path, unit, stored):
+def test_depths_come_in_the_requested_unit(tmp_path, unit, stored):
     """Depths of a video are rounded to millimetres, as LeRobot does it."""
     import torch
 
@@ -225,7 +225,7 @@ def test_the_rate_of_an_export(directory, tmp_path, version):
 
 
 @needs_torch
-def test_several_datasets(directory):
+def test_several_datasets_are_joined_in_order(directory):
     paths = [directory / "arm_lerobot"] * 2
     dataset = LeRobotDataset(paths, fps=10, split="train")
     assert len(dataset) == 36
@@ -283,7 +283,7 @@ def test_numbers_of_texts_that_do_not_fit(tmp_path):
         table.source_episode(4)
 
 
-def test_errors(directory):
+def test_wrong_arguments_are_refused(directory):
     path = directory / "arm"
     with pytest.raises(ValueError, match="states no frame rate: pass fps"):
         LeRobotDataset(path, split="train", delta_timestamps={"action": [0]})
@@ -324,7 +324,7 @@ def test_datasets_of_lerobot_are_found_by_their_names(directory, monkeypatch, tm
 
 
 @needs_torch
-def test_streaming(directory):
+def test_a_stream_gives_each_frame_once_per_pass(directory):
     import torch
 
     stream = StreamingLeRobotDataset("me/arm", directory / "arm_lerobot", seed=1)

@@ -324,7 +324,7 @@ def test_goals_or_instructions(directory):
     np.testing.assert_array_equal(real[:, 1], step + 1 < last + 1)
 
 
-def test_paraphrases(directory, tmp_path):
+def test_instructions_are_replaced_by_paraphrases(directory, tmp_path):
     plain = next(single(directory).unbatch().batch(15).iterator())["task"]["language_instruction"]
     text = max(plain)
     (tmp_path / "texts.pkl").write_bytes(pickle.dumps({text.decode(): "take it. grasp it."}))

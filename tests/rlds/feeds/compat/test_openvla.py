@@ -141,7 +141,7 @@ def test_the_rows_of_openvla(directory):
                 np.testing.assert_allclose(value, theirs, rtol=1e-5, atol=1e-6, err_msg=path)
 
 
-def test_episodes(directory):
+def test_episodic_datasets_give_whole_episodes(directory):
     dataset = dataset_of(directory, kind=EpisodicRLDSDataset, goals=False)
     episodes = list(dataset)
     assert [len(episode) for episode in episodes] == [5, 1, 6]

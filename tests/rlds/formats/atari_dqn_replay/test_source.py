@@ -267,7 +267,7 @@ def test_without_stacks_there_is_no_padding(tmp_path):
 
 
 @pytest.mark.slow
-def test_conversion(tmp_path):
+def test_a_conversion_has_all_episodes_and_checkpoints(tmp_path):
     for run, lengths in (("1", (5, -9, 6)), ("2", (300, 4))):
         rows = raw.record(played(*lengths))
         raw.write_run(tmp_path / "raw" / "Pong" / run / "replay_logs", rows, capacity=12)

@@ -78,7 +78,7 @@ CONTAINERS_1 = {
 }
 
 
-def test_every_container(tmp_path):
+def test_every_container_gives_the_same_episode(tmp_path):
     for ros1, containers in ((False, CONTAINERS), (True, CONTAINERS_1)):
         rows = raw_bags.sample(ros1=ros1)
         for name, write in containers.items():
@@ -135,7 +135,7 @@ def open_rows(path, rows, *fields, clock=None, episodes=None, **options):
     return rlds.sources.open(path, bag_config=config, **options)
 
 
-def test_policies(tmp_path):
+def test_policies_find_what_a_plain_search_finds(tmp_path):
     """At every step, what a plain search finds; messages are out of order in the file."""
     rng = np.random.default_rng(0)
     times = np.sort(rng.integers(0, 10 * SECOND, 40)) + BEGIN
@@ -178,7 +178,7 @@ def test_policies(tmp_path):
             assert steps["stamps"]["window"][step].tolist() == times[inside].tolist()
 
 
-def test_slerp(tmp_path):
+def test_slerp_turns_at_a_constant_rate(tmp_path):
     turns = [np.array([0, 0, np.sin(a / 2), np.cos(a / 2)]) for a in (0.0, 1.0, 2.0)]
     turns[1] = -turns[1]  # The same rotation.
     rows = [("/turn", BEGIN + i * SECOND, raw_bags.command(turn)) for i, turn in enumerate(turns)]
@@ -203,7 +203,7 @@ def test_a_fixed_rate_is_between_common_times(tmp_path):
     assert episode.steps["action"].ravel().tolist() == [0, 0, 1, 2]
 
 
-def test_missing_values(tmp_path):
+def test_missing_values_are_dropped_filled_or_refused(tmp_path):
     rows = [arm(BEGIN + i * SECOND, i) for i in range(4)]
     rows += [("/note", BEGIN + SECOND, raw_bags.text("hello"))]
     for missing, expected in {
@@ -354,7 +354,7 @@ def test_raw_images_and_vectors_of_parts(tmp_path):
     assert steps["raw"][0] == bytes(raw_bags.store().serialize_cdr(pose, pose.__msgtype__))
 
 
-def test_depth(tmp_path):
+def test_compressed_depths_come_back_in_their_unit(tmp_path):
     """In metres where image_transport and REP 118 of ROS are, in millimetres elsewhere."""
     truth = np.array([[0.5, 1, 2], [3, 8, np.inf]], np.float32)
 
@@ -669,7 +669,7 @@ def test_without_a_config_a_usual_one_is_proposed(tmp_path):
     assert again.about.metadata["mcap"]["config_is"] == "given"
 
 
-def test_wrong_configurations():
+def test_wrong_configurations_are_refused():
     fields = "clock = {rate = 5}\n[[fields]]\n"
     for text, words in (
         ("clock = {topics = 'x'}", "clock: got 'topics', expected one of topic, rate, stamp"),

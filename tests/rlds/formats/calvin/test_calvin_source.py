@@ -38,7 +38,7 @@ def test_steps_are_those_of_the_files(tmp_path, action):
     assert field.names[6:8] == ("red_block_x", "red_block_y")
 
 
-def test_annotations_overlap(tmp_path):
+def test_overlapping_annotations_are_all_kept(tmp_path):
     path = raw_calvin.write(tmp_path)
     episodes = rlds.sources.open(path, "training")
     written = raw_calvin.annotations(raw_calvin.WINDOWS["training"])
@@ -69,7 +69,7 @@ def test_annotations_overlap(tmp_path):
     assert alone.metadata["annotations"]["text"].tolist() == []
 
 
-def test_damaged_steps(tmp_path):
+def test_errors_of_damaged_steps_say_where(tmp_path):
     path = raw_calvin.write(tmp_path, splits=("training",))
     (path / "training" / "episode_0000062.npz").unlink()
     file = path / "training" / "episode_0000103.npz"
@@ -108,7 +108,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damaged_tables(tmp_path, case):
+def test_damaged_tables_are_refused(tmp_path, case):
     path = raw_calvin.write(tmp_path, splits=("training",))
     name, content, message = DAMAGE[case]
     np.save(path / "training" / name, content, allow_pickle=True)

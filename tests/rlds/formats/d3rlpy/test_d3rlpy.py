@@ -168,7 +168,7 @@ print(json.dumps([
         ("observations_1", None, "'observations_1': missing"),
     ],
 )
-def test_damaged_files(tmp_path, name, value, what):
+def test_damaged_files_are_refused(tmp_path, name, value, what):
     path = raw_d3rlpy.write(tmp_path / "a.h5")
     with h5py.File(path, "a") as file:
         del file[name]
@@ -179,7 +179,7 @@ def test_damaged_files(tmp_path, name, value, what):
 
 
 @pytest.mark.slow
-def test_a_conversion(tmp_path):
+def test_a_converted_file_comes_back(tmp_path):
     path = raw_d3rlpy.write(tmp_path / "a.h5", parts=2)
     builder = conversions.check_conversion(
         lambda: D3rlpySource(path), tmp_path, builder=tfds_builders.RldsD3rlpy, path=path

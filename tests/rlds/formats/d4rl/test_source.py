@@ -233,7 +233,7 @@ def bounds(source):
     ],
     ids=str,
 )
-def test_rules(tmp_path, boundary, options, expected):
+def test_rules_divide_the_rows_into_episodes(tmp_path, boundary, options, expected):
     path = small_file(tmp_path / "a.hdf5")
     assert bounds(D4rlSource(path, boundary, **options)) == expected
 
@@ -302,7 +302,7 @@ def test_flags_divide_rows(tmp_path_factory, rows):
     ],
     ids=str,
 )
-def test_wrong_options(tmp_path, options, message):
+def test_wrong_options_are_refused(tmp_path, options, message):
     path = small_file(tmp_path / "a.hdf5", timeouts=None)
     with pytest.raises(ValueError, match=message):
         D4rlSource(path, **options)
@@ -422,7 +422,7 @@ def test_files_that_are_not_as_they_should_be(tmp_path, changes, where):
         D4rlSource(path)
 
 
-def test_no_rows(tmp_path):
+def test_a_file_without_rows_is_refused(tmp_path):
     arrays = {"observations": np.zeros((0, 3)), "actions": np.zeros((0, 2))}
     path = raw_d4rl.write(tmp_path / "a.hdf5", {**arrays, "rewards": [], "terminals": []})
     with pytest.raises(SourceError, match="field 'observations': there are no rows"):

@@ -58,7 +58,7 @@ def test_all_arrays_are_there(folder):
     assert field.names == ("x", "y", "z", "roll", "pitch", "yaw")
 
 
-def test_pixels(folder):
+def test_frames_of_the_video_are_the_images(folder):
     path, _ = folder
     episodes = rlds.sources.open(path, video="frames")
     expected = decoded(encoded("h264", 5, seed=4, fps=15))

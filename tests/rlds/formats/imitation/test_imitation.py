@@ -41,7 +41,7 @@ def damaged(path, name, **changes):
     (path / name).write_text(json.dumps({**content, **changes}))
 
 
-def test_damaged_folders(tmp_path):
+def test_damaged_folders_are_refused(tmp_path):
     path = raw_imitation.write(tmp_path / "other-file")
     damaged(path, "state.json", _data_files=[{"filename": "../secret.arrow"}])
     with pytest.raises(SourceError, match=r"the file name '../secret.arrow'"):

@@ -255,7 +255,7 @@ def test_arrays_that_are_not_in_the_layout_are_named(tmp_path):
         rlds.sources.open(tmp_path / "a.npz", layout=layout)
 
 
-def test_damaged_files(tmp_path):
+def test_errors_of_damaged_files_say_where(tmp_path):
     layout = f"{EACH}terminal: false\n"
     for number, rows in enumerate(parts()):
         np.savez(tmp_path / f"{number}.npz", obs=OBS[rows], act=ACT[rows], rew=REW[rows])
@@ -328,7 +328,7 @@ def test_a_proposal_is_opened_once_it_is_filled_in(tmp_path, capsys):
         (parquet, ["  trial: trial  # int64, 12 rows"]),
     ],
 )
-def test_proposals(tmp_path, write, expected):
+def test_proposals_describe_the_arrays_and_ask(tmp_path, write, expected):
     path, _ = write(tmp_path)
     proposal = rlds_tools.propose_layout(path)
     for line in expected:

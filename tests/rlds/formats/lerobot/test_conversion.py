@@ -17,7 +17,7 @@ LeRobotSource = rlds.sources.formats()["lerobot"].load()
 pytestmark = pytest.mark.slow
 
 
-def test_conversion(tmp_path):
+def test_a_conversion_keeps_the_metadata(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
     raw.write_extras(path)
     made = conversions.check_conversion(

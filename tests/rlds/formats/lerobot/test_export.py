@@ -56,7 +56,7 @@ def expected(source, index):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_rows(tmp_path, version):
+def test_rows_are_those_of_the_source(tmp_path, version):
     source = RobotSource()
     path = exported(tmp_path / "made", version=version, robot_type="arm")
     episodes = check_layout(path)
@@ -132,7 +132,7 @@ def test_texts_that_may_be_the_task(tmp_path):
     assert (found["task"], found["words"]) == ([""] * 3, ["pick"] * 3)
 
 
-def test_placements():
+def test_placements_say_where_each_field_goes():
     placements = {
         place.field: place for place in LeRobotExport(Episodes(RobotSource())).placements()
     }
@@ -192,7 +192,7 @@ def test_images_of_several_sizes(tmp_path):
     assert "observation.wrist" not in check_layout(path)[0]
 
 
-def test_no_rows(tmp_path):
+def test_an_episode_without_rows_is_refused(tmp_path):
     with pytest.raises(ValueError, match="robot 0: LeRobot cannot hold an episode without"):
         exported(tmp_path / "made", RobotSource((0, 2)))
 

@@ -31,7 +31,7 @@ IMAGES = [
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_columns(name):
+def test_statistics_of_columns_are_exact(name):
     column = COLUMNS[name]
     rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1).astype(float)
     found = of_column(column)
@@ -56,7 +56,7 @@ def test_numbers_that_are_none():
 
 
 @pytest.mark.parametrize("images", IMAGES)
-def test_images(images):
+def test_statistics_of_images_are_those_of_their_pixels(images):
     found = of_images(images)
     step = 2 if images.shape[1] > 300 else 1
     pixels = images[:, ::step, ::step].reshape(-1, 3) / 255
@@ -76,7 +76,7 @@ def test_images(images):
         np.testing.assert_allclose(of_codes[name], value, rtol=1e-6, err_msg=name)
 
 
-def test_all_episodes():
+def test_totals_are_the_statistics_of_all_rows():
     total, before = Total(), None
     parts = np.split(COLUMNS["state"].astype(float), [5, 6, 30])
     for part in parts:

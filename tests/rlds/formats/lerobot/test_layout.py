@@ -114,7 +114,7 @@ def test_what_info_json_must_not_say(tmp_path, change, error):
     assert raised.value.file == "meta/info.json"
 
 
-def test_versions(tmp_path):
+def test_versions_are_told_from_info(tmp_path):
     info = _info(raw.write_v3(tmp_path))
     info["data_path"] = "data/{episode_index}.parquet"
     for version, is_v3 in {"3.0": True, "v3.1": True, "v2.0": False, "v4.0": True}.items():

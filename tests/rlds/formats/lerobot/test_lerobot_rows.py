@@ -83,7 +83,7 @@ def write_all(path):
 
 
 @pytest.mark.slow
-def test_version_3(tmp_path):
+def test_datasets_of_version_3_come_back(tmp_path):
     path = write_all(tmp_path / "raw")
     made = export(path, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
@@ -113,7 +113,7 @@ def test_video_that_is_cut_between_keyframes(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["v2.1", "v2.0"])
-def test_version_2(tmp_path, version):
+def test_datasets_of_version_2_come_back(tmp_path, version):
     path = raw.write_v2(tmp_path / "raw", version=version, codecs={raw.TOP: "h264"}, tasks=(1, 0))
     export(path, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
@@ -169,7 +169,7 @@ def test_from_one_version_to_the_other_and_back(tmp_path):
 
 
 @pytest.mark.slow
-def test_some_episodes(tmp_path):
+def test_some_episodes_are_renumbered(tmp_path):
     path = write_all(tmp_path / "raw")
     export(path, "lerobot", tmp_path / "made", split="train[1:]")
     assert [len(rows["index"]) for rows in check_layout(tmp_path / "made")] == [5, 6]

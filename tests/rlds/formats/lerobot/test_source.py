@@ -116,7 +116,7 @@ def test_pandas_is_not_loaded(tmp_path):
     subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
 
 
-def test_endings(tmp_path):
+def test_the_terminal_column_ends_episodes(tmp_path):
     raw.write_v3(tmp_path)
     source = LeRobotSource(tmp_path, terminal="done")
     for index in range(3):
@@ -139,7 +139,7 @@ def test_endings(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["h264", "av1", "unaligned"])
-def test_packets(tmp_path, codec):
+def test_clips_have_the_frames_of_their_file(tmp_path, codec):
     """The clips of episodes in one file have the frames of the file."""
     raw.write_v3(tmp_path, codecs={raw.TOP: codec})
     source = LeRobotSource(tmp_path)
@@ -410,7 +410,7 @@ def test_a_text_that_is_none(tmp_path):
         LeRobotSource(tmp_path)
 
 
-def test_flavours(tmp_path):
+def test_files_of_gr00t_and_robocasa_are_kept(tmp_path):
     """GR00T's and RoboCasa's files are kept."""
     raw.write_v2(tmp_path)
     raw.write_modality(tmp_path)
@@ -477,7 +477,7 @@ def test_columns_of_all_kinds(tmp_path):
     }
 
 
-def test_splits(tmp_path):
+def test_splits_of_info_are_kept_if_they_are_valid(tmp_path):
     raw.write_v3(tmp_path, info={"splits": {"val": "2:3", "train": "0:2"}})
     source = LeRobotSource(tmp_path)
     assert list(source.splits) == ["val", "train"]

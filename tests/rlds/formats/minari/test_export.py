@@ -57,7 +57,7 @@ def test_what_minari_has_changed_since(tmp_path):
     assert "terminations" not in rlds.sources.open(tmp_path / "more-v0").spec["steps"]
 
 
-def test_no_rewards(tmp_path):
+def test_episodes_without_rewards_get_zeros(tmp_path):
     files = raw_npz.sample()
     for arrays in files.values():
         del arrays["reward"]

@@ -67,7 +67,7 @@ def test_compact_files_mark_two_rows(tmp_path):
         ({"qpos": np.array([None] * 13)}, "pickled objects"),
     ],
 )
-def test_damaged_files(tmp_path, change, what):
+def test_damaged_files_are_refused(tmp_path, change, what):
     path = raw_ogbench.write(tmp_path)
     np.savez(path, **{**raw_ogbench.arrays(), **change})
     with pytest.raises(SourceError, match=what):

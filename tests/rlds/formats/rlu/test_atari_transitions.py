@@ -119,7 +119,7 @@ def png(height, width):
     ],
     ids=str,
 )
-def test_damage(tmp_path, raw, change, message):
+def test_damaged_records_are_errors_that_say_where(tmp_path, raw, change, message):
     changed = {**raw[1], **change}
     raw[1] = {name: values for name, values in changed.items() if values is not None}
     _, damaged, *others = read(tmp_path, raw)
@@ -135,7 +135,7 @@ def test_damage(tmp_path, raw, change, message):
         ("o_tp1", 1, png(4, 6), "expected a PNG image of shape (6, 4, 1)"),
     ],
 )
-def test_damaged_frames(tmp_path, raw, name, row, frame, message):
+def test_damaged_frames_are_errors_that_say_where(tmp_path, raw, name, row, frame, message):
     raw[1][name] = [*raw[1][name][:2], frame, raw[1][name][3]]
     _, damaged, *_ = read(tmp_path, raw)
     assert f"row {row}, field 'o_t[2], o_tp1[2]': {message}" in str(damaged.error)

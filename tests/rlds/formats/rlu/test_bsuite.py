@@ -95,7 +95,7 @@ def test_a_discount_of_zero_ends_too(tmp_path):
     ],
     ids=str,
 )
-def test_damage(tmp_path, change, message):
+def test_damaged_records_are_errors_that_say_where(tmp_path, change, message):
     raw = raw_rlu.bsuite_windows()
     changed = {**raw[1], **change}
     raw[1] = {name: values for name, values in changed.items() if values is not None}

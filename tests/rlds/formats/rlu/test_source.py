@@ -73,7 +73,7 @@ def suite(directory, episodes=None, **kwargs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("product", one_in(3, PRODUCTS))
-def test_conversion(tmp_path, product):
+def test_a_conversion_has_all_episodes(tmp_path, product):
     make_source, builder, make_episodes = PRODUCTS[product]
     compression = "" if product == "rwrl" else "GZIP"
     episodes = make_episodes()

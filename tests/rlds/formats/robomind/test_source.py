@@ -81,7 +81,7 @@ def test_frames_that_are_no_files_become_png_files(tmp_path):
     assert field.names == ("blue", "green", "red")
 
 
-def test_instructions(tmp_path):
+def test_instructions_come_from_the_option_or_the_file(tmp_path):
     root = raw_robomind.write_folder(tmp_path, {"train/1": 2})
     raw_robomind.write_folder(tmp_path, {"train/1": 2}, task="other")
     episodes = rlds.sources.open(root, instructions={"other": "wipe the table"})

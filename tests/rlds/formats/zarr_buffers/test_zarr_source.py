@@ -324,7 +324,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_damaged_json(tmp_path, case):
+def test_damaged_json_is_refused(tmp_path, case):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
     name, old, new, message = SPOILT[case]
     text = (path / name / ".zarray").read_text()
