@@ -1,4 +1,8 @@
-"""Estimates of policy values: their data, their intervals, and reasons for doubt."""
+"""Off-policy estimates of policy values: their data, their intervals, and reasons for doubt.
+
+An estimate is a function of the weight of each episode, so that it can be computed again for
+resampled episodes. Nothing here reads data or makes batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Digests and differences of the values of episodes, independent of their format."""
+"""Digests and differences of the values of episodes, independent of their format.
+
+They tell whether two episodes are equal, for read-backs, labels and the search for duplicates.
+Whether values are plausible is the question of `rlds.auditing`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fields for environment specs, and specs of recorded values."""
+"""dm_env specs as fields of a source, and dm_env specs of recorded columns.
+
+The sources of recorded environments use it; `envlogger` records them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies patterns to a stream of steps.
+"""Training examples by patterns, as in Reverb's `PatternDataset`, from a `tf.data` stream of steps.
 
 Steps are processed in chunks: the conditions are evaluated for all steps of a chunk at once, and
 one `tf.gather` makes all the outputs. The steps that later outputs refer to are carried over from

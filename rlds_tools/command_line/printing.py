@@ -89,7 +89,8 @@ class Invocation:
         words = shlex.split(command)
         carried = next((self.carried[word] for word in words if word in self.carried), [])
         if carried[:1] == ["--split"] and (words[1] == "edit" or "--split" in words):
-            carried = carried[2:]  # That of edits is another one.
+            # `edit --split` means something else; other commands may name theirs.
+            carried = carried[2:]
         if self.where is not None and words[1] in ("stats", "report"):
             carried = [*carried, "--where", self.where]
         return " ".join(filter(None, [command, shlex.join(carried)]))
