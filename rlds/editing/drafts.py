@@ -167,8 +167,10 @@ class Draft:
             first += len(part.episodes)
         is_one = sum(len(part.episodes.ranges) for part in self.parts.values()) == 1
         if re.search(r"\bindex\b", condition) and not is_one:
-            what = "`index` counts anew in each split of each dataset; `number` counts all episodes"
-            self.notes.append(f"where: {condition!r}: {what}")
+            explanation = (
+                "`index` counts anew in each split of each dataset; `number` counts all episodes"
+            )
+            self.notes.append(f"where: {condition!r}: {explanation}")
         self.asked[condition] = digest_of_rows(np.flatnonzero(chosen), len(chosen))
         return chosen
 
@@ -224,22 +226,22 @@ class Draft:
             first = seen.setdefault(digest, row)
             if names[first] != names[row]:
                 pairs.setdefault((self.split[first], self.split[row]), []).append(row)
-        for (one, other), rows in pairs.items():
-            where = one if one == other else f"{one} and {other}"
-            what = f"duplicate episodes in {where}: {len(rows)}"
+        for (split, other_split), rows in pairs.items():
+            where = split if split == other_split else f"{split} and {other_split}"
+            note = f"duplicate episodes in {where}: {len(rows)}"
             if self.duplicates == "drop":
                 self.kept[rows] = False
-                what += "; the later ones are left out"
-            elif one != other and self.duplicates == "error":
+                note += "; the later ones are left out"
+            elif split != other_split and self.duplicates == "error":
                 first = int(np.searchsorted(np.flatnonzero(names == names[rows[0]]), rows[0]))
                 raise ValueError(
-                    f"merge: {what}, the first is episode {first} of {names[rows[0]]}: a policy "
+                    f"merge: {note}, the first is episode {first} of {names[rows[0]]}: a policy "
                     "would be tested with episodes of its training. Leave out the later ones "
                     "(duplicates='drop', --duplicates drop), or keep them ('keep')"
                 )
             elif self.duplicates == "error":
-                what += "; all are kept: --duplicates drop leaves out the later ones"
-            self.notes.append(what)
+                note += "; all are kept: --duplicates drop leaves out the later ones"
+            self.notes.append(note)
 
     def example(self) -> SourceEpisode:
         """Returns the first episode that stays, as the changes so far leave it."""

@@ -171,8 +171,8 @@ class Feed:
                 "an index gives one batch. For several, use feed.block(first, count) or "
                 "feed.iterate(start) goes through them"
             )
-        number, batch = self.num_batches, operator.index(batch)
-        return self.block(batch if batch >= 0 or number is None else batch + number, 1)[0]
+        num_batches, batch = self.num_batches, operator.index(batch)
+        return self.block(batch if batch >= 0 or num_batches is None else batch + num_batches, 1)[0]
 
     def __iter__(self) -> FeedIterator:
         return self.iterate()
@@ -201,20 +201,22 @@ class Feed:
           IndexError: There is no such batch.
           SourceError: They cannot be read; says where.
         """
-        number = self.num_batches
-        if not 0 <= first < (_MAX_ROWS // self.batch_size if number is None else number):
-            there_are = "their numbers begin at 0" if number is None else f"there are {number}"
+        num_batches = self.num_batches
+        if not 0 <= first < (_MAX_ROWS // self.batch_size if num_batches is None else num_batches):
+            there_are = (
+                "their numbers begin at 0" if num_batches is None else f"there are {num_batches}"
+            )
             raise IndexError(f"no batch {first}: {there_are}")
-        if number is not None:
-            count = min(count, number - first)
+        if num_batches is not None:
+            count = min(count, num_batches - first)
         positions, sizes = self._positions_of(first, count)
         chosen = [
-            (part, epoch, rows, self._orders[part].numbers(epoch, there))
-            for part, epoch, rows, there in self._places_of_parts(positions)
+            (part, epoch, rows, self._orders[part].numbers(epoch, places))
+            for part, epoch, rows, places in self._places_of_parts(positions)
         ]
         if self.is_remote and begun < first + count:  # All fields at once.
-            for part, _, _, numbers in chosen:
-                self._parts[part].read_ahead(numbers, numbers)
+            for part, _, _, sample_numbers in chosen:
+                self._parts[part].read_ahead(sample_numbers, sample_numbers)
         columns = self._columns(chosen, len(positions))
         ends = np.cumsum(sizes)
         batches = [

@@ -163,13 +163,16 @@ class PrioritizedFeed(Iterator[Batch]):
         positions = rows + self.batch * self.batch_size
         # One of each part of the sum: so a batch has samples of all priorities.
         drawn = (rows + uniform_of(positions, key_of("prioritized", self.seed))) / len(rows)
-        numbers = self._tree.find(drawn * self._tree.total)
-        likely = self._tree.values[numbers] / self._tree.total
-        weights = (len(self.samples) * likely) ** -self.beta
+        sample_numbers = self._tree.find(drawn * self._tree.total)
+        probabilities = self._tree.values[sample_numbers] / self._tree.total
+        weights = (len(self.samples) * probabilities) ** -self.beta
         weights /= weights.max()
-        mine = slice(self.rank, None, self.world)
-        columns = self.samples.batch_columns(numbers[mine], epoch=self.batch)
-        columns[_NUMBER], columns[_WEIGHT] = numbers[mine], weights[mine].astype(np.float32)
+        own_rows = slice(self.rank, None, self.world)
+        columns = self.samples.batch_columns(sample_numbers[own_rows], epoch=self.batch)
+        columns[_NUMBER], columns[_WEIGHT] = (
+            sample_numbers[own_rows],
+            weights[own_rows].astype(np.float32),
+        )
         self.batch += 1
         return nest({path: joined(column) for path, column in columns.items()})
 

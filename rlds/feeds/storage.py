@@ -318,22 +318,22 @@ class EpisodeCache:
         future.add_done_callback(lambda _: self._reading.pop(number, None))
         return future
 
-    def _columns(self, number: int, paths: Sequence[str]) -> dict[str, Any]:
+    def _columns(self, episode_number: int, paths: Sequence[str]) -> dict[str, Any]:
         with self._lock:
-            kept = self._kept.get(number, {})
+            kept = self._kept.get(episode_number, {})
             if kept:
-                self._kept.move_to_end(number)
+                self._kept.move_to_end(episode_number)
             wanted = [path for path in paths if path not in kept]
             if not wanted:
                 return kept
             self._paths.update(dict.fromkeys(wanted))
             missing = [path for path in self._paths if path not in kept]
-        read = self.episodes.columns(number, missing, decode_images=False)
+        read = self.episodes.columns(episode_number, missing, decode_images=False)
         with self._lock:
-            now = self._kept.pop(number, {})  # Another thread may have read more of it.
+            now = self._kept.pop(episode_number, {})  # Another thread may have read more of it.
             columns = {**kept, **now, **dict(leaves_at(read, None))}
             self._bytes += _size(columns) - _size(now)
-            self._kept[number] = columns
+            self._kept[episode_number] = columns
             while self._bytes > self.max_bytes and len(self._kept) > 1:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
         return columns

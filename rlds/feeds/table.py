@@ -471,17 +471,19 @@ class Table:
           KeyError: There is no such field.
         """
         if name in self.storage.fields:
-            numbers = np.flatnonzero(self.outlines.num_steps)
-            if len(numbers) < self.num_episodes:
+            episode_numbers = np.flatnonzero(self.outlines.num_steps)
+            if len(episode_numbers) < self.num_episodes:
                 raise ValueError(
                     f"{name}: some episodes have no steps; leave them out with filter_episodes"
                 )
-            return self.take(numbers, np.zeros_like(numbers), [name])[name]
+            return self.take(episode_numbers, np.zeros_like(episode_numbers), [name])[name]
         column = self.metadata_column(name)
         if column is not None:
             return column
         columns: dict[str, np.ndarray | None] = {}
-        episodes = [_Episode(self, number, columns) for number in self.numbers.tolist()]
+        episodes = [
+            _Episode(self, episode_number, columns) for episode_number in self.numbers.tolist()
+        ]
         return np.array([episode.metadata[name] for episode in episodes])
 
     def source_episode(self, number: int) -> SourceEpisode:

@@ -113,15 +113,15 @@ class _TrajectoryStorage(CachedStorage):
 
     def _counted(self) -> Lengths:
         """Makes all episodes once, to know how long they are."""
-        before, numbers = self._base.outlines, self.table.numbers
+        before, episode_numbers = self._base.outlines, self.table.numbers
         lengths = np.zeros_like(before.num_steps)
-        for places, columns in self.table.select(self._given).blocks(self._given):
+        for positions, columns in self.table.select(self._given).blocks(self._given):
             end = 0
-            for at in places.tolist():
-                begin, end = end, end + int(self.table.outlines.num_steps[at])
-                number = int(numbers[at])
-                made = self._made(number, {p: c[begin:end] for p, c in columns.items()})
-                lengths[number] = len(next(iter(made.values()), ()))
+            for position in positions.tolist():
+                begin, end = end, end + int(self.table.outlines.num_steps[position])
+                episode_number = int(episode_numbers[position])
+                made = self._made(episode_number, {p: c[begin:end] for p, c in columns.items()})
+                lengths[episode_number] = len(next(iter(made.values()), ()))
         if not self.fields:
             raise ValueError(f"{self._name} returned no step for any episode")
         is_whole = lengths == before.num_steps
@@ -133,9 +133,9 @@ class _TrajectoryStorage(CachedStorage):
         of_type = self.version or type(self.function).__name__
         return str(getattr(self.function, "__qualname__", of_type))
 
-    def _columns_given(self, number: int) -> dict[str, np.ndarray]:
-        steps = np.arange(int(self._base.outlines.num_steps[number]))
-        episodes = np.full_like(steps, number)
+    def _columns_given(self, episode_number: int) -> dict[str, np.ndarray]:
+        steps = np.arange(int(self._base.outlines.num_steps[episode_number]))
+        episodes = np.full_like(steps, episode_number)
         try:
             rows = self._base.rows(episodes, steps, self._given)
             return {path: rows.take(path) for path in self._given}
@@ -150,9 +150,9 @@ class _TrajectoryStorage(CachedStorage):
         made = self._made(number, self._columns_given(number))
         return nest({path: made[path] for path in paths})
 
-    def _made(self, number: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _made(self, episode_number: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The columns that the function makes of those of an episode."""
-        length = int(self._base.outlines.num_steps[number])
+        length = int(self._base.outlines.num_steps[episode_number])
         for path in self._moved:
             marks = [_MARK + f"{step} {path}".encode() for step in range(length)]
             columns[path] = as_utf8(marks)
@@ -171,7 +171,7 @@ class _TrajectoryStorage(CachedStorage):
         except SourceError:
             raise
         except Exception as error:
-            where = f"{files_of(self.source, 1)}, episode {number}"
+            where = f"{files_of(self.source, 1)}, episode {episode_number}"
             raise ValueError(f"{where}: {self._name:.80}: {error!r}") from error
 
     def _checked(self, path: str, column: np.ndarray) -> np.ndarray:

@@ -397,12 +397,14 @@ def _key(name: str) -> str:
 def _known_name(name: str) -> str | None:
     """The dataset that is called so, with or without config and version, or almost so."""
     names = _names()
-    parts = [name, *reversed(name.split("/"))] if "/" in name else [name]
-    for part in parts:
-        if part in names:
-            return names[part]
+    candidates = [name, *reversed(name.split("/"))] if "/" in name else [name]
+    for candidate in candidates:
+        if candidate in names:
+            return names[candidate]
     keys = {_key(known): dataset for known, dataset in names.items()}
-    return next((keys[_key(part)] for part in parts if _key(part) in keys), None)
+    return next(
+        (keys[_key(candidate)] for candidate in candidates if _key(candidate) in keys), None
+    )
 
 
 @functools.cache

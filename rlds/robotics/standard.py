@@ -118,8 +118,8 @@ def _column(leaves: Mapping[str, Any], path: str) -> np.ndarray:
     return rows if rows.dtype == np.float64 else rows.astype(np.float32)
 
 
-def _missing(path: str, there: Mapping[str, Any]) -> str:
-    return f"no field {path!r}, which the standard needs; {fields_there_are(path, there)}"
+def _missing(path: str, columns: Mapping[str, Any]) -> str:
+    return f"no field {path!r}, which the standard needs; {fields_there_are(path, columns)}"
 
 
 def _check_size(piece: Piece, size: int, total: int) -> None:

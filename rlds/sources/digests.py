@@ -130,15 +130,15 @@ def differences(
       but: The paths of fields that may differ, such as `steps/action`.
     """
     for name in COMPARED_FACTS:
-        one, two = getattr(episode, name), getattr(other, name)
-        if name not in but and one != two:
-            yield f"{name}: {one!r} became {two!r}"
-    ones, others = (flat(each.steps, each.metadata) for each in (episode, other))
-    for path in (ones.keys() | others.keys()) - {*but}:
-        if path not in ones or path not in others:
-            yield f"{path}: {'missing' if path not in others else 'new'}"
-        elif (what := difference(ones[path], others[path])) is not None:
-            yield f"{path}: {what}"
+        fact, other_fact = getattr(episode, name), getattr(other, name)
+        if name not in but and fact != other_fact:
+            yield f"{name}: {fact!r} became {other_fact!r}"
+    columns, other_columns = (flat(each.steps, each.metadata) for each in (episode, other))
+    for path in (columns.keys() | other_columns.keys()) - {*but}:
+        if path not in columns or path not in other_columns:
+            yield f"{path}: {'missing' if path not in other_columns else 'new'}"
+        elif (change := difference(columns[path], other_columns[path])) is not None:
+            yield f"{path}: {change}"
 
 
 def difference(one: Any, other: Any) -> str | None:

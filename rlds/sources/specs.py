@@ -93,9 +93,11 @@ dtype=dtype('bool'), name=None)}
     merged = {}
     names = dict.fromkeys(name for nest in nests for name in nest)
     for name in names:
-        there = [nest[name] for nest in nests if not _is_empty(nest.get(name))]
-        merged[name] = merged_specs(there, f"{path}/{name}" if path else str(name)) if there else {}
-        if 0 < len(there) < len(nests):
+        present = [nest[name] for nest in nests if not _is_empty(nest.get(name))]
+        merged[name] = (
+            merged_specs(present, f"{path}/{name}" if path else str(name)) if present else {}
+        )
+        if 0 < len(present) < len(nests):
             if known_field(name) in names:
                 raise ValueError(
                     f"{path or 'metadata'}: {name!r} is missing in some episodes, and its marker "

@@ -140,13 +140,19 @@ class LayoutSource(RowsSource):
 
     def _field(self, arrays: Arrays, path: str, wanted: LayoutField) -> Field:
         where = self._layout.lines[f"steps/{path}"]
-        field, *others = parts = [arrays[name].field() for name in wanted.arrays]
+        field, *others = array_fields = [arrays[name].field() for name in wanted.arrays]
         if others:
-            if any(part.is_text or part.encoding or len(part.shape) > 1 for part in parts):
+            if any(
+                array_field.is_text or array_field.encoding or len(array_field.shape) > 1
+                for array_field in array_fields
+            ):
                 raise SourceError(f"{where}: only numbers and vectors can be joined")
-            sizes = [int(part.shape[0] or 0) if part.shape else 1 for part in parts]
-            dtype = np.result_type(*(part.column_dtype for part in parts))
-            is_named = all(not part.shape for part in parts)
+            sizes = [
+                int(array_field.shape[0] or 0) if array_field.shape else 1
+                for array_field in array_fields
+            ]
+            dtype = np.result_type(*(array_field.column_dtype for array_field in array_fields))
+            is_named = all(not array_field.shape for array_field in array_fields)
             field = Field(dtype, (sum(sizes),), names=wanted.arrays if is_named else None)
         if wanted.names and field.shape[-1:] != (len(wanted.names),):
             raise SourceError(f"{where}: {len(wanted.names)} names for {field}")
@@ -306,18 +312,18 @@ class LayoutSource(RowsSource):
         if _kind(field) != _kind(expected):
             raise arrays.error(f"{field}, but the first episode has {expected}", name)
         begin, end = run.origin.begin, run.origin.end + self._is_longer(path)
-        parts = [arrays[each].rows(begin, end) for each in wanted.arrays]
+        columns = [arrays[array].rows(begin, end) for array in wanted.arrays]
         if expected.encoding:
-            for row, data in enumerate(parts[0], begin):
+            for row, data in enumerate(columns[0], begin):
                 with source_errors(arrays.path, field=name, row=row):
                     image = image_field(data)
                     if (image.dtype, image.shape) != (expected.dtype, expected.shape):
                         raise ValueError(f"an image of {image}, expected {expected}")
         elif not expected.is_text:
-            parts = [self._cast(arrays, path, wanted, part) for part in parts]
+            columns = [self._cast(arrays, path, wanted, column) for column in columns]
         if not others:
-            return parts[0]
-        return np.concatenate([part.reshape(end - begin, -1) for part in parts], axis=1)
+            return columns[0]
+        return np.concatenate([column.reshape(end - begin, -1) for column in columns], axis=1)
 
     def _cast(self, arrays: Arrays, path: str, wanted: LayoutField, rows: np.ndarray) -> np.ndarray:
         """Returns rows in the dtype of the field; rounds only if the layout allows it."""
