@@ -26,6 +26,7 @@ from rlds.sources.episode_table import Progress, keep_audit
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rates_in
 from rlds.sources.source import AnySource, SourceError, with_random_access
+from rlds.sources.text_tables import TASKS, table_in
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.progress import show_progress
@@ -184,11 +185,13 @@ def _keep(episodes: Episodes, result: Audit) -> bool:
 
 
 class _Measured(NamedTuple):
-    """The measures, task and digest of an episode."""
+    """The measures of an episode, and what its audit takes from `EpisodeNumbers`."""
 
     measures: Measures
     task: str | None
     digest: int
+    personal: str
+    task_numbers: frozenset[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +220,9 @@ class _Measuring:
             moves = moving(numbers.actions, numbers.states, self.profile)
             pictures = self.cameras.measure(*split_and_index, moves)
             measures = dataclasses.replace(measures, pictures=pictures)
-        return _Measured(measures, numbers.task, numbers.digest)
+        return _Measured(
+            measures, numbers.task, numbers.digest, numbers.personal, numbers.task_numbers
+        )
 
 
 def _judged(
@@ -241,6 +246,7 @@ def _judged(
         cameras.names,
         [*earlier],
         [*map(episodes.stored_number, indices)],
+        [each.personal for each in readable],
     )
     earlier.append(measured.known(episodes.split))
     faults = find_faults(measured)
@@ -255,7 +261,10 @@ def _judged(
             dataclasses.replace(finding, episode=indices[finding.episode])
             for finding in faults.findings
         ],
-        _facts(episodes, numbers, faults.usual, measured, usual.vectors),
+        {
+            **_facts(episodes, numbers, faults.usual, measured, usual.vectors),
+            **_unused(episodes, numbers, results),
+        },
         [*_unassessed(numbers, measured), *_unseen(cameras, measured)],
         {name: _scattered(values, indices, len(results)) for name, values in scores.items()},
         {
@@ -314,6 +323,24 @@ def _facts(
         ],
     }
     return {name: texts for name, texts in facts.items() if texts}
+
+
+def _unused(
+    episodes: Episodes, numbers: StepNumbers, results: Sequence[_Measured | None]
+) -> dict[str, Sequence[str]]:
+    """The declared tasks without an episode, if these are all episodes of the dataset."""
+    source = episodes.source
+    counts = (reading.count(base, split) for base in reading.bases(source) for split in base.splits)
+    is_whole = len(episodes) == sum(count or 0 for count in counts)
+    if not (numbers.task_columns and is_whole and None not in results):
+        return {}
+    declared = table_in(source.about.metadata, TASKS)
+    used = {number for each in results if each is not None for number in each.task_numbers}
+    unused = [text for number, text in declared.items() if number not in used]
+    more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+    listed = ", ".join(map(repr, unused[:3])) + more
+    text = f"{len(unused)} of {len(declared)} declared tasks have no episode: {listed}"
+    return {"unused task": [text]} if unused else {}
 
 
 def _unassessed(numbers: StepNumbers, measured: MeasuredEpisodes) -> Iterator[str]:

@@ -88,7 +88,9 @@ def find_faults(measured: MeasuredEpisodes) -> Faults:
                 by_episode[finding.episode] = finding
         if len(by_episode) > max(USUAL_PART * num_episodes, 2):
             share = f"{len(by_episode)} of {num_episodes} episodes"
-            usual[check.name] = [f"{check.what}, in {share}: it is usual here"]
+            texts = {it.text for it in by_episode.values()} if check.name in _ALONE else set()
+            what = texts.pop() if len(texts) == 1 else check.what
+            usual[check.name] = [f"{what}, in {share}: it is usual here"]
             continue  # A usual fault tells nothing of an episode, and hides nothing in it.
         hidden |= {(name, episode) for name in check.hides for episode in by_episode}
         shown = (it for it in by_episode.values() if (check.name, it.episode) not in hidden)
@@ -416,6 +418,12 @@ def _task(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
             yield EpisodeFinding(episode, "task", "the instruction is empty")
 
 
+def _personal(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+    for episode, text in enumerate(measured.personal):
+        if text:
+            yield EpisodeFinding(episode, "personal", text)
+
+
 def _rows(count: int) -> str:
     return f"{count} row" if count == 1 else f"{count} rows"
 
@@ -667,8 +675,16 @@ CHECKS: Sequence[DataCheck] = (
         "any",
         _task,
     ),
+    DataCheck(
+        "personal",
+        "a text of the episode has personal data",
+        "people, once the data is shared",
+        "e-mail addresses, telephone numbers with the code of a country, home folders: in"
+        " instructions and texts of episodes",
+        _personal,
+    ),
 )
 """All checks: one hides those after it that find what follows from what it has found."""
 
 # Checks of single episodes, without a comparison.
-_ALONE = ("not finite", "time order", "leak", "duplicate", "task")
+_ALONE = ("not finite", "time order", "leak", "duplicate", "task", "personal")

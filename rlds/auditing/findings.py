@@ -83,6 +83,7 @@ class MeasuredEpisodes:
       cameras: The paths of the cameras.
       earlier: Other splits, whose episodes must not be here.
       numbers: The stored numbers of the episodes.
+      personal: The personal data in the texts of each episode, in words; "" if there is none.
 
     Attributes:
       filmed: The numbers of the episodes whose pictures were looked at.
@@ -100,6 +101,7 @@ class MeasuredEpisodes:
         cameras: Sequence[str] = (),
         earlier: Sequence[KnownSplit] = (),
         numbers: Sequence[int] = (),
+        personal: Sequence[str] = (),
     ) -> None:
         self.measures, self.names, self.num_states = measures, names, num_states
         self.profile, self.cameras = profile, cameras
@@ -108,6 +110,7 @@ class MeasuredEpisodes:
         self.filmed = np.flatnonzero([each.pictures is not None for each in measures])
         self.parts = {"state": slice(num_states), "action": slice(num_states, None)}
         self.tasks = tasks or [None] * len(measures)
+        self.personal = personal or [""] * len(measures)
         self.rows = self.of("rows")
         self.range = self.of("high") - self.of("low")
 

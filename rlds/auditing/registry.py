@@ -92,6 +92,12 @@ ONE_PASS: Sequence[DataCheck] = (
         hides=("short", "dead", *OF_ROWS),
     ),
     DataCheck(
+        "unused task",
+        "a declared task has no episode",
+        "language-conditioned policies: it cannot be learnt",
+        "the table of tasks of LeRobot, in an audit of all episodes",
+    ),
+    DataCheck(
         "constant",
         "an element of observations or actions has one value in all episodes",
         "training: it tells nothing, and has no deviation to divide by",

@@ -15,6 +15,7 @@ import numpy as np
 import rlds
 from rlds.auditing.forms import forms
 from rlds.auditing.meaning import ElementMeaning
+from rlds.auditing.personal import personal_data_in
 from rlds.robotics import find_meaning
 from rlds.sources import reading
 from rlds.sources.cameras import evenly
@@ -22,6 +23,7 @@ from rlds.sources.episode_fields import ACTION_REST
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import ALL_ROWS, Source, SourceError, with_random_access
 from rlds.sources.standardized import name_of
+from rlds.sources.text_tables import TASKS
 from rlds.sources.texts import as_text, is_instruction
 from rlds_ecosystem.model.fields import Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at, root_of
@@ -51,6 +53,8 @@ class EpisodeNumbers:
       task: The instruction; None if the data has none.
       digest: Equal for equal numbers, 64 bits; 0 if no number of the state changes.
       times: The time of each row, as the first field with such a name has it; empty if none has.
+      personal: The kind of personal data in its texts, and where it is; "" if there is none.
+      task_numbers: The numbers of its tasks in the table of the dataset, if there is one.
     """
 
     actions: np.ndarray
@@ -58,6 +62,8 @@ class EpisodeNumbers:
     task: str | None
     digest: int
     times: np.ndarray
+    personal: str = ""
+    task_numbers: frozenset[int] = frozenset()
 
 
 class StepNumbers:
@@ -81,6 +87,7 @@ class StepNumbers:
       units: The declared units of elements, by their names.
       kinds: The declared kinds of elements of actions, by their names.
       forms: The meaning of elements of each field of the state, by their indices, if it has any.
+      task_columns: The paths of the fields of steps with numbers of tasks.
       num_elements: The number of elements of actions and states in the data.
       has_more: Whether only some of those that change are looked at.
       sample: Episodes at even distances, in random order.
@@ -110,6 +117,9 @@ class StepNumbers:
         self.kinds = {n: fields[p].kind for p in self.actions if fields[p].kind for n in names[p]}
         self._add_declared(episodes)
         self._instruction = _instruction_of(self._source)
+        of_episodes = leaves_at(as_fields(self._source.fields.episode), None)
+        self._texts = [path for path, field in of_episodes if _is_text(field)]
+        self.task_columns = [path for path, field in steps.items() if _has_tasks(field)]
         self._kept = np.arange(len(all_names))
         stamps = (index for index, name in enumerate(all_names) if _TIME.fullmatch(name))
         self._times = next(stamps, -1)
@@ -143,26 +153,34 @@ class StepNumbers:
           SourceError: It is damaged.
         """
         paths = [f"{rlds.STEPS}/{path}" for path in (*self.actions, *self._states)]
-        requested = [*paths, *([self._instruction] if self._instruction else [])]
+        paths += [f"{rlds.STEPS}/{path}" for path in self.task_columns]
+        requested = [*paths, *self._texts, *([self._instruction] if self._instruction else [])]
         episode = reading.read(self._source, split, index, requested, rows)
         steps = dict(leaves_at(episode.steps, None))
         actions = [
             _flat(steps[path])[:, picked] for path, picked in zip(self.actions, self.action_places)
         ]
-        states = [_flat(steps[path]) for path in self._states]
-        length = min((len(each) for each in (*actions, *states)), default=0)
+        observed = [_flat(steps[path]) for path in self._states]
+        length = min((len(each) for each in (*actions, *observed)), default=0)
         if episode.final_observation_known and length:
             length -= 1  # The last row has no action; if it has one, a row less hardly matters.
         both = [
             np.concatenate([np.empty((length, 0)), *(each[:length] for each in columns)], axis=1)
-            for columns in (actions, states)
+            for columns in (actions, observed)
         ]
         content = both[0].tobytes() + both[1].tobytes() if len(self._kept) else b""
         digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) if content else 0
         times = both[1][:, self._times] if self._times >= 0 else np.empty(0)
         of_steps = {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
-        task = self._task({**dict(leaves_at(episode.metadata, None)), **of_steps})
-        return EpisodeNumbers(both[0], both[1][:, self._kept], task, digest, times)
+        of_episode = dict(leaves_at(episode.metadata, None))
+        task = self._task({**of_episode, **of_steps})
+        texts = {path: of_episode[path] for path in self._texts if path in of_episode}
+        personal = _personal({**texts, **({self._instruction: task} if task else {})})
+        task_numbers = {int(n) for path in self.task_columns for n in np.unique(steps[path])}
+        states = both[1][:, self._kept]
+        return EpisodeNumbers(
+            both[0], states, task, digest, times, personal, frozenset(task_numbers)
+        )
 
     def _forms(self) -> dict[str, dict[int, ElementMeaning]]:
         found, begin = {}, 0
@@ -218,9 +236,24 @@ def _instruction_of(source: Source) -> str:
     fields = as_fields(source.fields.episode), as_fields(source.fields.steps)
     for prefix, leaves in zip(("", f"{rlds.STEPS}/"), fields):
         for path, field in leaves_at(leaves, None):
-            is_text = isinstance(field, Field) and field.is_text and not field.shape
-            if is_instruction(path) and is_text:
+            if is_instruction(path) and _is_text(field):
                 return f"{prefix}{path}"
+    return ""
+
+
+def _is_text(field: object) -> bool:
+    return isinstance(field, Field) and field.is_text and not field.shape
+
+
+def _has_tasks(field: object) -> bool:
+    return isinstance(field, Field) and field.table == TASKS and not field.shape
+
+
+def _personal(texts: Mapping[str, Any]) -> str:
+    for path, text in texts.items():
+        decoded = text.decode(errors="replace") if isinstance(text, bytes) else as_text(text)
+        if kind := personal_data_in([decoded]):
+            return f"{path} has {kind}"
     return ""
 
 

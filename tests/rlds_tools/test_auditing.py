@@ -206,7 +206,7 @@ def test_inspect_tells_the_meaning_by_a_sample_and_then_by_the_audit(arm, capsys
     said = [*rlds_tools.audit(arm).audits[0].vectors[0].sentences()]
     assert run(["inspect", str(arm)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    place = lines.index("meaning of the actions, by the last audit")
+    place = lines.index("meaning of actions and observations, by the last audit")
     assert lines[place + 1 : place + 3] == [f"  {sentence}" for sentence in said]
     audited_data.write(arm, audited_data.made("arm", 32, 3))
     assert inspected(arm).meanings_by == "a sample of 12 episodes"

@@ -1,6 +1,7 @@
 """An audit names the episodes in which faults were planted, and their causes; others it leaves."""
 
 import collections
+import dataclasses
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from audited_data import DATASETS, FAULTS
 import rlds.sources
 from rlds.auditing import CHECKS, SCORES, ElementMeaning, VectorMeaning, audit, audit_splits
 from rlds.auditing.declared import contradictions
+from rlds.auditing.personal import personal_data_in
 from rlds_tools.command_line.commands import rlds as rlds_command
 
 
@@ -380,3 +382,62 @@ def test_episodes_that_are_missing_are_counted(tmp_path):
     found = audit(rlds.sources.open(made), jobs=1)
     assert (found.num_episodes, [*found.unreadable]) == (9, [])
     assert any("total_episodes': 12, but there are 9" in fact for fact in found.facts["files"])
+
+
+@pytest.mark.parametrize(
+    ("version", "table"), [("v2.1", "meta/tasks.jsonl"), ("v3.0", "meta/tasks.parquet")]
+)
+def test_declared_tasks_that_no_episode_has_are_a_fact_of_the_whole_dataset(
+    tmp_path, version, table
+):
+    def written(name, episodes):
+        data = write(tmp_path / f"raw {name}", episodes)
+        rlds.sources.export(data, "lerobot", tmp_path / name, fps=10, version=version)
+        (tmp_path / name / "meta/rlds.json").unlink()  # As others write it.
+        shutil.rmtree(tmp_path / name / ".rlds", ignore_errors=True)
+        return rlds.sources.open(tmp_path / name)
+
+    episodes = audited_data.made("arm", 31, 4)
+    tasks = ["open", "pick", "pick", "shut"]
+    declared = [dataclasses.replace(one, task=task) for one, task in zip(episodes, tasks)]
+    used = [dataclasses.replace(one, task="pick") for one in episodes]
+    whole = written("declared", declared)
+    assert "unused task" not in audit(whole, jobs=1).facts
+    assert "unused task" not in audit(whole.where("index < 2"), jobs=1).facts
+    written("used", used)
+    shutil.copy(tmp_path / "declared" / table, tmp_path / "used" / table)
+    source = rlds.sources.open(tmp_path / "used")
+    assert audit(source, jobs=1).facts["unused task"] == [
+        "2 of 3 declared tasks have no episode: 'pick', 'shut'"
+    ]
+
+
+def test_personal_data_in_texts_is_named_and_not_repeated(tmp_path):
+    episodes = audited_data.made("arm", 31, 12)
+    episodes[3] = dataclasses.replace(episodes[3], task="pick, says ada@example.org")
+    found = audit(write(tmp_path / "mail", episodes), jobs=1)
+    [finding] = [it for it in found.findings if it.check == "personal"]
+    assert (finding.episode, finding.text) == (3, "language_instruction has an e-mail address")
+    for number, one in enumerate(episodes):
+        episodes[number] = dataclasses.replace(one, task=f"/home/ada/{number}.bag")
+    found = audit(write(tmp_path / "home", episodes), jobs=1)
+    where = "language_instruction has the home folder of a person"
+    assert found.facts["personal"] == [f"{where}, in 12 of 12 episodes: it is usual here"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("write to Ada.Lovelace+robot@lab.example.org.", "an e-mail address"),
+        (r"C:\Users\ada\data", "the home folder of a person"),
+        ("/Users/ada", "the home folder of a person"),
+        ("call +49 (0)89 123 456-78", "a telephone number"),
+        ("ssh://git@host.org/x, no-reply@host.org", ""),
+        ("/home/user/data, /home/root/x, /homework/x", ""),
+        ("2026-01-02T03:04:05.678901+00:00", ""),
+        ("x = +1.25 -3.5 +12345", ""),
+        ("kettle @ 3.5 m, v1.2@main", ""),
+    ],
+)
+def test_texts_with_a_form_of_personal_data_have_its_kind(text, kind):
+    assert personal_data_in(["pick", text]) == kind
