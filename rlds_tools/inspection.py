@@ -164,7 +164,8 @@ class Inspection(Result):
             yield from _known_of(self.robotics)
         if self.meanings_by:
             shown = self.meanings[:_SHOWN_MEANINGS]
-            yield f"meaning of actions and observations, by {self.meanings_by}{'' if shown else ': unknown'}"
+            unknown = "" if shown else ": unknown"
+            yield f"meaning of actions and observations, by {self.meanings_by}{unknown}"
             yield from (f"  {sentence}" for sentence in shown)
             if len(shown) < len(self.meanings):
                 yield f"  {len(self.meanings) - len(shown)} more: rlds audit"
