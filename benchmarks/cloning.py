@@ -11,7 +11,8 @@ import argparse
 import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,26 +146,26 @@ def success(world: World, policy: Policy, limit: int, seed: int) -> float:
     return float(is_done.mean())
 
 
-def _scores_of(episodes: list[audited_data.Episode]) -> dict[str, Array]:
+def _demonstrated(task: str, seed: int) -> tuple[list[audited_data.Episode], dict[str, Array]]:
+    """Returns the demonstrations of a task, and their scores; those of experts come first."""
+    episodes = [each for of_skill in skilled_data.made(task, seed).values() for each in of_skill]
     with tempfile.TemporaryDirectory() as folder:
         audited_data.write(Path(folder), episodes)
         source = rlds.sources.open(folder).source
         given = rlds.sources.Episodes(source, said={"fps": skilled_data.RATE})
-        return dict(audit(given, jobs=1, progress=False).scores)
+        return episodes, dict(audit(given, jobs=1, progress=False).scores)
 
 
-def measure(seeds: Iterable[int]) -> None:
+def measure(seeds: Sequence[int], workers: Executor) -> None:
     """Measures, and prints."""
-    demonstrations, scores = {}, {}
     areas: dict[str, dict[str, list[float]]] = {task: {} for task in WORLDS}
     is_expert = np.repeat([True, False, False], 20)
-    seeds = [*seeds]
-    for task in WORLDS:
-        for seed in seeds:
-            made = skilled_data.made(task, seed)
-            demonstrations[task, seed] = [each for of in made.values() for each in of]
-            found = scores[task, seed] = _scores_of(demonstrations[task, seed])
-            for name, values in found.items():
+    demonstrated = {
+        task: [*workers.map(_demonstrated, itertools.repeat(task), seeds)] for task in WORLDS
+    }
+    for task, of_seeds in demonstrated.items():
+        for _, scores in of_seeds:
+            for name, values in scores.items():
                 area = auditing._area(values[is_expert], values[~is_expert])
                 areas[task].setdefault(name, []).append(area)
     print("| task | score | " + " | ".join(SETS) + " | better - random | skilled - random |")
@@ -172,12 +173,10 @@ def measure(seeds: Iterable[int]) -> None:
     for task, world in WORLDS.items():
         others = [areas[other] for other in WORLDS if other != task]
         score = max(others[0], key=lambda name: sum(np.mean(of[name]) for of in others))
-        found = np.array(
-            [
-                _successes(world, demonstrations[task, seed], scores[task, seed][score], seed)
-                for seed in seeds
-            ]
-        )  # [seeds, sets]
+        episodes = [each for each, _ in demonstrated[task]]
+        by_score = [scores[score] for _, scores in demonstrated[task]]
+        of_world = itertools.repeat(world)
+        found = np.array([*workers.map(_successes, of_world, episodes, by_score, seeds)])
         cells = [f"{100 * value:.0f} %" for value in found.mean(axis=0)]
         for chosen in (1, 3):
             apart = 100 * (found[:, chosen] - found[:, 2])
@@ -219,7 +218,8 @@ def main() -> None:
     )
     parser.add_argument("--seeds", default="61:81", help="from which to before which")
     begin, end = map(int, parser.parse_args().seeds.split(":"))
-    measure(range(begin, end))
+    with ProcessPoolExecutor() as workers:
+        measure(range(begin, end), workers)
 
 
 if __name__ == "__main__":

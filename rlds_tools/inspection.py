@@ -121,7 +121,7 @@ class Inspection(Result):
       robotics: The meaning of the fields, if it is a known dataset of a robot.
       tasks: The number of episodes of each task of a LeRobot dataset; empty if unknown.
       where: The condition of the episodes that are counted.
-      meanings: The meaning of the actions of the first split, in sentences, if it was asked for.
+      meanings: The meaning of vectors of the first split, in sentences, if it was asked for.
       meanings_by: The basis of the meanings: the last audit, or a number of episodes.
     """
 

@@ -51,7 +51,7 @@ class Audit:
       num_episodes: The number of assessed episodes.
       num_rows: The number of their rows.
       unreadable: The numbers of the episodes that cannot be read.
-      vectors: The meaning of the actions.
+      vectors: The meaning of the actions, and of observations with a form.
       findings: The episodes to look at, with reasons, the most serious ones first.
       facts: Findings about the whole dataset, in sentences, by the names of the checks.
       unassessed: The checks that were impossible or incomplete, with reasons, in sentences.

@@ -44,7 +44,7 @@ def write(
       key: The key of the data, see `episode_table.key_of`.
       findings: The names of the findings of each episode.
       numbers: Numbers of each episode, by name; NaN where there is none.
-      meanings: The meaning of the actions, in sentences.
+      meanings: The meaning of actions and observations, in sentences.
 
     Raises:
       OSError: It cannot be written.
@@ -85,7 +85,7 @@ def audited(file: Path, key: str) -> Any:
 
 
 def meanings_in(audit: Any) -> list[str]:
-    """Returns the meaning of the actions, in sentences.
+    """Returns the meaning of actions and observations, in sentences.
 
     Args:
       audit: The table that `audited` returns.

@@ -200,7 +200,7 @@ def keep_audit(
       rows: The numbers of the episodes.
       findings: The names of the findings of each of them.
       numbers: Numbers of each of them, by name; NaN where there is none.
-      meanings: The meaning of the actions, in sentences.
+      meanings: The meaning of actions and observations, in sentences.
 
     Returns:
       Whether it is kept: not if these are some episodes of a table, or in another order, or it can

@@ -219,7 +219,7 @@ def test_inspect_of_tfds_tells_what_an_audit_has_found_and_reads_no_episode(arm,
     capsys.readouterr()
     assert run(["inspect", f"{arm}3"]) == 0
     said = capsys.readouterr().out
-    assert "meaning of the actions" not in said
+    assert "meaning of actions" not in said
     assert "stored as bytes; in rad; absolute" in said
     rlds_tools.audit(f"{arm}3")
     found = inspected(f"{arm}3")
