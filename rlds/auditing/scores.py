@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rlds.statistics.ranks import midranks
+
 __all__ = ["SCORES", "EpisodeScore", "alone", "together", "within_task"]
 
 _LEAST_ROWS = 8
@@ -247,9 +249,6 @@ def within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndarray:
         if not np.isnan(scores[episode]):
             groups.setdefault(task, []).append(episode)
     for group in groups.values():
-        values = np.sort(scores[group])
         if len(group) > 1:
-            below = np.searchsorted(values, scores[group], "left")
-            up_to = np.searchsorted(values, scores[group], "right")
-            shares[group] = (below + up_to - 1) / 2 / (len(group) - 1)
+            shares[group] = midranks(scores[group]) / (len(group) - 1)
     return shares

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rlds.evaluation.estimates import Estimate
+from rlds.statistics.ranks import midranks
 
 __all__ = ["Comparison", "Score", "compare"]
 
@@ -191,15 +192,7 @@ def _rank_correlation(true_values: np.ndarray, estimates: np.ndarray) -> np.ndar
 
 def _centered_ranks(rows: np.ndarray) -> np.ndarray:
     """The places of numbers in the order of their row, around 0; equal ones share their mean."""
-    order = np.argsort(rows, axis=1)
-    ordered, indices = np.take_along_axis(rows, order, axis=1), np.arange(rows.shape[1])
-    is_new = np.diff(ordered, axis=1, prepend=-np.inf) > 0
-    is_done = np.diff(ordered, axis=1, append=np.inf) > 0
-    first = np.maximum.accumulate(np.where(is_new, indices, 0), axis=1)
-    last = np.minimum.accumulate(np.where(is_done, indices, len(indices))[:, ::-1], axis=1)[:, ::-1]
-    ranks = np.empty(rows.shape)
-    np.put_along_axis(ranks, order, (first + last - indices[-1]) / 2, axis=1)
-    return ranks
+    return np.apply_along_axis(midranks, 1, rows) - (rows.shape[1] - 1) / 2
 
 
 def _deviation(column: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from rlds.evaluation.linear_q import LinearQ, fitted_q, possible_values
 from rlds.evaluation.policies import CategoricalPolicy, Policy, rows_located
 from rlds.evaluation.ratios import EstimateWarning
 from rlds.evaluation.robust import doubly_robust
+from rlds.statistics.ranks import midranks
 
 __all__ = ["WEIGHTS", "RankedPolicy", "Ranking", "rank"]
 
@@ -176,26 +177,32 @@ def rank(
     logs = data if logs is None else logs
     setting = _Setting(data, training, logs, features, gamma, behaviour, ridge, time_limit)
     scored = [_scored(name, policy, setting) for name, policy in policies.items()]
-    ranked = [_placed(one, scored, weights) for one in scored]
+    ranked = [
+        dataclasses.replace(one, value=_value(places, weights), places=places)
+        for one, places in zip(scored, _places(scored))
+    ]
     if all(one.value is None for one in ranked):
         raise ValueError(f"rank: no policy has a score that counts: {dict(ranked[0].missing)}")
     ranked.sort(key=lambda one: -1.0 if one.value is None else one.value, reverse=True)
     return Ranking(tuple(ranked), dict(weights))
 
 
-def _placed(
-    one: RankedPolicy, scored: Sequence[RankedPolicy], weights: Mapping[str, float]
-) -> RankedPolicy:
-    """A policy with its places among all, and the value that it is ordered by."""
-    places = {}
-    for name, score in one.scores.items():
-        others = np.array([other.scores[name] for other in scored if name in other.scores])
-        is_worse = others > score if name.endswith("_error") else others < score
-        beaten = is_worse.sum() + ((others == score).sum() - 1) / 2
-        places[name] = float(beaten / max(len(others) - 1, 1))
+def _places(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
+    """The share of the others that each policy is better than, by the name of the score."""
+    places: list[dict[str, float]] = [{} for _ in scored]
+    for name in dict.fromkeys(name for one in scored for name in one.scores):
+        known = [index for index, one in enumerate(scored) if name in one.scores]
+        scores = np.array([scored[index].scores[name] for index in known])
+        ranks = midranks(-scores if name.endswith("_error") else scores)
+        for index, rank in zip(known, ranks.tolist()):
+            places[index][name] = rank / max(len(known) - 1, 1)
+    return places
+
+
+def _value(places: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+    """The value that a policy is ordered by; None if none of its scores counts."""
     counted = [weights.get(name, 0.0) for name in places]
-    value = float(np.dot(counted, [*places.values()]) / sum(counted)) if any(counted) else None
-    return dataclasses.replace(one, value=value, places=places)
+    return float(np.dot(counted, [*places.values()]) / sum(counted)) if any(counted) else None
 
 
 @dataclasses.dataclass(frozen=True)
