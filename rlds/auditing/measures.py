@@ -325,14 +325,20 @@ def _fits(
             causes, effects = _pair(actions[:, element], state, relation.lag + delay)
             if len(causes) < _LEAST_ROWS:
                 continue
-            spreads = float(causes.std()), float(effects.std())
-            if min(spreads) <= _NONE:
+            (causes, spread), (effects, spread_of_effects) = _centred(causes), _centred(effects)
+            if min(spread, spread_of_effects) <= _NONE:
                 continue
-            product = float(((causes - causes.mean()) * (effects - effects.mean())).mean())
-            correlations[index, element] = product / (spreads[0] * spreads[1])
+            product = float(np.add.reduce(causes * effects)) / len(causes)
+            correlations[index, element] = product / (spread * spread_of_effects)
             if delay == 0:
-                gains[element] = np.log(spreads[0] / spreads[1])
+                gains[element] = np.log(spread / spread_of_effects)
     return correlations, gains
+
+
+def _centred(values: np.ndarray) -> tuple[np.ndarray, float]:
+    """Returns the differences from the mean, and the standard deviation."""
+    differences = values - np.add.reduce(values) / len(values)
+    return differences, math.sqrt(np.add.reduce(differences * differences) / len(values))
 
 
 def _pair(action: np.ndarray, state: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,8 @@ _LEAST_ROWS = 8
 _HIGHEST, _LOWEST, _PADDING = 10.0, 0.05, 4
 # Rows to compare with each other, repetitions, and numbers of neighbours.
 _BATCH, _REPEATS, _NEIGHBOURS = 1024, 3, (5, 6, 7)
+# Rows whose distances to all others fit into the cache of a processor.
+_BLOCK = 32
 _CLIPPED = (0.01, 0.99)
 _LEAST_BATCH = 64
 
@@ -186,9 +188,19 @@ def _batches(num_rows: int) -> Iterator[np.ndarray]:
 
 def _farthest(rows: np.ndarray) -> np.ndarray:
     """The largest difference of any element, of each pair of rows; infinite with itself."""
-    distances = np.zeros((len(rows), len(rows)))
-    for column in rows.T:
-        np.maximum(distances, np.abs(column[:, None] - column), out=distances)
+    num_rows = len(rows)
+    distances = np.empty((num_rows, num_rows))
+    columns = np.ascontiguousarray(rows.T)
+    for begin in range(0, num_rows, _BLOCK):
+        end = min(begin + _BLOCK, num_rows)
+        farthest = np.zeros((end - begin, num_rows - begin))
+        differences = np.empty_like(farthest)
+        for column in columns:
+            np.subtract(column[begin:end, None], column[begin:], out=differences)
+            np.abs(differences, out=differences)
+            np.maximum(farthest, differences, out=farthest)
+        distances[begin:end, begin:] = farthest
+        distances[begin:, begin:end] = farthest.T
     np.fill_diagonal(distances, np.inf)
     return distances
 
