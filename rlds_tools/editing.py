@@ -235,12 +235,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def numbers_of(text: str, what: str) -> list[int]:
+def numbers_of(text: str, name: str) -> list[int]:
     """Returns numbers of episodes, of a text such as `3,7,10:15`.
 
     Args:
       text: The text.
-      what: Its name in errors.
+      name: Its name in errors.
 
     Raises:
       ValueError: It has none.
@@ -251,16 +251,16 @@ def numbers_of(text: str, what: str) -> list[int]:
             begin, sign, end = word.partition(":")
             numbers += range(int(begin), int(end)) if sign else [int(begin)]
     except ValueError:
-        raise ValueError(f"{what}: got {text!r}, expected numbers such as 3,7,10:15") from None
+        raise ValueError(f"{name}: got {text!r}, expected numbers such as 3,7,10:15") from None
     return numbers
 
 
-def span_of(text: str, what: str) -> tuple[int, int | None]:
+def span_of(text: str, name: str) -> tuple[int, int | None]:
     """Returns the first step and the one after the last, of a text such as `10:` or `3:6`.
 
     Args:
       text: The text.
-      what: Its name in errors.
+      name: Its name in errors.
 
     Raises:
       ValueError: It is none.
@@ -271,7 +271,7 @@ def span_of(text: str, what: str) -> tuple[int, int | None]:
             raise ValueError
         return int(begin or 0), int(end) if end else None
     except ValueError:
-        raise ValueError(f"{what}: got {text!r}, expected BEGIN:END, such as 10: or :200") from None
+        raise ValueError(f"{name}: got {text!r}, expected BEGIN:END, such as 10: or :200") from None
 
 
 def _part(text: str) -> tuple[str, str | float | None]:

@@ -1,7 +1,8 @@
 """Datasets in any format, made of parts that several processes write.
 
     source, or a view of one
-      |  parts: cut into runs of up to 256 episodes, whatever the number of processes
+      |  parts: cut into runs of up to 256 episodes, or 32 if their sizes are unknown,
+      |         whatever the number of processes
       v
     parts in the format that is made, each written by one worker               (staging, beam)
       |  the same export, which copies its payload from the parts

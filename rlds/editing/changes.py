@@ -430,25 +430,25 @@ def as_field(value: Any, field: Any, path: str) -> Any:
     Raises:
       ValueError: It does not fit.
     """
-    what = f"{path}: got {value!r}, expected {field}"
+    mismatch = f"{path}: got {value!r}, expected {field}"
     if not isinstance(field, Field) or field.encoding:
-        raise ValueError(f"{what}. Only numbers, flags and texts can be set")
+        raise ValueError(f"{mismatch}. Only numbers, flags and texts can be set")
     if field.is_text and not field.shape:
         if not isinstance(value, str | bytes):
-            raise ValueError(what)
+            raise ValueError(mismatch)
         is_bytes = np.dtype(field.dtype).kind == "S"
         return value.encode() if isinstance(value, str) and is_bytes else value
-    given = np.asarray(value)
+    array = np.asarray(value)
     try:
         with np.errstate(invalid="ignore", over="ignore"):
-            made = given.astype(field.column_dtype)
+            stored = array.astype(field.column_dtype)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(what) from None
-    is_close = field.column_dtype.kind == "f" and given.dtype.kind in "iuf"
-    if is_close and not np.array_equal(np.isfinite(made), np.isfinite(given)):
-        raise ValueError(f"{what}, which cannot hold it")
-    is_number = given.dtype.kind not in "USO"
-    is_equal = is_number and (is_close or np.array_equal(made, given))
-    if not (is_equal and fits(made.shape, field.shape)):
-        raise ValueError(what)
-    return made[()]
+        raise ValueError(mismatch) from None
+    is_close = field.column_dtype.kind == "f" and array.dtype.kind in "iuf"
+    if is_close and not np.array_equal(np.isfinite(stored), np.isfinite(array)):
+        raise ValueError(f"{mismatch}, which cannot hold it")
+    is_number = array.dtype.kind not in "USO"
+    is_equal = is_number and (is_close or np.array_equal(stored, array))
+    if not (is_equal and fits(stored.shape, field.shape)):
+        raise ValueError(mismatch)
+    return stored[()]

@@ -137,23 +137,23 @@ class Draft:
         """Returns for which episodes a condition holds; all without one."""
         return np.ones(len(self.kept), np.bool_) if where is None else self._where(where)
 
-    def chosen(self, what: str, where: str | None, numbers: Sequence[int] | None) -> np.ndarray:
+    def chosen(self, op_name: str, where: str | None, numbers: Sequence[int] | None) -> np.ndarray:
         """Returns which episodes a condition or numbers choose.
 
         Raises:
           ValueError: There are both or neither, or there is no such episode.
         """
         if (where is None) == (numbers is None):
-            raise ValueError(f"{what}: expected either a condition or numbers of episodes")
+            raise ValueError(f"{op_name}: expected either a condition or numbers of episodes")
         if where is not None:
             return self._where(where)
         chosen = np.zeros(len(self.kept), np.bool_)
         wanted = np.asarray(numbers)
         if wanted.size and wanted.dtype.kind not in "iu":  # Masks are no numbers.
-            raise ValueError(f"{what}: got {wanted.dtype}, expected the numbers of episodes")
+            raise ValueError(f"{op_name}: got {wanted.dtype}, expected the numbers of episodes")
         wanted = wanted.astype(np.int64)
         if wrong := wanted[(wanted < 0) | (wanted >= len(chosen))].tolist():
-            raise ValueError(f"{what}: no episode {wrong[0]}: there are {len(chosen)}")
+            raise ValueError(f"{op_name}: no episode {wrong[0]}: there are {len(chosen)}")
         chosen[wanted] = True
         return chosen
 

@@ -251,7 +251,7 @@ def edit(
 
     """
     with _opened(path):
-        made = prepare_edit(
+        plan = prepare_edit(
             path,
             operations,
             format=format,
@@ -261,7 +261,7 @@ def edit(
             target_options=target_options,
         )
         write = functools.partial(
-            made.draft,
+            plan.draft,
             allow_loss=allow_loss,
             skip_damaged=skip_damaged,
             verify=verify,
@@ -269,18 +269,18 @@ def edit(
             jobs=jobs,
             drafts=draft,
         )
-        if len(made.view.splits) > 1 and not (made.keeps_splits or made.is_split or allow_loss):
+        if len(plan.view.splits) > 1 and not (plan.keeps_splits or plan.is_split or allow_loss):
             raise ValueError(
-                f"{made.format} cannot store splits, and the data has {list(made.view.splits)}. "
+                f"{plan.format} cannot store splits, and the data has {list(plan.view.splits)}. "
                 "Write a dataset for each (a split operation), or join them (allow_loss=True, "
                 "--allow-loss)"
             )
         if to is None:
-            target_path = _target_of(made, path)
+            target_path = _target_of(plan, path)
             with advice(skip_damaged, target_path):
-                written = [_in_place(made, target_path, keep_old, write)]
+                written = [_in_place(plan, target_path, keep_old, write)]
         else:
-            targets = made.targets(to)
+            targets = plan.targets(to)
             for target in targets:
                 check_is_free(target)
             # No dataset gets its name before all are complete, so a failure leaves none.
@@ -294,11 +294,11 @@ def edit(
                     for target, splits in targets.items()
                 ]
     kept = sum(each.num_episodes for each in written)
-    return Edited(tuple(written), kept, made.of, str(made))
+    return Edited(tuple(written), kept, plan.of, str(plan))
 
 
 def _in_place(
-    made: Edit,
+    plan: Edit,
     target: Path,
     keep_old: bool,
     write: Callable[..., contextlib.AbstractContextManager[Exported]],
@@ -309,21 +309,21 @@ def _in_place(
             f"{running} is an unfinished recording. Wait until its recorder has ended. After a "
             f"crash, `rlds recover --in-place {target}` adds it to the dataset, or remove it"
         )
-    labels = folders_of(made.source)
+    labels = folders_of(plan.source)
 
     def identity() -> object:
         return files_in(target), said_in(labels)
 
     new = replaced(target, keep_old=keep_old, identity=identity, held=labels)
     with new as draft:
-        if state_of(made.episodes) != made.inputs:
+        if state_of(plan.episodes) != plan.inputs:
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")
         # The name of a link may not tell the format, as that of its dataset does.
         at = target if target.name == draft.name else os.path.realpath(target)
-        with write(draft, list(made.view.splits), at=at) as written:
+        with write(draft, list(plan.view.splits), at=at) as written:
             pass
         if target.is_dir():
-            known = {os.path.abspath(path) for path in (*made.source.inputs(), *made.stale)}
+            known = {os.path.abspath(path) for path in (*plan.source.inputs(), *plan.stale)}
             _copy_others(target, draft, known)
     return dataclasses.replace(written, path=os.fspath(target))
 
@@ -342,28 +342,28 @@ def _opened(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
         raise StorageError(f"{name} has changed since it was opened; repeat the edit") from error
 
 
-def _target_of(made: Edit, path: str | os.PathLike[str]) -> Path:
+def _target_of(plan: Edit, path: str | os.PathLike[str]) -> Path:
     """Returns the target of an edit in place: the file or the folder that the episodes come from.
 
     Raises:
       ValueError: The target is ambiguous, or cannot be replaced.
     """
-    source, suffixes = made.source, export_class(made.format).suffixes
+    source, suffixes = plan.source, export_class(plan.format).suffixes
     target = Path(_place_of(source, path))
     if not stores.is_local(path) or not target.exists():
-        what = f"{os.fspath(path)!r} is not a local file or folder"
-    elif made.is_split and not made.keeps_splits:
-        what = "a split writes several datasets"
-    elif made.format != made.episodes.format:
-        what = f"{target} is {made.episodes.format}, and the new format is {made.format}"
+        reason = f"{os.fspath(path)!r} is not a local file or folder"
+    elif plan.is_split and not plan.keeps_splits:
+        reason = "a split writes several datasets"
+    elif plan.format != plan.episodes.format:
+        reason = f"{target} is {plan.episodes.format}, and the new format is {plan.format}"
     elif suffixes and target.is_dir():
         files = [Path(file) for file in source.inputs()]
         if len(files) == 1:
             return files[0]
-        what = f"{target} has {len(files)} files, which would become one"
+        reason = f"{target} has {len(files)} files, which would become one"
     else:
         return target
-    raise ValueError(f"{what}: pass the path of the new dataset (to, --to)")
+    raise ValueError(f"{reason}: pass the path of the new dataset (to, --to)")
 
 
 def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
@@ -373,13 +373,13 @@ def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathL
 
 def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[dict[str, Any]]:
     """Returns operations with the digests of the episodes that their conditions chose this time."""
-    made = []
+    ops = []
     for operation in recipe:
         parts = operation.get("parts", {}).values()
         where = [text for text in (operation.get("where"), *parts) if text in asked]
         rest = {name: value for name, value in operation.items() if name != "rows"}
-        made.append({**rest, **({"rows": {text: asked[text] for text in where}} if where else {})})
-    return made
+        ops.append({**rest, **({"rows": {text: asked[text] for text in where}} if where else {})})
+    return ops
 
 
 def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:

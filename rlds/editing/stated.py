@@ -56,22 +56,22 @@ def merged(
     notes: list[str] = []
     alike = rules.alike(datasets)
     for path, values in alike.items():
-        what, kept = rules.difference(path, values, alike), values
+        diff, kept = rules.difference(path, values, alike), values
         of_first = [each for each in values if each[0] == first]
-        if what and policy == "episodes":
+        if diff and policy == "episodes":
             kept = []
             for name, keys, value in values:
                 put(own[name], keys, value)
-            notes.append(f"{what}; kept for each episode, in the field {DATASET_METADATA}")
-        elif what and rules.is_provenance(path):
+            notes.append(f"{diff}; kept for each episode, in the field {DATASET_METADATA}")
+        elif diff and rules.is_provenance(path):
             kept = []
-            notes.append(f"{what}; left out")
-        elif what and policy == "first":
+            notes.append(f"{diff}; left out")
+        elif diff and policy == "first":
             kept = of_first
-            notes.append(f"{what}; the value of the first dataset is used for all")
-        elif what:
+            notes.append(f"{diff}; the value of the first dataset is used for all")
+        elif diff:
             raise ValueError(
-                f"merge: the metadata differs in {what}. Keep the value of each dataset with its "
+                f"merge: the metadata differs in {diff}. Keep the value of each dataset with its "
                 "episodes (metadata='episodes', --metadata episodes), or use that of the first "
                 "dataset for all (metadata='first', --metadata first)"
             )

@@ -128,25 +128,25 @@ def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
     """Returns a field that holds the values of all of these."""
     (name, first), *others = fields.items()
     for other, field in others:
-        what = f"merge: {path!r} is {first} in {name}, and {field} in {other}"
+        diff = f"merge: {path!r} is {first} in {name}, and {field} in {other}"
         if not (isinstance(first, Field) and isinstance(field, Field)):
             if first != field:
-                raise ValueError(what)
+                raise ValueError(diff)
             continue
         for fact in MEANING:
             one, two = getattr(first, fact), getattr(field, fact)
             if one and two and one != two and (fact != "kind" or policy == "error"):
                 advice = ". Choose with metadata='first' (--metadata first)" * (fact == "kind")
-                raise ValueError(f"{what}: {fact} differs, {one} and {two}{advice}")
+                raise ValueError(f"{diff}: {fact} differs, {one} and {two}{advice}")
         if first.codes != field.codes:
-            raise ValueError(f"{what}: only one holds codes; decode it first")
+            raise ValueError(f"{diff}: only one holds codes; decode it first")
         if first.shape != field.shape or first.is_text != field.is_text:
             raise ValueError(
-                f"{what}: these do not fit into one field; drop it, or rename it in one dataset"
+                f"{diff}: these do not fit into one field; drop it, or rename it in one dataset"
             )
         first = dataclasses.replace(
             first,
-            dtype=_common_dtype(first, field, what),
+            dtype=_common_dtype(first, field, diff),
             encoding=first.encoding if first.encoding == field.encoding else "",
             doc=first.doc if first.doc == field.doc else "",
             **{**field.meaning, **first.meaning},
@@ -158,7 +158,7 @@ def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
     return first
 
 
-def _common_dtype(one: Field, two: Field, what: str) -> Any:
+def _common_dtype(one: Field, two: Field, diff: str) -> Any:
     if one.dtype == two.dtype:
         return one.dtype
     if one.is_text:
@@ -166,7 +166,7 @@ def _common_dtype(one: Field, two: Field, what: str) -> Any:
     dtype = np.result_type(one.column_dtype, two.column_dtype)
     kinds = {one.column_dtype.kind, two.column_dtype.kind}
     if dtype.kind not in kinds or (len(kinds) > 1 and not kinds <= {"i", "u"}):
-        raise ValueError(f"{what}: integers, floats and flags are not converted; convert one first")
+        raise ValueError(f"{diff}: integers, floats and flags are not converted; convert one first")
     return dtype
 
 

@@ -136,13 +136,13 @@ def _length(observations: Any) -> int:
 
 
 def _check_rows(
-    is_right: np.ndarray, field: Literal["observation", "action"], what: Callable[[int], str]
+    is_right: np.ndarray, field: Literal["observation", "action"], fault_of: Callable[[int], str]
 ) -> None:
-    """Checks a condition for each row; `what` describes the fault of a row."""
+    """Checks a condition for each row; `fault_of` describes that of a row."""
     rows = np.asarray(is_right.all(axis=tuple(range(1, is_right.ndim))))
     if not rows.all():
         row = int(np.argmin(rows))
-        raise RowError(row, field, what(row))
+        raise RowError(row, field, fault_of(row))
 
 
 class CategoricalPolicy(Policy):

@@ -357,7 +357,7 @@ class Feed:
 
     def _columns(self, chosen: Sequence[tuple[int, int, Any, np.ndarray]], size: int) -> Columns:
         """Makes samples: the part and the epoch of some, in which rows they are, their numbers."""
-        made: Columns = {}
+        joined: Columns = {}
         for part, epoch, rows, numbers in chosen:
             samples = self._parts[part]
             columns = samples.batch_columns(numbers, epoch)
@@ -367,10 +367,10 @@ class Feed:
             if len(chosen) == 1:
                 return columns
             for path, column in columns.items():
-                if path not in made:
-                    made[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
-                made[path][rows] = column
-        return made
+                if path not in joined:
+                    joined[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
+                joined[path][rows] = column
+        return joined
 
     def state_dict(self, batch: int) -> dict[str, Any]:
         """Returns the state to resume at a batch: less than 200 bytes of JSON.
@@ -528,11 +528,11 @@ class FeedIterator(Iterator[Batch]):
             with contextlib.suppress(Empty):
                 ended.get(timeout=0.1)
         self._next = None
-        made = future.result()
-        after = first + len(made)
+        batches = future.result()
+        after = first + len(batches)
         if self.feed.num_batches is None or after < self.feed.num_batches:
             self._begin(after)
-        return made
+        return batches
 
     def _begin(self, first: int) -> None:
         """Has the thread make the batches from one on."""
@@ -548,13 +548,13 @@ class FeedIterator(Iterator[Batch]):
         if self.feed.is_remote:  # The first ones need little, so that they come soon.
             count = min(count, max(first - self._start, 1))
         try:
-            made = self.feed.block(first, count, self._ahead)
+            batches = self.feed.block(first, count, self._ahead)
         except Exception:
             if count == 1:
                 raise
-            made = self.feed.block(first, 1, self._ahead)
-        self._ahead = self.feed.read_ahead(first + len(made), self._ahead)
-        return made
+            batches = self.feed.block(first, 1, self._ahead)
+        self._ahead = self.feed.read_ahead(first + len(batches), self._ahead)
+        return batches
 
     def close(self) -> None:
         """Ends the thread, as forgetting the iterator does."""

@@ -69,16 +69,16 @@ class Mixture:
         if not parts:
             raise ValueError("there are no samples to mix")
         numbers = [1.0] * len(parts)
-        for what, given in (("weights", weights), ("sizes", sizes)):
-            if given is None:
+        for option, factors in (("weights", weights), ("sizes", sizes)):
+            if factors is None:
                 continue
-            if len(given) != len(parts):
+            if len(factors) != len(parts):
                 raise ValueError(
-                    f"{what}: got {len(given)}, expected one for each of {len(parts)} datasets"
+                    f"{option}: got {len(factors)}, expected one for each of {len(parts)} datasets"
                 )
-            if any(not 0.0 < number < math.inf for number in given):
-                raise ValueError(f"{what} must be finite and positive, got {given}")
-            numbers = [one * float(other) for one, other in zip(numbers, given)]
+            if any(not 0.0 < number < math.inf for number in factors):
+                raise ValueError(f"{option} must be finite and positive, got {factors}")
+            numbers = [one * float(other) for one, other in zip(numbers, factors)]
         shares = [_shares(part) for part in parts]
         self.parts: list[Samples] = [part for inner in shares for part, _ in inner]
         numbers = [n * share for n, inner in zip(numbers, shares) for _, share in inner]
@@ -169,10 +169,10 @@ def _shares(part: Samples | Mixture) -> list[tuple[Samples, float]]:
 
 def not_samples(argument: object) -> str:
     """Returns the error message for an argument that is no samples."""
-    what = "the table" if isinstance(argument, Table) else "the table that rlds.feeds.open returns"
+    table = "the table" if isinstance(argument, Table) else "the table that rlds.feeds.open returns"
     return (
         f"got a {type(argument).__name__}, expected samples: call .transitions(), .windows(...), "
-        f".segments(...) or .steps() of {what}"
+        f".segments(...) or .steps() of {table}"
     )
 
 
@@ -189,9 +189,9 @@ def _warn_of_meanings(parts: Sequence[Samples]) -> None:
                 if any(texts.setdefault(number, text) != text for number, text in table.items()):
                     differing.append(f"texts of {name}")
         if differing:
-            what = ", ".join(dict.fromkeys(differing))
+            facts = ", ".join(dict.fromkeys(differing))
             warnings.warn(
-                f"{path}: the mixed datasets have different {what}. Convert one with "
+                f"{path}: the mixed datasets have different {facts}. Convert one with "
                 "Feed(transform=...), use a field of texts in place of numbers, or open the "
                 "datasets as one table, rlds.feeds.open([...])",
                 stacklevel=4,
@@ -213,12 +213,12 @@ def _counts(weights: Sequence[float]) -> np.ndarray:
     return counts
 
 
-def _differences(number: int, spec: dict, first: dict) -> str:  # type: ignore[type-arg]
+def _differences(part: int, spec: dict, first: dict) -> str:  # type: ignore[type-arg]
     for path in [*first, *spec]:
         here, there = spec.get(path, "nothing"), first.get(path, "nothing")
         if here != there:
             return (
-                f"field {path!r}: part {number} has {here}, but part 0 has {there}. Select the "
+                f"field {path!r}: part {part} has {here}, but part 0 has {there}. Select the "
                 "same fields of all parts"
             )
-    return f"part {number} has the fields in another order: {list(spec)}, expected {list(first)}"
+    return f"part {part} has the fields in another order: {list(spec)}, expected {list(first)}"

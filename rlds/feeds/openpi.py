@@ -72,11 +72,11 @@ def _plain(field: FieldStatistics, what: str) -> dict[str, Any]:
     return {name: array.tolist() for name, array in arrays.items()}
 
 
-def _cut(field: FieldStatistics, dim: int | None, what: str) -> FieldStatistics:
+def _cut(field: FieldStatistics, dim: int | None, role: str) -> FieldStatistics:
     size = field.mean.size
     if dim is not None and dim > size:
         raise ValueError(
-            f"The statistics of the {what} have {size} elements, expected {dim} or more."
+            f"The statistics of the {role} have {size} elements, expected {dim} or more."
         )
 
     arrays = ("count", "mean", "squares", "min", "max", "mask")

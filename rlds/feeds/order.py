@@ -30,25 +30,25 @@ class Order(abc.ABC):
         self.size = size
 
     @abc.abstractmethod
-    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Returns the numbers of the samples at some places of an epoch.
+    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the samples at some positions of an epoch.
 
         Args:
           epoch: The epoch.
-          places: From 0 to the number of samples, int64 of shape `[n]`.
+          positions: From 0 to the number of samples, int64 of shape `[n]`.
         """
 
-    def runs(self, epoch: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns runs of samples that are read together, and have those at some places.
+    def runs(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns runs of samples that are read together, and have those at some positions.
 
         Args:
           epoch: The epoch.
-          places: As above.
+          positions: As above.
 
         Returns:
           The first sample of each run, and the last one of each.
         """
-        numbers = self.numbers(epoch, places)
+        numbers = self.numbers(epoch, positions)
         return numbers, numbers
 
 
@@ -60,9 +60,9 @@ class InOrder(Order):
     """
 
     @override
-    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         del epoch
-        return places
+        return positions
 
 
 class Shuffled(Order):
@@ -81,8 +81,8 @@ class Shuffled(Order):
         self._seed = seed
 
     @override
-    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        return permute(places, self.size, key_of("samples", self._seed, epoch))
+    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        return permute(positions, self.size, key_of("samples", self._seed, epoch))
 
 
 class Weighted(Order):
@@ -102,8 +102,8 @@ class Weighted(Order):
         self._last = int(np.searchsorted(self._ends, self._ends[-1]))
 
     @override
-    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        drawn = uniform_of(places, key_of("weighted", self._seed, epoch)) * self._ends[-1]
+    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        drawn = uniform_of(positions, key_of("weighted", self._seed, epoch)) * self._ends[-1]
         # Rounding may lead to the very end, where samples may have no weight.
         return np.minimum(np.searchsorted(self._ends, drawn, side="right"), self._last)
 
@@ -157,16 +157,16 @@ class Segmented(Order):
         self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
 
     @override
-    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         order, ends = self._segments(epoch)
-        lanes = places % self.lanes
-        places = places // self.lanes + self._firsts[lanes]
+        lanes = positions % self.lanes
+        positions = positions // self.lanes + self._firsts[lanes]
         first_segments = locate(self._firsts, ends)
         of_lane = max(self.window // self.lanes, 1)
-        windows = (locate(places, ends) - first_segments[lanes]) // of_lane
+        windows = (locate(positions, ends) - first_segments[lanes]) // of_lane
         groups = windows * self.lanes + lanes
         rows = np.argsort(groups, kind="stable")
-        shuffled = np.empty_like(places)
+        shuffled = np.empty_like(positions)
         cuts = np.flatnonzero(np.diff(groups[rows])) + 1
         for chosen in np.split(rows, cuts) if len(rows) else ():
             window, lane = divmod(int(groups[chosen[0]]), self.lanes)
@@ -175,25 +175,25 @@ class Segmented(Order):
             begin = max(int(ends[first - 1]) if first else 0, int(self._firsts[lane]))
             size = min(int(ends[after - 1]), int(self._afters[lane])) - begin
             key = key_of("window", self._seed, epoch, window, *([lane] if self.lanes > 1 else []))
-            shuffled[chosen] = begin + permute(places[chosen] - begin, size, key)
+            shuffled[chosen] = begin + permute(positions[chosen] - begin, size, key)
         at = locate(shuffled, ends)
         segments = order[at]
         offsets = shuffled - (ends[at] - self._sizes[segments])
         return self._begins[segments] + offsets
 
     @override
-    def runs(self, epoch: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The segments of all windows that have one of the places."""
+    def runs(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The segments of all windows that have one of the positions."""
         order, ends = self._segments(epoch)
         first_segments = locate(self._firsts, ends)
         of_lane = max(self.window // self.lanes, 1)
         last_segments = locate(self._afters - 1, ends)
-        both = np.array([places.min(), places.max()]) // self.lanes
+        extremes = np.array([positions.min(), positions.max()]) // self.lanes
         lane_segments = []
-        for lane in np.unique(places % self.lanes).tolist():
-            there = np.minimum(both + self._firsts[lane], self._afters[lane] - 1)
+        for lane in np.unique(positions % self.lanes).tolist():
+            lane_bounds = np.minimum(extremes + self._firsts[lane], self._afters[lane] - 1)
             begin = first_segments[lane]
-            first, last = (locate(there, ends) - begin) // of_lane * of_lane + begin
+            first, last = (locate(lane_bounds, ends) - begin) // of_lane * of_lane + begin
             lane_segments.append(order[first : min(last + of_lane, last_segments[lane] + 1)])
         segments = np.concatenate(lane_segments)
         return self._begins[segments], self._begins[segments] + self._sizes[segments] - 1
@@ -202,8 +202,8 @@ class Segmented(Order):
         """The segments in the order of an epoch, and how many samples there are up to each."""
         kept = self._epoch
         if kept is None or kept[0] != epoch:
-            number, key = len(self._begins), key_of("segments", self._seed, epoch)
-            order = permute(np.arange(number), number, key)
+            num_segments, key = len(self._begins), key_of("segments", self._seed, epoch)
+            order = permute(np.arange(num_segments), num_segments, key)
             kept = self._epoch = epoch, order, np.cumsum(self._sizes[order])
         return kept[1:]
 

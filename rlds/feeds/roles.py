@@ -154,7 +154,7 @@ def joined(
     return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
-def padded(vectors: np.ndarray, dim: int | None, what: str) -> np.ndarray:
+def padded(vectors: np.ndarray, dim: int | None, role: str) -> np.ndarray:
     """Returns vectors with zeros at the end.
 
     Raises:
@@ -162,7 +162,7 @@ def padded(vectors: np.ndarray, dim: int | None, what: str) -> np.ndarray:
     """
     size = vectors.shape[-1]
     if dim is not None and dim < size:
-        raise ValueError(f"the {what} has {size} elements, expected {dim} at most")
+        raise ValueError(f"the {role} has {size} elements, expected {dim} at most")
     if dim is None or dim == size:
         return vectors
     made = np.zeros((*vectors.shape[:-1], dim), vectors.dtype)

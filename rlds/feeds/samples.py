@@ -987,13 +987,13 @@ class WeightedSamples(_DerivedSamples):
 
 
 def _of_each(
-    name: str, given: Sequence[float] | np.ndarray | None, number: int, what: str
+    name: str, given: Sequence[float] | np.ndarray | None, count: int, unit: str
 ) -> np.ndarray:
     if given is None:
-        return np.ones(number)
+        return np.ones(count)
     weights = np.asarray(given, np.float64)
-    if weights.shape != (number,):
-        raise ValueError(f"{name}: got the shape {weights.shape} for {number} {what}")
+    if weights.shape != (count,):
+        raise ValueError(f"{name}: got the shape {weights.shape} for {count} {unit}")
     if not (np.isfinite(weights) & (weights >= 0)).all():
         wrong = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
         raise ValueError(f"{name}: got {weights[wrong]} for number {wrong}, expected 0 or more")

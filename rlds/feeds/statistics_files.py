@@ -18,18 +18,18 @@ PROPRIO = "proprio"
 """The name of the state in Octo and OpenVLA."""
 
 
-def plain_field(field: FieldStatistics, prefix: str, what: str) -> dict[str, Any]:
+def plain_field(field: FieldStatistics, prefix: str, role: str) -> dict[str, Any]:
     """The statistics of a field as Octo and OpenVLA have them in JSON.
 
     Args:
       field: The statistics.
       prefix: The prefix of the names of the quantiles.
-      what: The name of the field in an error.
+      role: The name of the field in an error.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
     """
-    low, high = bounds_of(field, what)
+    low, high = bounds_of(field, role)
     plain = {
         "mean": field.mean.tolist(),
         "std": field.std.tolist(),
@@ -57,12 +57,12 @@ def plain_statistics(statistics: Statistics, prefix: str) -> dict[str, Any]:
     }
 
 
-def bounds_of(field: FieldStatistics, what: str) -> tuple[np.ndarray, np.ndarray]:
+def bounds_of(field: FieldStatistics, role: str) -> tuple[np.ndarray, np.ndarray]:
     """The quantiles that the ranges of policies go from and to."""
     missing = {0.01, 0.99} - field.quantiles.keys()
     if missing:
         raise ValueError(
-            f"The statistics of the {what} have the quantiles {sorted(field.quantiles)}, not "
+            f"The statistics of the {role} have the quantiles {sorted(field.quantiles)}, not "
             "0.01 and 0.99. Compute them with quantiles=(0.01, 0.99)."
         )
     return field.quantiles[0.01], field.quantiles[0.99]

@@ -298,24 +298,24 @@ class EpisodeCache:
     def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
         """Returns columns of some episodes, at least those at the paths."""
         if not self.is_remote:
-            return [self._columns(number, paths) for number in numbers]
+            return [self._columns(episode, paths) for episode in numbers]
         read = []
-        for number, future in [(number, self.begin(number, paths)) for number in numbers]:
+        for episode, future in [(episode, self.begin(episode, paths)) for episode in numbers]:
             columns = future.result() if future is not None else {}
             is_whole = columns.keys() >= {*paths}  # Somebody may have begun to read less.
-            read.append(columns if is_whole else self._columns(number, paths))
+            read.append(columns if is_whole else self._columns(episode, paths))
         return read
 
-    def begin(self, number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
+    def begin(self, episode_number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
         """Begins to read an episode; returns None if it is there."""
         with self._lock:
-            if self._kept.get(number, {}).keys() >= {*paths}:
+            if self._kept.get(episode_number, {}).keys() >= {*paths}:
                 return None
-            future = self._reading.get(number)
+            future = self._reading.get(episode_number)
             if future is None:
-                future = self._threads.submit(self._columns, number, paths)
-                self._reading[number] = future
-        future.add_done_callback(lambda _: self._reading.pop(number, None))
+                future = self._threads.submit(self._columns, episode_number, paths)
+                self._reading[episode_number] = future
+        future.add_done_callback(lambda _: self._reading.pop(episode_number, None))
         return future
 
     def _columns(self, episode_number: int, paths: Sequence[str]) -> dict[str, Any]:
@@ -419,8 +419,8 @@ class CachedStorage(Storage):
         source = self.episodes.source
         if source.can.examples is None:
             return files_of(source)
-        split, number = self.episodes.place(episode)
-        file, _ = source.can.examples.folder[split].place_of(number)
+        split, example_index = self.episodes.place(episode)
+        file, _ = source.can.examples.folder[split].place_of(example_index)
         return str(file)
 
 
@@ -472,8 +472,8 @@ class _CachedRows(FileRows):
         for index, column in enumerate(columns):
             if column.dtype != dtype or column.shape[1:] != shape:
                 what = f"values of {column.dtype} of shape {column.shape[1:]}, expected {field}"
-                number = int(self._numbers[index])
-                raise self._storage.error(f"step 0: {what}", path, number)
+                episode_number = int(self._numbers[index])
+                raise self._storage.error(f"step 0: {what}", path, episode_number)
         width = math.prod(shape) * dtype.itemsize
         out = arrays.empty((len(self._steps), *shape), dtype)
         if width and len(out):
@@ -483,13 +483,13 @@ class _CachedRows(FileRows):
         return out
 
     def _column(self, index: int, path: str) -> Any:
-        number = int(self._numbers[index])
+        episode_number = int(self._numbers[index])
         if path not in self._columns[index]:  # Nobody said that it would be taken.
-            self._columns[index] = self._storage.cache.columns([number], [path])[0]
+            self._columns[index] = self._storage.cache.columns([episode_number], [path])[0]
         column = self._columns[index][path]
-        if len(column) != (steps := self._storage.outlines.num_steps[number]):
+        if len(column) != (steps := self._storage.outlines.num_steps[episode_number]):
             what = f"the field has {len(column)} values, and the episode {steps} steps"
-            raise self._storage.error(what, path, number)
+            raise self._storage.error(what, path, episode_number)
         return column
 
     def _objects(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:

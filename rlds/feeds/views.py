@@ -95,14 +95,14 @@ class ViewStorage(Storage):
           storage: Its base.
           facts: Options that the values depend on beside the data, for the fingerprint.
         """
-        made, number = cls.__new__(cls), len(storage.outlines.num_steps)
-        made.view, made.fields, made._facts = view, fields, facts
-        made._needs = {path: made._needed(path) for path in fields}
-        made._splits, made._index = [ALL], np.arange(number)
-        made._split = made._which = np.zeros(number, np.int32)
-        made._numbers, made._is_same = made._index, True
-        made._of([storage], None)
-        return made
+        result, num_episodes = cls.__new__(cls), len(storage.outlines.num_steps)
+        result.view, result.fields, result._facts = view, fields, facts
+        result._needs = {path: result._needed(path) for path in fields}
+        result._splits, result._index = [ALL], np.arange(num_episodes)
+        result._split = result._which = np.zeros(num_episodes, np.int32)
+        result._numbers, result._is_same = result._index, True
+        result._of([storage], None)
+        return result
 
     def _needed(self, path: str) -> list[str] | None:
         """The fields below that a field is made of; None if it takes whole episodes."""
@@ -149,11 +149,11 @@ class ViewStorage(Storage):
 
     def _gathered(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """The values of the episodes, of which each source below has a column."""
-        made = np.empty(len(self._which), np.result_type(*columns))
-        for part, column in enumerate(columns):
-            at = self._which == part
-            made[at] = column[self._numbers[at]]
-        return made
+        gathered = np.empty(len(self._which), np.result_type(*columns))
+        for source_index, column in enumerate(columns):
+            at = self._which == source_index
+            gathered[at] = column[self._numbers[at]]
+        return gathered
 
     @override
     def __reduce__(self) -> Any:
@@ -298,14 +298,14 @@ class _ViewRows(Rows):
         if needs is None:
             assert self.whole is not None
             return self.whole.take(path)
-        made = [self._made(number, path, needs) for number in range(len(self.groups))]
-        if len(made) == 1:
-            return made[0]
+        columns = [self._made(group, path, needs) for group in range(len(self.groups))]
+        if len(columns) == 1:
+            return columns[0]
         field = storage.fields[path]
         shape = row_shape(field)
         dtype = np.dtype(object) if shape is None else field.column_dtype
         out = arrays.empty((len(self.steps), *(shape or ())), dtype)
-        for (at, _, _), column in zip(self.groups, made):
+        for (at, _, _), column in zip(self.groups, columns):
             out[at] = column
         return out
 

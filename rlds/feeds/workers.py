@@ -133,44 +133,44 @@ class Blocks:
         except Exception:
             if count == 1:
                 raise
-        made = []
+        batches = []
         for batch in range(first, first + count):
             try:
-                made.append(self._convert(self._feed[batch]))
+                batches.append(self._convert(self._feed[batch]))
             except Exception:
                 where = f"in a worker that made batch {batch}"
-                return [*made, _utils().ExceptionWrapper(where=where)]
-        return made
+                return [*batches, _utils().ExceptionWrapper(where=where)]
+        return batches
 
     def _sent(
         self, piece: _Piece, memory: np.ndarray, batches: list[Any], taken: Callable[[], int]
     ) -> _Sent:
         """Returns the message for batches; copies their other arrays to the shared memory."""
-        made = io.BytesIO()
+        pickled = io.BytesIO()
         buffers: list[pickle.PickleBuffer] = []
-        _Pickler(made, 5, buffer_callback=buffers.append).dump(batches)
-        parts = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+        _Pickler(pickled, 5, buffer_callback=buffers.append).dump(batches)
+        payloads = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
         begin, end = _address(memory), taken()
-        places, others = [], []
-        for part in parts:
-            offset = _address(part) - begin
-            if not 0 <= offset <= len(memory) - len(part):
+        spans, to_copy = [], []
+        for payload in payloads:
+            offset = _address(payload) - begin
+            if not 0 <= offset <= len(memory) - len(payload):
                 offset = end
-                end += arrays.aligned(len(part))
-                others.append((offset, part))
-            places.append((_HEAD + offset, len(part)))
+                end += arrays.aligned(len(payload))
+                to_copy.append((offset, payload))
+            spans.append((_HEAD + offset, len(payload)))
         self._size = end
         if end > len(memory):  # So have all parts copied there.
-            ends = np.cumsum([0, *(arrays.aligned(len(part)) for part in parts)]).tolist()
+            ends = np.cumsum([0, *(arrays.aligned(len(payload)) for payload in payloads)]).tolist()
             self._size = max(end, ends[-1])  # Parts of one array that was there are aligned, too.
             piece = self._piece(self._size)
             memory = piece.memory()
-            others = list(zip(ends, parts))
-            places = [(_HEAD + offset, len(part)) for offset, part in others]
-        for offset, part in others:
-            memory[offset : offset + len(part)] = part
+            to_copy = list(zip(ends, payloads))
+            spans = [(_HEAD + offset, len(payload)) for offset, payload in to_copy]
+        for offset, payload in to_copy:
+            memory[offset : offset + len(payload)] = payload
         piece.give_away()
-        return _Sent(piece.tensor, made.getvalue(), places)
+        return _Sent(piece.tensor, pickled.getvalue(), spans)
 
     def _piece(self, size: int) -> _Piece:
         """Returns memory that nobody has: some of before, or new memory."""

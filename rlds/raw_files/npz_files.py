@@ -292,13 +292,13 @@ def read_header(
             shape, fortran, dtype = _HEADERS[version](stream)  # type: ignore[arg-type]
         except MemoryError as error:  # Python's parser has no room for it.
             raise ValueError("the header is damaged") from error
-    what = ""
+    fault = ""
     if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
-        what = f"{dtype}, expected numbers, bools or text"
+        fault = f"{dtype}, expected numbers, bools or text"
     elif any(type(length) is not int or length < 0 for length in shape):
-        what = f"shape {shape}, expected sizes of 0 or more"
+        fault = f"shape {shape}, expected sizes of 0 or more"
     elif not dtype.itemsize and 0 not in shape:  # There may be any number of them in no bytes.
-        what = f"{dtype}, expected values that take bytes"
-    if what:
-        raise SourceError(what, file=file, field=name)
+        fault = f"{dtype}, expected values that take bytes"
+    if fault:
+        raise SourceError(fault, file=file, field=name)
     return NpyArray(tuple(shape), dtype, fortran and len(shape) > 1, stream.tell())

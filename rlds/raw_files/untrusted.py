@@ -169,8 +169,8 @@ def as_source_error(
     if isinstance(error, mistakes) or not is_damage(error):
         return None
     file = file() if callable(file) else file
-    what = f"cannot be read: {words_of(error)}"
-    return SourceError(what, file=file, episode=episode, row=row, field=field)
+    message = f"cannot be read: {words_of(error)}"
+    return SourceError(message, file=file, episode=episode, row=row, field=field)
 
 
 def words_of(error: Exception) -> str:

@@ -13,17 +13,17 @@ __all__ = ["check_option", "check_time_limit", "warn_of_convention"]
 _OWN = ("rlds", "rlds_tools", "tfds_builders")
 
 
-def warn_of_convention(file: str | os.PathLike[str], what: str) -> None:
+def warn_of_convention(file: str | os.PathLike[str], finding: str) -> None:
     """Warns the caller of the project that a convention of a file was assumed.
 
     Args:
       file: The file, or the folder.
-      what: The finding and the assumption, and the option that states the convention.
+      finding: The finding and the assumption, and the option that states the convention.
     """
     level, frame = 2, sys._getframe(1)
     while frame.f_globals.get("__name__", "").partition(".")[0] in _OWN and frame.f_back:
         level, frame = level + 1, frame.f_back
-    warnings.warn(f"{os.path.basename(os.fspath(file))}: {what}", stacklevel=level)
+    warnings.warn(f"{os.path.basename(os.fspath(file))}: {finding}", stacklevel=level)
 
 
 def check_option(name: str, given: str | None, allowed: Sequence[str]) -> None:

@@ -211,22 +211,22 @@ class ClipsSource(View):
         self, clip: Clip, frame: Callable[[int], np.ndarray], length: int, camera: str
     ) -> None:
         steps = sorted({*np.linspace(0, length - 1, _COMPARED).astype(int).tolist()})
-        what, late = "", []
+        fault, late = "", []
         with ClipReader(clip.data, camera) as reader:
             if len(reader) != length:
-                what, steps = f"{len(reader)} frames, expected {length}", []
+                fault, steps = f"{len(reader)} frames, expected {length}", []
             for step in steps:
                 image, [decoded] = frame(step), reader.frames(step, step + 1)
                 error = _error(decoded, image)
                 if error > max(_MUCH, 1.5 * float(image.var())):
-                    what = f"step {step} has a wrong frame"
+                    fault = f"step {step} has a wrong frame"
                 if step and error > max(_LITTLE, 2 * _error(decoded, frame(step - 1))):
                     late.append(step)
         if len(late) > 1 and len(late) == len(steps) - 1:
-            what = f"the steps {late} have the frames of the steps before"
-        if what:
+            fault = f"the steps {late} have the frames of the steps before"
+        if fault:
             raise SourceError(
-                f"the encoded video does not match the images: {what}. Choose a better quality",
+                f"the encoded video does not match the images: {fault}. Choose a better quality",
                 file=files_of(self.bases[0]),
                 field=camera,
             )

@@ -38,7 +38,7 @@ _CARRIED = "carried from "
 
 def carry(
     episodes: Episodes,
-    others: Iterable[tuple[int, int]],
+    origins: Iterable[tuple[int, int]],
     made: Episodes,
     place: str | os.PathLike[str],
     at: str | os.PathLike[str],
@@ -51,7 +51,7 @@ def carry(
 
     Args:
       episodes: The episodes that it is made of.
-      others: Numbers of episodes of the new dataset, each with that of what it is made of. Copies
+      origins: Numbers of episodes of the new dataset, each with that of what it is made of. Copies
         need not be among them.
       made: The episodes of the new dataset.
       place: The current path of the new dataset, such as that of a draft.
@@ -70,22 +70,22 @@ def carry(
         return
     try:
         labels = current(folders)
-        layers, there = declared(folders), declared(target)
+        layers, target_layers = declared(folders), declared(target)
     except SourceError:
         # Copied they are; but where steps became others, nobody knows which labels hold.
-        if any(_moved(readable(folders), episodes, others, made)):
+        if any(_moved(readable(folders), episodes, origins, made)):
             raise
         return
-    known = {row.id for row in rows(target)}
-    new = {row.id: row for row in _moved(labels, episodes, others, made) if row.id not in known}
+    old_ids = {row.id for row in rows(target)}
+    new = {row.id: row for row in _moved(labels, episodes, origins, made) if row.id not in old_ids}
     if new:
         append(target, [*new.values()])
-    if other := [one for name, one in layers.items() if name not in there]:
+    if other := [one for name, one in layers.items() if name not in target_layers]:
         declare(target, other)
 
 
 def _moved(
-    labels: Iterable[Label], episodes: Episodes, others: Iterable[tuple[int, int]], made: Episodes
+    labels: Iterable[Label], episodes: Episodes, origins: Iterable[tuple[int, int]], made: Episodes
 ) -> Iterator[Label]:
     labels_of: dict[str, list[Label]] = {}
     for row in labels:
@@ -97,15 +97,15 @@ def _moved(
         return column
 
     made = Episodes(reading.with_image_files(made.source), made.split)
-    for number, index in others if labels_of else ():
+    for number, index in origins if labels_of else ():
         source, (split, at), first = episodes.source, episodes.place(index), 0
         if isinstance(source, Source):
             (source, split, at), first = traced(source, split, at)
-        if known := labels_of.get((digests(source, split)[at] or b"").hex()):
+        if episode_labels := labels_of.get((digests(source, split)[at] or b"").hex()):
             episode = as_converted(made.episode(number))
             digest = digest_of(episode.steps).hex()
-            if digest != known[0].episode:
-                for label in known:
+            if digest != episode_labels[0].episode:
+                for label in episode_labels:
                     yield from moved(label, digest, episode.key, episode.num_steps, first)
 
 

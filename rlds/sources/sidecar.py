@@ -886,11 +886,11 @@ def _older_in(directory: epath.Path, folder: epath.Path, said: Any) -> StoredSid
     return kept
 
 
-def _lost(place: str | os.PathLike[str], what: str, said: Any = None) -> LostSidecarError:
+def _lost(place: str | os.PathLike[str], reason: str, said: Any = None) -> LostSidecarError:
     """The error of a sidecar that does not belong to the data."""
     digest = f" of digest {said}" if said is not None else ""
     return LostSidecarError(
-        f"{what}. The data has a sidecar{digest}, with what its format has no place for, such as "
+        f"{reason}. The data has a sidecar{digest}, with what its format has no place for, such as "
         f"final observations and texts. Copy {FOLDER} together with the data",
         file=place,
     )

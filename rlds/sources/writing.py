@@ -515,13 +515,13 @@ def is_array(field: Any) -> bool:
     return None not in field.shape
 
 
-def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> None:
+def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -> None:
     """Checks fields that a format has one array each for.
 
     Args:
       fields: The fields of a step, by path.
       paths: The fields that were chosen.
-      what: The reason for the need, for the error.
+      reason: The reason for the need, for the error.
 
     Raises:
       ValueError: One is missing, or no array of numbers; says which there are.
@@ -529,13 +529,13 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], what: str) -> 
     paths = list(paths)
     for path in paths:
         if paths.count(path) > 1:
-            raise ValueError(f"{path!r} is both the observation and the action; {what}")
+            raise ValueError(f"{path!r} is both the observation and the action; {reason}")
         if not is_array(fields.get(path)):
             arrays = [
                 name for name in fields if is_array(fields[name]) and name not in rlds.STEP_FLAGS
             ]
             raise ValueError(
-                f"{path!r} is not an array of numbers; {what}. Name them with observation=..., "
+                f"{path!r} is not an array of numbers; {reason}. Name them with observation=..., "
                 f"action=... (--to-option on the command line); the steps have {arrays}"
             )
 

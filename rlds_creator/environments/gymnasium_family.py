@@ -300,29 +300,29 @@ def _key_map_of(
     elif id.startswith("LunarLander") and not is_choice:
         known = dict(_KEYS["LunarLanderContinuous"])
     if not known and is_choice:
-        known = _own_keys(env.unwrapped)
+        known = _own_arguments(env.unwrapped)
     if strength != 1.0:
         known.pop("table", None)
     return key_map(spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **known)
 
 
-def _own_keys(env: Any) -> dict[str, Any]:
+def _own_arguments(env: Any) -> dict[str, Any]:
     """Returns what an environment says itself about its actions, for `key_map`."""
-    keys_of: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if hasattr(env, "get_action_meanings"):
-        keys_of["meanings"] = [str(meaning).lower() for meaning in env.get_action_meanings()]
+        arguments["meanings"] = [str(meaning).lower() for meaning in env.get_action_meanings()]
     if hasattr(env, "get_keys_to_action"):
         table = {}
         for keys, action in env.get_keys_to_action().items():
             keys = keys if isinstance(keys, tuple | list | str) else (keys,)
             codes = [_code(key) for key in keys]
             if not codes:
-                keys_of["idle"] = int(action)
+                arguments["idle"] = int(action)
             elif None not in codes:
                 table["+".join(map(str, codes))] = int(action)
         if table:
-            keys_of["table"] = table
-    return keys_of
+            arguments["table"] = table
+    return arguments
 
 
 def _code(key: Any) -> str | None:

@@ -131,8 +131,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
             end = None if last is None else last + 1
             if end is None or end > (tag.first or 0):
                 where = {"begin": tag.first, "end": end}
-                author = {"annotator": tag.author, "at": tag.created}
-                rows.append(label_row(tag.label, True, **where, **author))
+                origin = {"annotator": tag.author, "at": tag.created}
+                rows.append(label_row(tag.label, True, **where, **origin))
         return rows
 
     def tags_that_hold(self) -> list[LabelRow]:

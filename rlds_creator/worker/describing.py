@@ -51,13 +51,13 @@ def _option(option: Option, help: str) -> dict[str, Any]:
     kind, arms = option.kind, typing.get_args(option.kind)
     choices = None
     if typing.get_origin(kind) is Literal:
-        name, choices = "choice", list(arms)
+        kind_name, choices = "choice", list(arms)
     else:  # Such as `int | None`.
-        name = next((_KINDS[arm] for arm in (kind, *arms) if arm in _KINDS), "text")
+        kind_name = next((_KINDS[arm] for arm in (kind, *arms) if arm in _KINDS), "text")
     default = None if option.default is inspect.Parameter.empty else option.default
     return {
         "name": option.name,
-        "kind": name,
+        "kind": kind_name,
         "default": default,
         "choices": choices,
         "help": help,

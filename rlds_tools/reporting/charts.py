@@ -54,7 +54,7 @@ def _axis(*texts: str) -> Markup:
 
 def histogram(
     values: np.ndarray,
-    what: str,
+    title: str,
     *,
     small: bool = False,
     span: tuple[float, float] | None = None,
@@ -63,7 +63,7 @@ def histogram(
 
     Args:
       values: The numbers; what is not finite is left out, and counted below.
-      what: The name of the values, as the text alternative.
+      title: The name of the values, as the text alternative.
       small: Whether to draw bars only.
       span: The ends of the axis, if it is to be that of other histograms, too.
     """
@@ -83,7 +83,7 @@ def histogram(
         counts = np.histogram(values, _BINS, span)[0]
     bars = tag("path", d=_bars(counts, _HEIGHT), class_="bars")
     label = (
-        f"{what}: {number(values.min())} to {number(values.max())}, median {number(median)}, "
+        f"{title}: {number(values.min())} to {number(values.max())}, median {number(median)}, "
         f"90 % from {number(q05)} to {number(q95)}"
     )
     if small:
@@ -105,7 +105,7 @@ def histogram(
     return join(_svg(label, band, bars, middle), _axis(number(low), note, number(high)))
 
 
-def sparkline(values: np.ndarray, what: str) -> Markup:
+def sparkline(values: np.ndarray, title: str) -> Markup:
     """Draws a tiny histogram."""
     values = values[np.isfinite(values)]
     if not len(values):
@@ -113,7 +113,7 @@ def sparkline(values: np.ndarray, what: str) -> Markup:
     low, high = np.quantile(values, [_OUTER, 1 - _OUTER])
     counts, _, _ = _binned(values, np.unique(values), low, high, bins=24)
     bars = tag("path", d=_bars(counts, 24), class_="bars")
-    return _svg(f"Histogram of {what}", bars, height=24, class_="spark")
+    return _svg(f"Histogram of {title}", bars, height=24, class_="spark")
 
 
 def _binned(
@@ -146,12 +146,12 @@ def _bars(counts: np.ndarray, height: float) -> str:
     )
 
 
-def curves(columns: Sequence[np.ndarray], what: str, *, steps: bool = False) -> tuple[Markup, str]:
+def curves(columns: Sequence[np.ndarray], title: str, *, steps: bool = False) -> tuple[Markup, str]:
     """Draws numbers over the steps of an episode, on a common axis.
 
     Args:
       columns: A few curves.
-      what: The name of the values.
+      title: The name of the values.
       steps: Whether the numbers are those of classes, between which there is nothing.
 
     Returns:
@@ -172,7 +172,7 @@ def curves(columns: Sequence[np.ndarray], what: str, *, steps: bool = False) -> 
         zero = _short(_HEIGHT - 4 - (0 - low) * scale)
         paths.insert(0, tag("line", x1=0, x2=_WIDTH, y1=zero, y2=zero, class_="zero"))
     cursor = tag("line", x1=0, x2=0, y1=0, y2=_HEIGHT, class_="cursor")
-    label = f"{what} over the steps of the episode, from {number(low)} to {number(high)}"
+    label = f"{title} over the steps of the episode, from {number(low)} to {number(high)}"
     return _svg(label, *paths, cursor), f"{number(low)} to {number(high)}"
 
 
@@ -207,12 +207,12 @@ def _line(x: np.ndarray, y: np.ndarray, steps: bool) -> str:
     return "".join(parts)
 
 
-def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], what: str) -> Markup:
+def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], title: str) -> Markup:
     """Draws points in colors of their own.
 
     Args:
       groups: Names, which are classes of the style sheet too, and where the points are.
-      what: The names of the axes.
+      title: The names of the axes.
     """
     groups = [(name, x, y) for name, x, y in groups if len(x)]
     if not groups:
@@ -226,7 +226,7 @@ def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], what: str) -> 
         paths.append(tag("path", d=d, class_=f"points {name}"))
     note = f"length · 1 of {stride} episodes" if stride > 1 else "length"
     axis = _axis(number(all_x.min()), note, number(all_x.max()))
-    return join(_svg(what, *paths, class_="tall"), axis)
+    return join(_svg(title, *paths, class_="tall"), axis)
 
 
 def _scaled(values: np.ndarray, reference: np.ndarray, size: float) -> np.ndarray:
@@ -237,12 +237,12 @@ def _scaled(values: np.ndarray, reference: np.ndarray, size: float) -> np.ndarra
     return np.asarray(margin + (values - low) * ((size - 2 * margin) / (high - low)))
 
 
-def density(points: np.ndarray, what: str) -> Markup:
+def density(points: np.ndarray, title: str) -> Markup:
     """Draws where points in a plane are dense, in a few levels.
 
     Args:
       points: Of shape `[points, 2]`.
-      what: The names of the axes.
+      title: The names of the axes.
     """
     low, high = np.quantile(points, [_OUTER, 1 - _OUTER], axis=0)
     high = np.where(high > low, high, low + 1)
@@ -259,7 +259,7 @@ def density(points: np.ndarray, what: str) -> Markup:
             for x, y in zip(*np.nonzero(level == shown_level))
         )
         paths.append(tag("path", d=d, class_=f"d{shown_level}"))
-    return _svg(what, *paths, height=2 * _HEIGHT, class_="tall")
+    return _svg(title, *paths, height=2 * _HEIGHT, class_="tall")
 
 
 def _short(value: float) -> str:

@@ -101,20 +101,20 @@ class Overview:
         """
         for field in config.fields:
             if field.topic and field.field not in self.firsts:
-                what = f"field {field.field!r}: no message of {field.topic!r} has a value"
-                raise self.missing(what, recording)
+                reason = f"field {field.field!r}: no message of {field.topic!r} has a value"
+                raise self.missing(reason, recording)
         if config.clock.topic not in ("", *self.topics):
-            what = f"clock: the recording has no messages of {config.clock.topic!r}"
-            raise self.missing(what, recording)
+            reason = f"clock: the recording has no messages of {config.clock.topic!r}"
+            raise self.missing(reason, recording)
 
-    def missing(self, what: str, recording: BagRecording) -> SourceError:
+    def missing(self, reason: str, recording: BagRecording) -> SourceError:
         """Returns the error that something was not seen."""
         topics = ", ".join(
             f"{topic} ({plain_type(seen.channel.type) or seen.channel.encoding}"
             + (f", {seen.rate:.3g} Hz)" if seen.rate else ")")
             for topic, seen in sorted(self.topics.items())
         )
-        return SourceError(f"{what}; its topics are {topics}", file=recording.files[0])
+        return SourceError(f"{reason}; its topics are {topics}", file=recording.files[0])
 
 
 def picked_of(

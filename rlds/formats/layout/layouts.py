@@ -258,16 +258,16 @@ class _Parser:
             self._fail("steps", "expected a field at least")
         final = layout.final_observation
         if layout.order != "sar" and final not in (None, "last_row"):
-            what = f"order: {layout.order} needs last_row, or no such line"
-            self._fail("final_observation", what)
+            reason = f"order: {layout.order} needs last_row, or no such line"
+            self._fail("final_observation", reason)
         if layout.order == "sar" and final is None:
             self._miss("final_observation")
         if final == "extra_row" and not layout.episodes.one_per:
             self._fail("final_observation", "extra_row needs one_per")
         observations = {path for path in layout.steps if is_in(path, rlds.OBSERVATION)}
         if isinstance(final, dict) and (not final or {*final} != observations):
-            what = f"got arrays for {sorted(final)}, expected all of {sorted(observations)}"
-            self._fail("final_observation", what)
+            reason = f"got arrays for {sorted(final)}, expected all of {sorted(observations)}"
+            self._fail("final_observation", reason)
 
     def _check_fields(
         self, fields: Mapping[str, LayoutField], key: str, taken: tuple[str, ...]

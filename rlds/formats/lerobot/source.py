@@ -374,8 +374,8 @@ class LeRobotSource(Source):
         raw, file = self._info.raw, self._root / layout.INFO
         version = str(raw.get("codebase_version"))
         if version.lstrip("v").startswith("3") != self._info.is_v3:
-            what = f"{version}, but the files have version {'3.0' if self._info.is_v3 else '2.x'}"
-            yield SourceError(what, file=file, field="codebase_version")
+            fault = f"{version}, but the files have version {'3.0' if self._info.is_v3 else '2.x'}"
+            yield SourceError(fault, file=file, field="codebase_version")
         lengths = self._table.lengths
         for name, counted in {
             "total_episodes": len(lengths),
@@ -388,29 +388,29 @@ class LeRobotSource(Source):
                 )
         for name, feature in self._info.features.items():
             if name not in self._columns and not feature.is_video:
-                what = "declared, but the data files have no such column"
-                yield SourceError(what, file=file, field=f"features/{name}")
+                fault = "declared, but the data files have no such column"
+                yield SourceError(fault, file=file, field=f"features/{name}")
         for name, column in self._columns.items():
-            what = "not declared, but the data files have such a column"
+            fault = "not declared, but the data files have such a column"
             if name in self._info.features:
-                what = contradiction(column, self._info.features[name])
-            if what:
-                yield SourceError(what, file=file, field=f"features/{name}")
+                fault = contradiction(column, self._info.features[name])
+            if fault:
+                yield SourceError(fault, file=file, field=f"features/{name}")
         for left in leftovers(self._root):
-            what = "left by an interrupted recording: `rlds recover` reports what can be recovered"
-            yield SourceError(what, file=self._root / left)
+            fault = "left by an interrupted recording: `rlds recover` reports what can be recovered"
+            yield SourceError(fault, file=self._root / left)
         order = [row["task_index"] for row in self._tasks]
         if self._info.is_v3 and order != list(range(len(order))):
-            what = f"the order {order[:10]}, expected 0, 1, ...: LeRobot reads wrong tasks"
-            yield SourceError(what, file=self._root / layout.TASKS, field=_TASK_INDEX)
+            fault = f"the order {order[:10]}, expected 0, 1, ...: LeRobot reads wrong tasks"
+            yield SourceError(fault, file=self._root / layout.TASKS, field=_TASK_INDEX)
         if "splits" in raw and not self._stated_splits():
-            what = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
-            yield SourceError(what, file=file, field="splits")
+            fault = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
+            yield SourceError(fault, file=file, field="splits")
         gaps = np.setdiff1d(np.arange(len(self._table.indices)), self._table.indices)
         if len(gaps):
-            what = f"episode {gaps[0]} is missing: LeRobot counts episodes, and reads wrong rows"
+            fault = f"episode {gaps[0]} is missing: LeRobot counts episodes, and reads wrong rows"
             table = layout.EPISODES_FOLDER if self._info.is_v3 else layout.EPISODES_JSONL
-            yield SourceError(what, file=self._root / table, field="episode_index")
+            yield SourceError(fault, file=self._root / table, field="episode_index")
         yield from self._unknown_tasks()
 
     def _unknown_tasks(self) -> Iterator[SourceError]:

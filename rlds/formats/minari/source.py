@@ -292,8 +292,8 @@ class MinariSource(Source):
         count = self._check_lengths(columns, index, rows)
         recorded = raw.attributes.get(TOTAL_STEPS, count)
         if not np.array_equal(recorded, count):
-            what = f"{recorded!r}, but there are {count} rewards"
-            raise self._storage.error(what, index, TOTAL_STEPS)
+            fault = f"{recorded!r}, but there are {count} rewards"
+            raise self._storage.error(fault, index, TOTAL_STEPS)
         terminated = bool(columns[TERMINATIONS][-1:].any())
         truncated = bool(columns[TRUNCATIONS][-1:].any())
         steps = self._steps(index, columns, paths, rows)
@@ -342,9 +342,9 @@ class MinariSource(Source):
 
     def _fit(self, path: str, column: StoredColumn, index: int, first: int) -> np.ndarray:
         """Returns the values of a column as the features have them."""
-        what = self._why_wrong(path, column.field)
-        if what is not None:
-            raise self._storage.error(what, index, path)
+        fault = self._why_wrong(path, column.field)
+        if fault is not None:
+            raise self._storage.error(fault, index, path)
         values, expected = column.values, self._columns.get(path)
         if expected is None:
             known = [other for other in self._columns if root_of(other) == root_of(path)]
@@ -354,16 +354,16 @@ class MinariSource(Source):
         if path in SCALARS:
             values = values.reshape(len(values))
         elif not _are_alike(column.field, expected):
-            what = f"{column.field}, but {expected} in earlier episodes"
-            raise self._storage.error(what, index, path)
+            fault = f"{column.field}, but {expected} in earlier episodes"
+            raise self._storage.error(fault, index, path)
         if expected.encoding:
             self._check_images(values, index, path, first)
             return values
         dtype = expected.column_dtype
         if (converted := equal_in(values, dtype)) is None:
             row = next(row for row in range(len(values)) if equal_in(values[row], dtype) is None)
-            what = f"{values.dtype} {values[row]} does not fit {dtype}, the dtype of all episodes"
-            raise self._storage.error(what, index, path, first + row)
+            fault = f"{values.dtype} {values[row]} does not fit {dtype}, the dtype of all episodes"
+            raise self._storage.error(fault, index, path, first + row)
         return np.asarray(converted)
 
     def _check_images(self, images: np.ndarray, index: int, path: str, first: int) -> None:
