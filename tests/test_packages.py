@@ -271,7 +271,7 @@ print({found.format(("tensorflow",))})
 
 
 @pytest.mark.parametrize("package", FLOORS[1:])
-def test_version(package):
+def test_packages_have_the_version_of_the_distribution(package):
     loaded = importlib.import_module(package)
     assert loaded.__version__ == metadata.version("rlds-ecosystem")
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'versoin'"):

@@ -91,7 +91,7 @@ def test_datasets_of_tfds(recorded, tmp_path, write):
         np.testing.assert_array_equal(pixels, FRAMES)
 
 
-def test_webdataset(recorded, tmp_path):
+def test_webdataset_images_have_the_png_level(recorded, tmp_path):
     for level in (None, 0, 9):
         made = tmp_path / str(level)
         rlds.sources.export(recorded, "webdataset", made, png_level=level)

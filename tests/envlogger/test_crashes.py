@@ -215,7 +215,7 @@ def test_a_forked_process_ends(tmp_path, end):
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_ends_at_once(tmp_path, end):
+def test_recovery_adds_the_steps_after_the_last_flush(tmp_path, end):
     code = f"""
         logger = begin()
         play(logger)
@@ -231,7 +231,7 @@ def test_ends_at_once(tmp_path, end):
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_flushed_steps_survive_a_kill(seed):
+def test_steps_older_than_the_flush_interval_survive_a_kill(seed):
     check_kill(seed, seconds=0.6, flush_interval=0.4)
 
 

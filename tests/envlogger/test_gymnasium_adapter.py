@@ -172,7 +172,7 @@ def test_what_the_adapter_lacks_is_that_of_the_environment():
     assert corridor.is_closed
 
 
-def test_what_is_recorded(tmp_path):
+def test_steps_seeds_options_and_returns_are_recorded(tmp_path):
     with envlogger.EnvLogger(
         GymnasiumAdapter(Corridor(), seed=3),
         data_directory=tmp_path,

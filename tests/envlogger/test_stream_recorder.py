@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk(tmp_path):
+def test_pushed_messages_survive_a_full_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", os.fspath(disk)]

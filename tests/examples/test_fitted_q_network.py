@@ -40,7 +40,7 @@ def test_ends_of_episodes(example):
     assert last == pytest.approx(4 / 3, abs=0.05)
 
 
-def test_doubts(example):
+def test_doubts_name_decay_and_drift(example):
     number = np.arange(100)
     noise = np.random.default_rng(0).normal(0.0, 0.02, 100)
     settled = -4 + 3 * np.exp(-number / 10)
@@ -60,7 +60,7 @@ def run(folder, *arguments):
 
 
 @pytest.mark.slow
-def test_too_few_updates(tmp_path):
+def test_too_few_updates_are_an_error(tmp_path):
     code, printed = run(tmp_path / "few", "--updates", 400)
     assert code == 1
     assert "its last estimate is not a result" in printed
@@ -69,7 +69,7 @@ def test_too_few_updates(tmp_path):
 
 
 @pytest.mark.slow
-def test_enough_updates(tmp_path):
+def test_enough_updates_agree_with_the_true_value(tmp_path):
     code, printed = run(tmp_path / "enough")
     assert code == 0, printed
     lines = printed.splitlines()

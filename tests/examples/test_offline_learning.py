@@ -166,7 +166,7 @@ def test_offline_rl_in_small(example, tmp_path):
 @pytest.mark.parametrize(
     ("name", "claims"), [("imitation_from_few_demonstrations", 2), ("offline_rl_td3_bc", 3)]
 )
-def test_what_is_expected(name, claims, tmp_path):
+def test_examples_confirm_their_claims_and_reject_wrong_arguments(name, claims, tmp_path):
     ended = run(name, "--output", tmp_path / "output")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""

@@ -27,7 +27,7 @@ def run_in_copy(*arguments):
 
 
 @pytest.mark.parametrize("run", one_in(2, [run_in_copy, run]))
-def test_the_whole_path(tmp_path, run):
+def test_the_quickstart_records_converts_and_reports(tmp_path, run):
     output = tmp_path / "output"
     ended = run("--episodes", 5, "--epochs", 2, "--output", output)
     assert ended.returncode == 0, ended.stderr
@@ -50,7 +50,7 @@ def test_the_whole_path(tmp_path, run):
 
 
 @pytest.mark.slow
-def test_wrong_arguments(tmp_path):
+def test_wrong_arguments_are_errors_of_usage(tmp_path):
     (tmp_path / "logs").mkdir()
     for arguments, message in [
         (["--episodes", 0], "--episodes must be at least 1"),

@@ -23,7 +23,7 @@ def test_the_golden_recordings_are_there():
 
 
 @pytest.mark.parametrize("golden", DIRECTORIES, ids=lambda path: path.name)
-def test_everything_is_read(golden):
+def test_recordings_of_envlogger_1_2_are_read(golden):
     with envlogger.Reader(golden) as reader:
         episodes.same_recording(reader, envlogger.StepData)
 

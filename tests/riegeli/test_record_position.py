@@ -34,7 +34,7 @@ def test_old_binary_form():
 
 
 @given(positions)
-def test_forms_come_back(position):
+def test_text_bytes_and_pickles_are_read_back(position):
     assert RecordPosition.from_str(str(position)) == position
     assert RecordPosition.from_str(str(position).encode()) == position
     assert pickle.loads(pickle.dumps(position)) == position

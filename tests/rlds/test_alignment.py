@@ -69,7 +69,7 @@ def test_unknown_final_observation_leaves_the_last_transition(terminal, expected
     assert steps["is_terminal"].tolist() == [False, terminal]
 
 
-def test_metadata():
+def test_metadata_becomes_fields_padded_at_the_end():
     steps = from_sars(
         observation=np.zeros(2),
         action=np.array(["go"], object),

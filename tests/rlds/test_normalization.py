@@ -27,7 +27,7 @@ def statistics() -> Statistics:
 
 
 @pytest.mark.parametrize("kind", ["normal", "bounds", "bounds_q99"])
-def test_back_and_forth(statistics: Statistics, kind: str) -> None:
+def test_unnormalize_undoes_normalize(statistics: Statistics, kind: str) -> None:
     steps = make_steps()
     made = normalize(steps, statistics, kind=kind, clip=False)
     arm = made["observation"][0]["arm"]

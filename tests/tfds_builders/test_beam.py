@@ -107,7 +107,7 @@ def test_damage_is_the_same_error(raw, tmp_path):
     [pytest.param(PROCESSES, marks=pytest.mark.slow), IN_MEMORY],
     ids=["processes", "in memory"],
 )
-def test_statistics(raw, tmp_path, options):
+def test_statistics_by_beam_are_those_of_one_process(raw, tmp_path, options):
     builder = convert(
         ToySource(raw, 30),
         name="toy",

@@ -93,7 +93,7 @@ def config(**kwargs):
 
 
 @pytest.mark.slow
-def test_odd_keys(raw, tmp_path):
+def test_odd_keys_are_kept_and_resumed(raw, tmp_path):
     builder = convert(Keys(raw), name="toy", data_dir=tmp_path, shuffle=False)
     keys = [
         episode["episode_id"].decode() for episode in tfds.as_numpy(builder.as_dataset("train"))
@@ -133,7 +133,7 @@ def test_a_key_that_is_no_text(raw, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["uni é 中 100%s", "st*r [x]? '\"\n"])
-def test_odd_paths(tmp_path, name):
+def test_paths_with_odd_names_are_converted(tmp_path, name):
     directory = tmp_path / name
     directory.mkdir()
     raw = directory / f"{name}.raw"
@@ -145,7 +145,7 @@ def test_odd_paths(tmp_path, name):
 
 
 @pytest.mark.slow
-def test_two_splits(raw, tmp_path):
+def test_both_splits_are_converted_and_resumed(raw, tmp_path):
     made = conversions.check_conversion(lambda: TwoSplits(raw), tmp_path / "a")
     conversions.check_resumes(
         lambda: TwoSplits(raw), tmp_path, conversions.contents(made.data_path)
@@ -254,7 +254,7 @@ def remote(monkeypatch):
 @pytest.mark.parametrize(
     "options", [{}, pytest.param(ON_BEAM, marks=pytest.mark.slow)], ids=["serial", "beam"]
 )
-def test_object_store(raw, tmp_path, remote, monkeypatch, options):
+def test_a_conversion_to_an_object_store_is_resumed(raw, tmp_path, remote, monkeypatch, options):
     monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)  # Indexes stay here.
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "here"))
     (tmp_path / "here").mkdir()
@@ -271,7 +271,7 @@ def test_object_store(raw, tmp_path, remote, monkeypatch, options):
 
 
 @pytest.mark.slow
-def test_home(raw, tmp_path, monkeypatch):
+def test_a_tilde_is_the_home_directory(raw, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     made = convert_to("~/data", ToySource(raw))
     assert os.fspath(made) == str(tmp_path / "data" / "converted" / "1.0.0")
@@ -300,7 +300,7 @@ def file_size():
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_full_disk(raw, tmp_path, file_size, file_format):
+def test_a_conversion_resumes_after_a_full_disk(raw, tmp_path, file_size, file_format):
     expected = convert_to(tmp_path / "whole", Large(raw), file_format=file_format)
     file_size(1_500_000)  # Parts are smaller, the whole is not.
     with pytest.raises(OSError, match="File too large") as caught:

@@ -38,7 +38,7 @@ def humanoid():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", one_in(3, [hopper, simulator, humanoid]))
-def test_what_was_recorded(tmp_path, make):
+def test_recorded_play_is_converted_unchanged(tmp_path, make):
     env = make()
     (tmp_path / "log").mkdir()
     with envlogger.EnvLogger(env, data_directory=tmp_path / "log") as recorded:

@@ -334,7 +334,7 @@ def test_threads_share_a_source(tmp_path):
         ({"num_shards": 2, "shuffle": True}, "need the same seed"),
     ],
 )
-def test_wrong_arguments(tmp_path, arguments, message):
+def test_wrong_streaming_arguments_are_rejected(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=f"episodes_from_logs: .*{message}"):
         episodes_from_logs(tmp_path, **arguments)
 

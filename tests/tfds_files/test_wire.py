@@ -36,7 +36,7 @@ def test_packed_varints_are_what_was_packed(values):
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_a_single_varint(value):
+def test_varints_are_encoded_and_read_back(value):
     data = encode_varint(value)
     assert data == varint(value)
     assert read_varint(data, 0, len(data)) == (value, len(data))

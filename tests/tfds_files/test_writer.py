@@ -143,7 +143,7 @@ def test_what_a_writer_that_died_left_is_added(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_an_object_store(tmp_path):
+def test_datasets_in_an_object_store_are_appended_to(tmp_path):
     """Written in two goes, with a shard that is full, and read again by the same URL."""
     (tmp_path / "server").mkdir()
     features = of(steps=Dataset(feature=of(x=tensor(np.int64))))
@@ -161,7 +161,7 @@ def test_an_object_store(tmp_path):
     assert not [path for path in tmp_path.iterdir() if path.name != "server"]
 
 
-def test_a_full_disk(tmp_path, monkeypatch):
+def test_splits_are_recovered_after_a_full_disk(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no space left")
 

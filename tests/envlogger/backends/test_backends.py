@@ -85,7 +85,7 @@ def test_no_metadata_of_the_dataset(backend):
         (lambda: schedulers.NEpisodeScheduler(2), [[0, 1, 2], [20, 21, 22]]),
     ],
 )
-def test_a_scheduler_chooses(backend, make_scheduler, expected):
+def test_the_scheduler_chooses_the_recorded_episodes(backend, make_scheduler, expected):
     with backend.writer(scheduler=make_scheduler()) as writer:
         for begin in (0, 10, 20):
             record(writer, begin, begin + 1, begin + 2)

@@ -257,7 +257,7 @@ def test_a_torn_index_counts_up_to_where_it_is_torn(tmp_path):
         path.write_bytes(whole)
 
 
-def test_a_missing_index(dataset):
+def test_a_shard_without_an_index_is_left_out_and_told(dataset):
     for name in ("step_offsets.riegeli", "episode_index.riegeli"):
         path = shard(dataset, 0) / name
         content = path.read_bytes()

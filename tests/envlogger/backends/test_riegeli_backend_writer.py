@@ -445,7 +445,9 @@ def disk(monkeypatch):
         ("transpose,chunk_size:1k,parallelism:3", False),
     ],
 )
-def test_a_full_disk(tmp_path, disk, options, is_pushed, has_reserve):
+def test_steps_survive_a_full_disk_or_are_counted_lost(
+    tmp_path, disk, options, is_pushed, has_reserve
+):
     if not has_reserve:
         disk.reserve = 0
     rng = np.random.default_rng(0)

@@ -461,7 +461,7 @@ def test_a_forked_process_does_not_write_for_its_parent(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk(tmp_path):
+def test_recording_goes_on_after_a_full_disk(tmp_path):
     result = run_recorder(
         tmp_path,
         """
@@ -533,7 +533,7 @@ def test_recording_an_environment(tmp_path, as_instance):
     assert episodes[0]["steps"]["timestamp"].tolist() == [1] * 10
 
 
-def test_recorded_at_random(tmp_path):
+def test_episodes_of_random_play_are_read_back(tmp_path):
     episodes = tfds_backend_testlib.generate_episode_data(
         tfds_backend_testlib.tfds_backend_catch_env(tmp_path, max_episodes_per_file=2), 3
     )

@@ -121,7 +121,7 @@ def content(path):
     return {file: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def test_what_operations_do(robot, tmp_path):
+def test_operations_change_episodes_and_fields(robot, tmp_path):
     (robot / "README.md").write_text("Mine.")
     before = opened(robot)
     made = rlds.edit(
@@ -272,7 +272,7 @@ def test_steps_and_episodes_are_counted_as_is_said(tmp_path):
         assert sum(edit.num_episodes.values()) == number
 
 
-def test_splits(robot, tmp_path):
+def test_split_by_field_condition_or_fraction(robot, tmp_path):
     made = rlds.edit(robot, Split(by="instruction"), to=tmp_path / "tasks")
     assert [os.path.basename(found.path) for found in made.datasets] == ["pick", "place"]
     keys = [episode.key for episode in opened(tmp_path / "tasks" / "place")]

@@ -188,7 +188,7 @@ def test_an_open_writer_of_a_dataset(tmp_path):
     assert not is_refused(path)
 
 
-def test_two_editors(tmp_path):
+def test_a_second_editor_is_refused(tmp_path):
     """The second one is told, whether the first one has begun or is done."""
     path = written("webdataset", tmp_path / "data")
     begun, go_on = threading.Event(), threading.Event()

@@ -78,7 +78,7 @@ def average(terms, weighted):
         (True, True, Fraction(15681, 5704)),
     ],
 )
-def test_four_episodes(weighted, per_decision, expected):
+def test_importance_sampling_of_four_episodes_is_exact(weighted, per_decision, expected):
     data, target = problems.four_episodes()
     found = importance_sampling(
         data, target, gamma=0.5, weighted=weighted, per_decision=per_decision
@@ -351,7 +351,7 @@ def test_an_estimate_says_when_it_means_little():
         ({"episode_weights": np.zeros(40)}, ValueError, "all 0"),
     ],
 )
-def test_what_cannot_be(changed, error, message, monkeypatch):
+def test_impossible_targets_and_data_are_rejected(changed, error, message, monkeypatch):
     monkeypatch.setattr(ratios, "_BLOCK_TRANSITIONS", 3)
     data = of_length(4, **{k: v for k, v in changed.items() if k == "log_probs"})
     target = CategoricalPolicy.from_table(np.full((3, 2), 0.5))

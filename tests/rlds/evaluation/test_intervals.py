@@ -132,7 +132,7 @@ def test_most_samples_without_an_estimate():
         ),
     ],
 )
-def test_without_an_interval(statistic, weights, others, message):
+def test_estimates_without_an_interval_are_rejected(statistic, weights, others, message):
     with pytest.raises(ValueError, match=message):
         estimate_of(statistic, weights, **others).interval()
 
@@ -148,7 +148,7 @@ def test_without_an_interval(statistic, weights, others, message):
         ({"num_samples": 39}, "num_samples must be at least 40 for level 0.95"),
     ],
 )
-def test_wrong_options(options, message):
+def test_wrong_interval_options_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         estimate_of(ratios(5)).interval(**options)
 

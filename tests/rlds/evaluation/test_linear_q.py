@@ -21,7 +21,7 @@ MDP = problems.MdpA
 TABULAR = {"features": OneHot(3, 2), "gamma": MDP.gamma, "ridge": 0}
 
 
-def test_four_episodes():
+def test_fitted_q_of_four_episodes_is_exact():
     data, target = problems.four_episodes()
     q = fitted_q(data, target, features=OneHot(2, 2), gamma=0.5, ridge=0)
     expected = [Fraction(425, 107), Fraction(301, 107), Fraction(2), Fraction(1022, 107)]
@@ -212,7 +212,7 @@ def test_an_estimate_that_cannot_be():
     assert "is impossible: the recorded rewards, 0 to 1," in warning
 
 
-def test_bad_input():
+def test_bad_observations_features_and_options_are_rejected():
     data, target = problems.four_episodes()
     options = {"features": OneHot(2, 2), "gamma": 0.5}
     with pytest.raises(ValueError, match="episode 1, step 0, observation: 7, expected an"):

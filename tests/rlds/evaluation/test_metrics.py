@@ -24,7 +24,7 @@ def test_numbers_are_exact():
     assert values_of(found.precision) == {1: 0, 2: 1 / 2, 3: 2 / 3}
 
 
-def test_ties():
+def test_ties_share_ranks_and_leave_correlations_undefined():
     found = compare([1, 1, 2, 2], [5, 7, 7, 7], k=[1, 2])
     # Ranks 1½ 1½ 3½ 3½ and 1 3 3 3: covariance 2, variances 4 and 3.
     assert found.rank_correlation.value == pytest.approx(2 / np.sqrt(4 * 3))

@@ -281,7 +281,7 @@ def test_actions_that_are_none_of_the_policy():
 # --- The others ----------------------------------------------------------------------------------
 
 
-def test_categorical():
+def test_categorical_policies_have_exact_probabilities():
     logits = np.array([[1000.0, 1000.0, -np.inf], [-1e4, -1e4 + np.log(3), -2e4]])
     policy = CategoricalPolicy(lambda observations: logits[observations])
     both = np.array([0, 1])
@@ -353,7 +353,7 @@ def test_policies_without_probabilities():
         CategoricalPolicy.from_table([[1.0]]).mean(np.zeros(1, int))
 
 
-def test_uniform():
+def test_uniform_policies_have_the_density_of_their_bounds():
     policy = UniformPolicy([-1, 0], [1, 4])
     nested = {"position": np.zeros((2, 7)), "image": np.zeros((2, 3, 3))}
     assert policy.mode(nested).tolist() == [[0, 2], [0, 2]]

@@ -261,6 +261,6 @@ def test_warnings_of_estimates_are_in_the_result():
         ({"weights": {"fitted_q": 1.0}}, "no policy has a score that counts: .*fitted_q"),
     ],
 )
-def test_wrong_arguments(options, message):
+def test_wrong_ranking_arguments_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         rank(**({"data": demonstrations(), "policies": {"a": gaussian(1)}} | options))

@@ -27,7 +27,7 @@ def four():
     return data, target, TabularQ(problems.FOUR_EPISODES_Q, target)
 
 
-def test_four_episodes(four):
+def test_doubly_robust_of_four_episodes_is_exact(four):
     data, target, q = four
     assert direct_method(data, q, gamma=0.5).value == pytest.approx(11 / 4, abs=1e-14)
     with pytest.warns(EstimateWarning):
@@ -130,7 +130,7 @@ def test_intervals_that_take_the_q_function_as_it_is():
     assert "ignores the error of the Q-function" in str(shorter.interval(num_samples=40))
 
 
-def test_bad_input(four):
+def test_bad_q_functions_and_observations_are_rejected(four):
     data, target, q = four
 
     class Bad:

@@ -103,7 +103,7 @@ def test_finite_and_nested_mixtures(table, data):
             assert everything - {(int(p), int(n)) for p, n in rows[: size - 1]}
 
 
-def test_offsets(table, data):
+def test_offsets_are_padded_at_the_ends_of_episodes(table, data):
     _, episodes = data[0]
     offsets = {"observation/state": [-4, 0, 2], "action": range(0, 6, 2)}
     for padding in ("edge", "zeros"):
@@ -226,7 +226,7 @@ def test_several_datasets_are_one_table(data, tmp_path):
         rlds.feeds.open([paths[0], rlds.sources.Episodes(without, without.splits[0])])
 
 
-def test_sum_tree():
+def test_sum_tree_finds_as_searchsorted_does():
     rng = np.random.default_rng(0)
     for size in (1, 63, 64, 65, 5000):
         values = rng.random(size) * (rng.random(size) > 0.3)

@@ -68,7 +68,7 @@ def test_episodes_are_left_out(directory):
     np.testing.assert_array_equal(wrist, table.read(2)["observation"]["wrist_image_left"][:0:-1])
 
 
-def test_little_memory(directory):
+def test_mapped_episodes_fit_a_cache_of_100_bytes(directory):
     table = rlds.feeds.open(directory / "arm", "train", cache_bytes=100)
     made = map_episodes(table, reversed_without_first)
     assert not made.storage.is_random("observation/double")

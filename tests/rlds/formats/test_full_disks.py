@@ -130,7 +130,7 @@ def sources(tmp_path_factory):
         ("d3rlpy", "a.h5"),
     ],
 )
-def test_exports_to_a_full_disk_fail_cleanly(tmp_path, sources, format, name):
+def test_exports_to_a_full_disk_leave_no_files(tmp_path, sources, format, name):
     source = sources["aloha" if format == "aloha" else "npz"]
     target = Path(tmp_path, name)
     assert run(EXPORT, source, os.fspath(target), format, {"allow_loss": True}) == ["4"]

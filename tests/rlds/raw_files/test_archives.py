@@ -56,7 +56,7 @@ def files_in(directory):
 
 @pytest.mark.parametrize("tar_format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("name", ["log.tgz", "log.tar"])
-def test_tar(tmp_path, place, name, tar_format):
+def test_tar_members_are_extracted(tmp_path, place, name, tar_format):
     members = [(member("./tag/", tarfile.DIRTYPE), b""), (member("tag/none", tarfile.DIRTYPE), b"")]
     files = {**FILES, "long" * 40: b"long"}
     members += [(member(name), data) for name, data in files.items()]
@@ -67,7 +67,7 @@ def test_tar(tmp_path, place, name, tar_format):
     assert directory.name == name
 
 
-def test_zip(tmp_path, place):
+def test_zip_members_are_extracted(tmp_path, place):
     path = write_zip(tmp_path / "log.zip", [("tag/", b""), ("tag/.hidden", b"x"), *FILES.items()])
     assert files_in(extracted(path, place)) == FILES
 

@@ -63,7 +63,7 @@ def test_sizes_that_no_data_can_stand_for_are_refused(width, height):
         png_shape(bytes(data))
 
 
-def test_what_is_refused():
+def test_other_files_and_colour_types_are_rejected():
     for data in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n"):
         with pytest.raises(ValueError, match="not a PNG file"):
             png_shape(data)

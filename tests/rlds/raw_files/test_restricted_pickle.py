@@ -230,7 +230,7 @@ SCALAR = np.float64(1).__reduce__()[0]
         b"\x80\x04" + b"]" * 2000 + b"a" * 1999 + b".",
     ],
 )
-def test_lies_and_bombs(pickled):
+def test_malicious_pickles_are_rejected(pickled):
     with pytest.raises(RestrictedPickleError):
         loads(pickled)
 

@@ -40,7 +40,7 @@ def test_what_dimension_6_of_the_action_is(name, of_field, range, frame, confide
     assert (pitch.name, pitch.unit, pitch.frame) == ("pitch", "rad", frame)
 
 
-def test_open_and_closed():
+def test_grippers_have_documented_open_and_closed_values():
     grippers = {
         name: str(rlds.robotics.meaning_of(name).gripper)
         for name in ("bridge_orig", "droid", "rt_1", "taco_play", "viola", "uiuc_d3field", "dobbe")
@@ -104,7 +104,7 @@ def test_what_is_published_in_different_ways_is_carried():
     assert "six joint velocities" in str(rlds.robotics.meaning_of("droid").disagreements[0])
 
 
-def test_names():
+def test_datasets_are_found_by_path_and_misspellings_corrected():
     def name_of(name):
         return rlds.robotics.meaning_of(name).name
 
@@ -122,7 +122,7 @@ def test_names():
     assert registry.is_misspelled("cartpole") is None
 
 
-def test_you_know_better(tmp_path, clean):
+def test_registered_meanings_override_known_ones(tmp_path, clean):
     arm = {"action": {"action[0:7]": "joint_delta", "action[7]": "gripper"}, "robot": "mine"}
     file = tmp_path / "mine.toml"
     file.write_text(

@@ -100,7 +100,7 @@ def test_rows_are_copied_from_one_sidecar_to_another(episodes, tmp_path):
     assert [file.read_bytes() for file in rows] == [file.read_bytes() for file in copy]
 
 
-def test_a_row_alone(episodes):
+def test_an_episode_is_restored_from_its_sidecar_row(episodes):
     for episode in episodes:
         found = SIDECAR.unpack(SIDECAR.pack(episode), {"x": episode.steps["x"]})
         assert not [*differences(episode, found)]

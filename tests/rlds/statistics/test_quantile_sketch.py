@@ -83,5 +83,5 @@ def test_a_copy_goes_its_own_way() -> None:
     assert (copy.quantile(0.9) > 50).all()
 
 
-def test_no_values() -> None:
+def test_quantiles_of_no_values_are_nan() -> None:
     assert np.isnan(QuantileSketch(2).quantile(0.5)).all()

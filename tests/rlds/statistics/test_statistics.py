@@ -95,6 +95,6 @@ def test_nan_is_reported() -> None:
          r"'reward' of episode 1 has the shape \(3,\), expected \(2,\)"),
     ],
 )  # fmt: skip
-def test_bad_input(episodes: Any, options: Any, error: type, message: str) -> None:
+def test_bad_arguments_are_rejected(episodes: Any, options: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=f"compute_statistics: .*{message}"):
         compute_statistics(episodes, **options)

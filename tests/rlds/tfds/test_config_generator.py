@@ -24,7 +24,7 @@ def encoding_of(feature):
 @pytest.mark.parametrize(
     ("name", "channels"), [("IMAGE", 1), ("rgb", 3), ("wrist_img", 4), ("pixels", 3)]
 )
-def test_images(name, channels):
+def test_uint8_images_become_png_features(name, channels):
     feature = extract({name: np.zeros((8, 6, channels), np.uint8)})[name]
     assert type(feature) is tf_features.Image
     assert feature.shape == (8, 6, channels)
@@ -93,13 +93,13 @@ def test_the_encoding_of_tensors_is_that_of_all_below():
     ("data", "dtype"),
     [(1.0, tf.float64), (3, tf.int64), (True, tf.bool), (np.float32(1), tf.float32)],
 )
-def test_scalars(data, dtype):
+def test_scalars_keep_their_dtype(data, dtype):
     assert extract(data) == dtype
     assert extract({"x": [data]})["x"].feature.np_dtype == dtype.as_numpy_dtype
 
 
 @pytest.mark.parametrize("data", ["s", b"x", tf.constant("s"), tf.TensorSpec((), tf.string)])
-def test_strings(data):
+def test_strings_become_text_features(data):
     assert type(extract(data)) is tf_features.Text
 
 
@@ -232,7 +232,7 @@ def test_options_of_a_config():
     assert encoding_of(config.reward_info) == "none"
 
 
-def test_no_episode():
+def test_specs_without_steps_are_rejected():
     with pytest.raises(KeyError, match=r"no field 'steps', it has \['observation'\]"):
         generate_config_from_spec({"observation": 1})
     with pytest.raises(ValueError, match="a list that is not empty; got"):

@@ -89,7 +89,7 @@ def assert_equal(found, expected):
     tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
-def test_layouts(tmp_path):
+def test_steps_in_any_layout_are_stored(tmp_path):
     layouts = [
         lambda steps: steps,
         lambda steps: tf.nest.map_structure(tf.constant, steps),
@@ -148,7 +148,7 @@ def test_finished_shards_can_be_read_before_close(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_appending(tmp_path, file_format):
+def test_appended_episodes_follow_the_old_ones(tmp_path, file_format):
     for begin in (0, 10, 20):
         write(tmp_path, [begin, begin + 1], overwrite=False, file_format=file_format)
     assert ids(tmp_path) == [0, 1, 10, 11, 20, 21]
@@ -174,7 +174,7 @@ def test_several_writers_append_at_a_time(tmp_path):
 
 
 @pytest.mark.slow
-def test_overwriting(tmp_path):
+def test_overwriting_leaves_no_old_files(tmp_path):
     for begin in (0, 10, 20):
         write(tmp_path, range(begin, begin + 3), max_episodes_per_file=2)
         assert ids(tmp_path) == [begin, begin + 1, begin + 2]
@@ -546,7 +546,7 @@ def test_other_features(tmp_path):
         ({"tensor_encoding": "bytes"}, ValueError, "tensor_encoding: got 'bytes', expected"),
     ],
 )
-def test_wrong_arguments(tmp_path, options, error, message):
+def test_wrong_arguments_write_no_files(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         EpisodeWriter(tmp_path, CONFIG, **options)
     assert not files(tmp_path)
@@ -560,7 +560,7 @@ def test_features_that_tfds_cannot_read(tmp_path):
         EpisodeWriter(tmp_path, config)
 
 
-def test_after_close(tmp_path):
+def test_a_closed_writer_takes_no_episodes(tmp_path):
     writer = EpisodeWriter(tmp_path, CONFIG)
     writer.close()
     with pytest.raises(ValueError, match="the writer is closed"):

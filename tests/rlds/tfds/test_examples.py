@@ -92,7 +92,7 @@ def entries(example):
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_tensors(data):
+def test_tensors_have_the_bytes_of_tfds(data):
     dtype = np.dtype(data.draw(st.sampled_from(INTEGERS + FINITE_OR_NOT)))
     shape = data.draw(npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3))
     encoding = data.draw(st.sampled_from(["none", "bytes", "zlib"]))
@@ -104,7 +104,7 @@ def test_tensors(data):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.text() | st.binary()))
-def test_text(values):
+def test_text_has_the_bytes_of_tfds(values):
     column = np.empty(len(values), object)
     column[:] = values
     assert_same_bytes(of_steps(tf_features.Text()), {"steps": {"x": column}})
@@ -154,7 +154,7 @@ def test_numbers_that_are_encoded_with_loss():
         ("png", np.float32, 1),
     ],
 )
-def test_images(encoding_format, dtype, channels):
+def test_images_have_the_bytes_of_tfds(encoding_format, dtype, channels):
     shape = (6, 5, channels)
     feature = tf_features.Image(shape=shape, dtype=dtype, encoding_format=encoding_format)
     for num_steps in (3, 1, 0):

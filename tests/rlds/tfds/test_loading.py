@@ -292,7 +292,7 @@ def test_iterators_can_be_checkpointed(any_directory, tmp_path):
     assert [int(example["id"]) for example in iterator] == [2, 3, 4]
 
 
-def test_the_order(any_directory):
+def test_episodes_are_in_order_unless_shuffled(any_directory):
     for _ in range(2):
         assert [int(e["id"]) for e in load(any_directory, fields=["action"])] == [0, 1, 2, 3, 4]
     tf.random.set_seed(1)
@@ -317,7 +317,7 @@ def test_the_order(any_directory):
         ({"layout": "flat"}, ValueError, "layout must be one of .*, got 'flat'"),
     ],
 )
-def test_wrong_arguments(directory, options, error, message):
+def test_wrong_load_arguments_are_rejected(directory, options, error, message):
     with pytest.raises(error, match=message):
         load(directory, **options)
 

@@ -103,7 +103,7 @@ def test_layouts_do_not_mix() -> None:
 
 @pytest.mark.slow
 @both_layouts
-def test_no_steps(layout: Callable[[Any], Any]) -> None:
+def test_datasets_without_steps_add_fields(layout: Callable[[Any], Any]) -> None:
     none = layout({"a": np.zeros(0, np.int32)})
     assert values(concatenate(none, layout({"b": [1.0]}))) == {"a": [0], "b": [1.0]}
     assert values(concatenate(layout({"b": [1.0]}), none)) == {"a": [0], "b": [1.0]}

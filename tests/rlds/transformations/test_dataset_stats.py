@@ -29,7 +29,7 @@ def everything(step: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("batch_size", one_in(2, [7, 1, -1]))
-def test_as_numpy_would(nested: bool, batch_size: int) -> None:
+def test_mean_and_std_are_those_of_numpy(nested: bool, batch_size: int) -> None:
     rng = np.random.default_rng(0)
     first, second = (
         {"observation": {"state": rng.normal(size=(n, 3)), "pair": (np.arange(n), np.ones(n))}}
@@ -52,7 +52,7 @@ def test_as_numpy_would(nested: bool, batch_size: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [True, False]))
-def test_far_from_zero(nested: bool) -> None:
+def test_values_far_from_zero_lose_no_precision(nested: bool) -> None:
     """Sums in float32 are wrong by many standard deviations here."""
     rng = np.random.default_rng(0)
     for mean_of_data, std_of_data in ((1e6, 1.0), (1000.0, 0.01), (1.0, 1e-3)):
@@ -129,7 +129,7 @@ def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [True, False]))
-def test_in_graphs(nested: bool) -> None:
+def test_mean_and_std_can_be_traced_in_graphs(nested: bool) -> None:
     """Square roots by NumPy cannot be part of a graph."""
     dataset = episodes({"x": [1.0, 3.0, 5.0]}, nested=nested)
     mean, std = tf.function(lambda: mean_and_std(dataset, everything))()

@@ -64,7 +64,7 @@ def distances(strategy: str, **options: Any) -> collections.Counter[int]:
 
 
 @pytest.mark.slow
-def test_distributions() -> None:
+def test_goal_distances_follow_their_distribution() -> None:
     uniform = distances("uniform")
     assert set(uniform) == {1, 2, 3, 4, 5}
     assert all(abs(count - 200) < 60 for count in uniform.values())

@@ -46,7 +46,7 @@ def test_each_dataset_keeps_its_order_and_when_to_stop() -> None:
 
 
 @pytest.mark.slow
-def test_the_seed_decides() -> None:
+def test_a_mixture_depends_on_its_seed_alone() -> None:
     data = [numbered(0, 50), numbered(100, 50)]
     one = values(mix(data, seed=1, stop="all"))
     assert one == values(mix(data, seed=1, stop="all"))

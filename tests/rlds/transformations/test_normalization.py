@@ -105,7 +105,7 @@ def test_arrays_and_tensors_of_any_leading_axes() -> None:
     np.testing.assert_allclose(unnormalize(chunk, read), as_array, rtol=1e-6)
 
 
-def test_which_fields() -> None:
+def test_only_named_fields_are_normalized() -> None:
     columns = episode_columns(9)
     statistics = statistics_of(columns)
     both = as_columns(normalize(columns, statistics))

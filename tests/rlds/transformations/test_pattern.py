@@ -65,7 +65,7 @@ def test_there_are_64_golden_cases() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["nested", pytest.param("batched", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", one_in(4, CASES), ids=lambda case: case["id"])
-def test_golden(case: dict[str, Any], layout: str) -> None:
+def test_patterns_have_the_golden_outputs(case: dict[str, Any], layout: str) -> None:
     if layout == "batched" and "variable_shape" in case["id"]:
         pytest.skip("the shape varies within an episode, which a batch cannot hold")
     world = pattern_cases.World(case)

@@ -32,7 +32,7 @@ def test_the_names_of_reverb_are_those_of_the_patterns() -> None:
         )
 
 
-def test_it_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_restores_the_real_reverb(monkeypatch: pytest.MonkeyPatch) -> None:
     real, real_client = types.ModuleType("reverb"), types.ModuleType("reverb.client")
     monkeypatch.setitem(sys.modules, "reverb", real)
     monkeypatch.setitem(sys.modules, "reverb.client", real_client)

@@ -80,7 +80,7 @@ def test_each_step_is_as_likely_at_each_place() -> None:
 
 
 @pytest.mark.slow
-def test_the_seed_decides() -> None:
+def test_the_order_depends_on_the_seed() -> None:
     episodes = numbered_episodes(20, 10)
 
     def made(**options: Any) -> list[int]:

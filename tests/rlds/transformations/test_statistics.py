@@ -96,7 +96,7 @@ def test_as_mean_and_std_has_it() -> None:
 
 
 @pytest.mark.slow
-def test_far_from_zero() -> None:
+def test_statistics_far_from_zero_are_exact() -> None:
     values = np.random.default_rng(0).normal(1e6, 1.0, size=200_000).astype(np.float32)
     flags = {"is_first": np.zeros(200_000, np.bool_), "is_last": np.zeros(200_000, np.bool_)}
     for data in in_both_layouts({"x": values, **flags}):

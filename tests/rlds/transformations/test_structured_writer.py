@@ -44,7 +44,7 @@ def test_fields_are_numbered_in_the_order_of_flatten() -> None:
         (slice(-4, -1, 2), [-4, -2], True),
     ],
 )
-def test_references(key: Any, positions: list[int], is_window: bool) -> None:
+def test_references_hold_positions(key: Any, positions: list[int], is_window: bool) -> None:
     node = sw.create_reference_step({"x": None})["x"][key]
     assert list(node.positions) == positions
     assert node.is_window == is_window
@@ -175,7 +175,7 @@ def configs(*transforms: Callable[[Any], Any], tables: str = "ttt") -> list[sw.C
     ]
 
 
-def test_signature() -> None:
+def test_signature_has_the_shapes_of_windows() -> None:
     (config,) = configs(
         lambda step: {
             "window": step["observation"]["image"][-3:],

@@ -115,7 +115,7 @@ def test_a_page_that_does_not_keep_up_gets_the_newest_picture(tmp_path) -> None:
             player.until("state", state="running")
 
 
-def test_nobody_comes_back(tmp_path) -> None:
+def test_an_unresumed_episode_is_abandoned(tmp_path) -> None:
     with Served(tmp_path) as served:
         study = served.study(drawn())
         play = served.play(study)

@@ -263,7 +263,7 @@ def columns_at(columns, path):
     return columns
 
 
-def test_minari(tmp_path, monkeypatch):
+def test_the_view_shows_the_values_of_minari(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     path = raw_minari.write_buffers("tiny-v0")
     episodes = sources.open(path)

@@ -84,7 +84,7 @@ def datasets(client):
     return {dataset["name"]: dataset for dataset in found["datasets"]}
 
 
-def test_what_there_is(client, datasets, folder):
+def test_datasets_are_listed_without_their_paths(client, datasets, folder):
     assert client.json("/api/me")[1]["mode"] == "view"
     assert set(datasets) == {"tiny", "recordings", "broken", "senseless"}
     assert datasets["tiny"]["splits"] == [{"name": "train", "episodes": 2}]

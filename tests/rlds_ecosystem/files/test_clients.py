@@ -380,7 +380,7 @@ def test_refused_access(store):
     assert columns(log).keys() == {0}
 
 
-def test_an_outage(store):
+def test_recording_survives_an_outage_of_the_store(store):
     log = store.directory()
     with make_recorder(log) as writer:
         record(writer, 0)

@@ -36,7 +36,7 @@ OBSERVATIONS = np.random.default_rng(0).normal(0, 5, (6, 11))
 
 
 @pytest.mark.parametrize("protocol", [0, 2, pickle.HIGHEST_PROTOCOL])
-def test_a_pickle(tmp_path, protocol):
+def test_pickled_weights_become_a_policy(tmp_path, protocol):
     path = raw_deep_ope.write_policy(tmp_path / "a.pkl", SIZES, protocol=protocol)
     if protocol == 2:  # As NumPy 1 wrote it.
         path.write_bytes(path.read_bytes().replace(b"numpy._core.", b"numpy.core."))
@@ -169,7 +169,7 @@ def test_files_without_a_policy(tmp_path):
         load_policy(path)
 
 
-def test_files_that_lie(tmp_path):
+def test_malicious_hdf5_weights_are_rejected(tmp_path):
     h5py = pytest.importorskip("h5py")
     arrays = raw_d4rl.policy(SIZES)
     changes = {
@@ -199,7 +199,7 @@ def test_files_that_lie(tmp_path):
 # --- Indices -------------------------------------------------------------------------------------
 
 
-def test_indices(tmp_path):
+def test_policy_indices_list_names_tasks_and_returns(tmp_path):
     records = [raw_deep_ope.d4rl_record("hopper/hopper_online_0", -61.5)]
     raw_deep_ope.write_policy(tmp_path / "hopper/hopper_online_0.pkl", SIZES)
     (found,) = read_deep_ope_index(raw_deep_ope.write_index(tmp_path / "d4rl.json", records))
@@ -248,7 +248,7 @@ def test_policies_in_a_store(tmp_path):
         ({"agent_name": None}, "agent_name"),
     ],
 )
-def test_indices_that_lie(tmp_path, changes, message):
+def test_wrong_rows_of_policy_indices_are_rejected(tmp_path, changes, message):
     good = raw_deep_ope.d4rl_record("a", 1.0)
     path = raw_deep_ope.write_index(tmp_path / "a.json", [good, {**good, **changes}])
     with pytest.raises(SourceError, match=rf"a\.json, row 1: .*{message}"):
@@ -313,7 +313,7 @@ tf.saved_model.save(tf.Module(), f"{sys.argv[1]}/Nothing")
 
 
 @pytest.mark.slow  # TensorFlow traces models, in a process of its own.
-def test_saved_models(tmp_path):
+def test_saved_models_sample_actions_without_probabilities(tmp_path):
     subprocess.run([sys.executable, "-c", _MAKE_MODELS, str(tmp_path)], check=True)
     rng = np.random.default_rng(0)
     position = rng.normal(size=(5000, 2)).astype(np.float32)  # Several blocks.

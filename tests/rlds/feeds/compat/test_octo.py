@@ -164,7 +164,7 @@ def test_processes_of_jax(monkeypatch, is_old, has_torch):
     assert shard_of() == ((0, 1) if is_old and has_torch else (2, 4))
 
 
-def test_a_mixture(directory):
+def test_interleaved_datasets_have_their_weights(directory):
     kwargs = [
         {**arm_datasets.kwargs_of(form, directory), "standardize_fn": four}
         for form in ("rlds", "lerobot")
@@ -410,7 +410,7 @@ def test_datasets_of_open_x(tmp_path):
         ({"frames": {"image_augment_kwargs": {"primary": {"a": 1}}}}, "augment_order"),
     ],
 )
-def test_what_is_refused(directory, options, error):
+def test_unsupported_octo_options_are_rejected(directory, options, error):
     kinds = (NotImplementedError, KeyError, TypeError, ValueError)
     with pytest.raises(kinds, match=error):
         next(single(directory, **options).unbatch().iterator())

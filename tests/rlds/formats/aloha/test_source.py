@@ -95,7 +95,7 @@ def test_other_attributes(tmp_path):
     assert others == ["", '{"action": {"unit": {"json": "rad"}}}', ""]
 
 
-def test_a_file_alone(tmp_path):
+def test_a_single_file_is_an_episode(tmp_path):
     raw_aloha.write_folder(tmp_path, mobile=True)
     (episode,) = rlds.sources.open(tmp_path / "episode_10.hdf5")
     check_episode(episode, tmp_path / "episode_10.hdf5", "plain")

@@ -386,7 +386,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
         ("action", "(8,), 'x': __import__('os')", "cannot be read"),
     ],
 )
-def test_headers_that_lie(tmp_path, name, shape, message):
+def test_wrong_array_headers_are_rejected(tmp_path, name, shape, message):
     folder = write(tmp_path, played(5))
     dtype = "|u1" if name == "observation" else "<i4"
     header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()

@@ -244,7 +244,7 @@ def test_joints_come_by_name(tmp_path):
         open_rows(tmp_path / "c.mcap", rows, by_place)[0]
 
 
-def test_stamps(tmp_path):
+def test_steps_have_the_chosen_stamps(tmp_path):
     """Zero is none; the times of a simulation are others than those of the recorder."""
     rows = [arm(0, 1), arm(2 * SECOND, 2)]
     rows = [(topic, BEGIN + i, it) for i, (topic, _, it) in enumerate(rows)]
@@ -578,7 +578,7 @@ def test_messages_outside_chunks(tmp_path):
     assert (episode.complete, episode.num_steps) == (False, 19)
 
 
-def test_a_damaged_chunk(tmp_path):
+def test_damaged_chunks_are_errors_or_left_out(tmp_path):
     rows = raw_bags.sample(40)
     path = raw_bags.write_mcap(tmp_path / "a.mcap", rows)
     content = bytearray(path.read_bytes())

@@ -66,7 +66,7 @@ def check_flags(episode, terminated):
 
 
 @pytest.mark.slow
-def test_version_2(tmp_path, hopper):
+def test_version_2_has_final_observations(tmp_path, hopper):
     """Observations in float32 with the next ones; the state of the simulator as it is."""
     rows = rows_of(hopper, dtype="f4", state_dtype="f8")
     path = raw_d4rl.write(tmp_path / "hopper_medium-v2.hdf5", rows)
@@ -100,7 +100,7 @@ def test_version_2(tmp_path, hopper):
 
 
 @pytest.mark.slow
-def test_version_1_replay(tmp_path, hopper):
+def test_version_1_replay_has_no_final_observations(tmp_path, hopper):
     """All in float64, as the simulator has it, rewards in a column; no next observations."""
     arrays = raw_d4rl.without(rows_of(hopper, dtype="f8", state_dtype="f8"), "next_observations")
     arrays["rewards"] = arrays["rewards"][:, np.newaxis]
@@ -120,7 +120,7 @@ def test_version_1_replay(tmp_path, hopper):
 
 
 @pytest.mark.slow
-def test_pybullet(tmp_path, hopper):
+def test_pybullet_rewards_are_moved_to_their_actions(tmp_path, hopper):
     """Rewards and terminals one row later than the actions, and a row more for each episode."""
     rows = {"observations": [], "actions": [], "rewards": [], "terminals": []}
     for played in hopper:

@@ -15,7 +15,7 @@ from rlds.sources.testing import differences
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data_format", ["hdf5", "parquet"])
-def test_there_and_back(tmp_path, data_format):
+def test_npz_survives_an_export_to_minari(tmp_path, data_format):
     files = raw_npz.sample()
     for arrays in files.values():
         arrays["when"] = np.arange(len(arrays["action"]) + 1)

@@ -22,7 +22,7 @@ TIME_LIMIT = 18
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data_format", one_in(3, ["hdf5", "arrow", "parquet"]))
-def test_hopper(tmp_path, monkeypatch, data_format):
+def test_hopper_episodes_are_those_that_minari_recorded(tmp_path, monkeypatch, data_format):
     import gymnasium
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "raw"))

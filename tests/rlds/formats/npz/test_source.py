@@ -101,7 +101,7 @@ ENDS = {  # What is given, and what it means: terminal, truncated, complete.
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_how_it_ended(tmp_path, case):
+def test_flags_tell_how_an_episode_ended(tmp_path, case):
     given, (terminal, truncated, complete) = ENDS[case]
     episode = one(tmp_path, discount=None, **given)
     assert episode.steps["is_terminal"].tolist() == [False] * 4 + [terminal]

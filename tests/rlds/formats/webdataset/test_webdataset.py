@@ -225,7 +225,7 @@ def test_damaged_samples(tmp_path):
         rlds.sources.open(tmp_path)
 
 
-def test_there_and_back(tmp_path):
+def test_npz_survives_an_export_to_webdataset(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     made = export(path, "webdataset", tmp_path / "made", shard_bytes=20_000)
     places = {place.field: (place.place, place.how) for place in made.placements}

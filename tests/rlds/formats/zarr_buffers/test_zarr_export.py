@@ -48,7 +48,7 @@ def check_same(one, two):
         (raw_zarr.write_umi, ".zarr.zip", ".zarr"),
     ],
 )
-def test_there_and_back(tmp_path, write, suffix, made):
+def test_zarr_buffers_survive_an_export(tmp_path, write, suffix, made):
     path = write(tmp_path / f"raw{suffix}")
     found = export(path, "zarr", tmp_path / f"made{made}")
     check_same(path, tmp_path / f"made{made}")
@@ -105,7 +105,7 @@ def test_episodes_of_one_step_and_names_of_others(tmp_path):
 
 
 @pytest.mark.slow
-def test_through_a_dataset(tmp_path):
+def test_zarr_buffers_survive_a_conversion_to_tfds(tmp_path):
     """Images become PNG files there, and text becomes bytes."""
     for write in (raw_zarr.write_pusht, raw_zarr.write_umi):
         path = write(tmp_path / f"{write.__name__}.zarr")
