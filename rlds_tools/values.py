@@ -74,7 +74,7 @@ class NumericField:
       max: The largest finite value.
       at_min: The number of values equal to the least one.
       at_max: The number of values equal to the largest one.
-      kept: The values of evenly spread steps, `[steps, elements]`.
+      sampled: The values of evenly spread steps, `[steps, elements]`.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -82,7 +82,7 @@ class NumericField:
         self.count = 0
         self.not_finite, self.zeros, self.at_min, self.at_max = np.zeros((4, size), np.int64)
         self.min, self.max = np.full(size, np.inf), np.full(size, -np.inf)
-        self.kept = Thinned(min(_KEPT_STEPS, max(1, _KEPT_NUMBERS // max(size, 1))))
+        self.sampled = Thinned(min(_KEPT_STEPS, max(1, _KEPT_NUMBERS // max(size, 1))))
         self._pass = statistics.StatisticsPass({"": shape}, quantiles=(), ddof=0, masks=None)
 
     def add(self, column: np.ndarray, is_valid: np.ndarray) -> None:
@@ -97,7 +97,7 @@ class NumericField:
         if not len(rows) or not rows.shape[1]:
             return
         self.count += len(rows)
-        self.kept.add(rows.astype(np.float32 if rows.dtype.itemsize < 8 else np.float64))
+        self.sampled.add(rows.astype(np.float32 if rows.dtype.itemsize < 8 else np.float64))
         is_finite = np.isfinite(rows)
         all_finite = bool(is_finite.all())
         if not all_finite:
@@ -124,17 +124,17 @@ class NumericField:
         Args:
           at_limit: The number of values at the limit: `at_min` or `at_max`.
         """
-        often = ~self.is_constant & (at_limit >= _AT_LIMIT * self.count)
-        for element in np.flatnonzero(often):
-            often[element] = len(np.unique(self.kept.all()[:, element])) > _FEW_VALUES
-        return often
+        is_frequent = ~self.is_constant & (at_limit >= _AT_LIMIT * self.count)
+        for element in np.flatnonzero(is_frequent):
+            is_frequent[element] = len(np.unique(self.sampled.all()[:, element])) > _FEW_VALUES
+        return is_frequent
 
     def statistics(self) -> statistics.FieldStatistics:
-        """Returns mean, deviation, extremes, and quantiles of the values that are kept."""
+        """Returns mean, deviation, extremes, and quantiles of the sampled values."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Of elements that are NaN throughout.
             field = self._pass.result()[""]
-            rows = self.kept.all().astype(np.float64)
+            rows = self.sampled.all().astype(np.float64)
             if rows.ndim == 2:
                 rows[~np.isfinite(rows)] = np.nan
                 quantiles = np.nanquantile(rows, QUANTILES, axis=0).reshape(-1, *self.shape)

@@ -45,8 +45,8 @@ __all__ = [
     "as_field",
     "fields_of",
     "for_steps",
-    "named",
     "path_in",
+    "resolve_alias",
 ]
 
 STEPS = f"{rlds.STEPS}/"
@@ -101,7 +101,7 @@ class Renamed(Change):
     ) -> None:
         fields = fields_of(base)
         self._old = _whole(fields, path_in(fields, old, aliases))
-        self._new = named(new, aliases)
+        self._new = resolve_alias(new, aliases)
         for root in (STEPS, f"{VIDEO}/"):
             if self._old.startswith(root):
                 camera = camera_path(self._new).removeprefix(STEPS)
@@ -143,7 +143,7 @@ class Dropped(Change):
 
     def __init__(self, base: Source, path: str, aliases: Mapping[str, str] = _NONE) -> None:
         fields = fields_of(base)
-        self._places = _places_of(_whole(fields, path_in(fields, path, aliases)))
+        self._places = _paths_of(_whole(fields, path_in(fields, path, aliases)))
         super().__init__(base, self._rest(fields))
 
     @override
@@ -366,8 +366,8 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
       ValueError: There is none; says which there are.
     """
     fields = list(fields)
-    for path in (name, STEPS + name, named(name, aliases)):
-        if any(is_in(field, parent) for field in fields for parent in _places_of(path)):
+    for path in (name, STEPS + name, resolve_alias(name, aliases)):
+        if any(is_in(field, parent) for field in fields for parent in _paths_of(path)):
             return path
     known = dict.fromkeys(map(camera_path, fields))
     known |= {
@@ -379,10 +379,10 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
     raise ValueError(f"there is no field {name!r}; {fields_there_are(name, known)}")
 
 
-def named(name: str, aliases: Mapping[str, str]) -> str:
+def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:
     """Resolves the name of an existing or a new field to its path.
 
-    >>> named("observation.grip", {"observation.state": "steps/observation/state"})
+    >>> resolve_alias("observation.grip", {"observation.state": "steps/observation/state"})
     'steps/observation/grip'
     """
     known = [alias for alias, path in aliases.items() if is_in(name, alias) and path != rlds.STEPS]
@@ -400,7 +400,7 @@ def _whole(fields: Mapping[str, Any], path: str) -> str:
     return clip if is_part else path
 
 
-def _places_of(path: str) -> Sequence[str]:
+def _paths_of(path: str) -> Sequence[str]:
     """Returns the paths of a field: of a camera also those of its clip and of its file names."""
     if not path.startswith(STEPS):
         return (path,)
@@ -409,7 +409,7 @@ def _places_of(path: str) -> Sequence[str]:
 
 
 def _moved(path: str, old: str, new: str) -> str:
-    for before, after in zip(_places_of(old), _places_of(new)):
+    for before, after in zip(_paths_of(old), _paths_of(new)):
         if is_in(path, before):
             return after + path[len(before) :]
     return path

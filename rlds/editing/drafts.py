@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds.auditing.declared import unlike
-from rlds.editing.changes import Change, Filled, Renamed, fields_of, named
+from rlds.editing.changes import Change, Filled, Renamed, fields_of, resolve_alias
 from rlds.editing.stated import DATASET_METADATA, Policy, merged
 from rlds.editing.trimmed import Flagged, Trimmed
 from rlds.editing.unifying import Unified, unify
@@ -276,12 +276,12 @@ class Draft:
         for name, episodes in datasets.items():
             source = with_random_access(episodes.source)
             for old, new in names.items() if name != first else ():
-                ours = named(new, self.aliases)
+                ours = resolve_alias(new, self.aliases)
                 source = Renamed(source, old, ours, episodes.source.about.aliases)
             before[name] = source
         renamed = {n: Episodes(before[n], it.split) for n, it in datasets.items()}
         self.notes += [f"warning: {what}" for what in unlike(renamed)]
-        fills = {named(name, self.aliases): value for name, value in fills.items()}
+        fills = {resolve_alias(name, self.aliases): value for name, value in fills.items()}
         unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
         metadata_of = [episodes.metadata for episodes in datasets.values()]
         common = fields_of(unified[0]).items()

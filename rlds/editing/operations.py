@@ -19,7 +19,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.editing.action_kinds import ActionsAs
-from rlds.editing.changes import Added, Dropped, Filled, Meant, Renamed, named
+from rlds.editing.changes import Added, Dropped, Filled, Meant, Renamed, resolve_alias
 from rlds.editing.drafts import Draft
 from rlds.editing.stated import Policy
 from rlds.sources import lineage
@@ -280,7 +280,7 @@ class Add(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         function = _imported(self.function) if isinstance(self.function, str) else self.function
-        path = named(self.field, draft.aliases)
+        path = resolve_alias(self.field, draft.aliases)
         draft.change(Added, path, function, draft.example())
 
 

@@ -421,16 +421,16 @@ _LISTS = ("aliases", "standard_action", "language", "defects", "sources")
 
 
 # The forms of values, see `_has_form`.
-_NUMBER, _STEP, _NAMED_TEXTS = (int, float, None), (int, None), {"": str}
+_NUMBER, _INTEGER, _TEXTS_BY_NAME = (int, float, None), (int, None), {"": str}
 _PART = {
     **dict.fromkeys(("is", "part", "doc", "unit", "frame", "confidence"), str),
     **dict.fromkeys(("low", "high"), _NUMBER),
-    "size": _STEP,
+    "size": _INTEGER,
 }
 _ENTRY: Mapping[str, Any] = {
     **dict.fromkeys(("robot", "action_encoding", "state_encoding", "frame", "confidence"), str),
     **{key: [str] for key in (*_LISTS, "state", "assumed")},
-    **dict.fromkeys(("cameras", "depth", "unit"), _NAMED_TEXTS),
+    **dict.fromkeys(("cameras", "depth", "unit"), _TEXTS_BY_NAME),
     "control_hz": _NUMBER,
     "action": {"": (str, _PART)},
     "gripper": {
@@ -438,8 +438,8 @@ _ENTRY: Mapping[str, Any] = {
         "doc": str,
         **dict.fromkeys(("open", "closed"), _NUMBER),
     },
-    "disagreements": [{"about": str, "said": _NAMED_TEXTS}],
-    "kept": [_STEP, _STEP],
+    "disagreements": [{"about": str, "said": _TEXTS_BY_NAME}],
+    "kept": [_INTEGER, _INTEGER],
 }
 _REQUIRED = {"about", "said"}
 

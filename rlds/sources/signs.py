@@ -112,7 +112,7 @@ class Signs:
         file = min(files, key=lambda file: natural_order(file.name))
         with self._lock:  # All formats ask, each in a thread of its own.
             if os.fspath(file) not in self._contents:
-                self._contents[os.fspath(file)] = self._look_into(file)
+                self._contents[os.fspath(file)] = self._names_or_head(file)
         contents = self._contents[os.fspath(file)]
         return any(all(_is_in(contents, each) for each in text.split()) for text in wanted.members)
 
@@ -149,7 +149,7 @@ class Signs:
     def _is_folder(self) -> bool:
         return bool(stores.as_path(self._path).is_dir())
 
-    def _look_into(self, file: Any) -> set[str] | bytes:
+    def _names_or_head(self, file: Any) -> set[str] | bytes:
         if file.name.endswith(_HDF5):
             try:
                 paths = set(_members_of(file))

@@ -219,13 +219,13 @@ class Play:
             self._away_since = self._loop.time()
             self._pause_for_page()
 
-    def take(self, said: Any) -> None:
-        """Does what the page says, see `messages`."""
-        if isinstance(said, messages.Ack):
+    def take(self, message: Any) -> None:
+        """Does what a message of the page says, see `messages`."""
+        if isinstance(message, messages.Ack):
             if self.page is not None:
-                self.page.ack(said.frame)
-        elif not isinstance(said, messages.Hello):
-            self._send({"why": "user", **msgspec.to_builtins(said)})
+                self.page.ack(message.frame)
+        elif not isinstance(message, messages.Hello):
+            self._send({"why": "user", **msgspec.to_builtins(message)})
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if not self._is_choosing:

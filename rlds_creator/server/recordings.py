@@ -140,16 +140,16 @@ class Recordings:
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Deletes episodes, as `Store.delete_episodes`, and their logs."""
         ids = [one for one in ids if is_identifier(one)]
-        with self._marked(ids):
+        with self._marked_as_deleted(ids):
             return self._store.delete_episodes(ids)
 
     def delete_study(self, study_id: str) -> list[str]:
         """Deletes a study, as `Store.delete_study`, and the logs of its episodes."""
-        with self._marked(self._store.episode_ids(EpisodeQuery(study=study_id))):
+        with self._marked_as_deleted(self._store.episode_ids(EpisodeQuery(study=study_id))):
             return self._store.delete_study(study_id)
 
     @contextlib.contextmanager
-    def _marked(self, ids: Iterable[str]) -> Any:
+    def _marked_as_deleted(self, ids: Iterable[str]) -> Any:
         directories = [d for d in map(self._data.episode, ids) if d.is_dir()]
         for directory in directories:
             (directory / DELETED_FILE).touch()

@@ -164,7 +164,7 @@ class Shelf:
         described = {"id": current.opened, "columns": [], "is_complete": True}
         try:
             numbers, total = current.numbers(split, where, sort), current.count(split)
-        except _BeingMadeError as making:
+        except _TableInProgressError as making:
             return {**described, "episodes": [], "total": None, "making": making.how_far}
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
         total = len(numbers) if where or sort else total
@@ -193,7 +193,7 @@ class Shelf:
         current = self._dataset(dataset, split)
         try:
             numbers = current.numbers(split, where, sort, at_least=index + 2)
-        except (ImportError, LookupError, ValueError, _BeingMadeError):  # The list says so.
+        except (ImportError, LookupError, ValueError, _TableInProgressError):  # The list says so.
             return {"previous": None, "next": None, "place": None}
         if sort:
             place = numbers.index(index) if index in numbers else len(numbers)
@@ -330,7 +330,7 @@ def _identifier(name: str, path: str) -> str:
     return f"{plain}-{digest[:8]}".strip("-")
 
 
-class _BeingMadeError(Exception):
+class _TableInProgressError(Exception):
     """A table of episodes is not there yet."""
 
     def __init__(self, how_far: Mapping[str, int | None]) -> None:
@@ -502,7 +502,7 @@ class _Dataset:
             return None
         state = self._beside(split)
         if self._table_of.get(split, (None, None))[0] != state:
-            with contextlib.suppress(_BeingMadeError):
+            with contextlib.suppress(_TableInProgressError):
                 self._table_of[split] = state, self._table(split).arrow()
         return self._table_of.get(split, (None, None))[1]
 
@@ -546,7 +546,7 @@ class _Dataset:
         try:
             return making.made.result(_TABLE_SECONDS)
         except concurrent.futures.TimeoutError:
-            raise _BeingMadeError(making.how_far) from None
+            raise _TableInProgressError(making.how_far) from None
 
     def listing(self, split: str, numbers: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
         """Some episodes, as far as that is known soon; see `Shelf.listing`."""

@@ -255,7 +255,7 @@ def states_of(survey: Survey) -> np.ndarray:
     Fields were thinned by powers of two, so that the widest stride has steps that all of them have.
     """
     kept = [
-        field.kept
+        field.sampled
         for path, field in survey.numbers.items()
         if path.split("/")[0] == rlds.OBSERVATION and field.count
     ]

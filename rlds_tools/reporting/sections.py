@@ -221,7 +221,7 @@ def _of_numbers(name: str, field: NumericField | None) -> list[str]:
         return ["", "", "", "", ""]
     statistics = field.statistics()
     mean, std = float(np.mean(statistics.mean)), float(np.mean(statistics.std))
-    values = field.kept.all().reshape(-1)
+    values = field.sampled.all().reshape(-1)
     return [
         f"{number(field.min.min())} … {number(field.max.max())}",
         f"{number(mean)} ± {number(std)}",
@@ -252,7 +252,7 @@ def distributions(material: Material) -> Markup:
     for name in numbers:
         is_core = root_of(name) in (rlds.REWARD, rlds.DISCOUNT)
         if is_core and (numbers[name].min < numbers[name].max).any():
-            values = numbers[name].kept.all().reshape(-1)
+            values = numbers[name].sampled.all().reshape(-1)
             panels.append(_panel(f"{name.capitalize()} of a step", charts.histogram(values, name)))
     if np.isfinite(rewards).any() and len(table) > 2:
         panels.append(_returns_over_lengths(table))
@@ -291,12 +291,12 @@ def dimensions(material: Material) -> Markup:
         if path.split("/")[0] not in (rlds.OBSERVATION, rlds.ACTION) or not field.count:
             continue
         total += len(field.min)
-        rows = field.kept.all()
+        rows = field.sampled.all()
         for element in range(min(len(field.min), _MOST_DIMENSIONS - len(panels))):
             name = element_name(path, field.shape, element)
             chart = charts.histogram(rows[:, element], name, small=True)
             panels.append(_panel(name, chart))
-    stride = max((field.kept.stride for field in material.survey.numbers.values()), default=1)
+    stride = max((field.sampled.stride for field in material.survey.numbers.values()), default=1)
     notes = [
         _note(f"Showing the first {len(panels)} of {total:,}." if total > len(panels) else ""),
         _note(f"Histograms of one in {stride} steps." if stride > 1 else ""),

@@ -17,7 +17,7 @@ from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
 from rlds.formats.bags.definitions import decoder, plain_type
 from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import BagRecording
-from rlds.formats.bags.values import BYTES, NotThereError, Picked, pick
+from rlds.formats.bags.values import BYTES, FieldReader, NoValueError, pick
 from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import SourceError, is_damage, source_errors
 from rlds_ecosystem.model.nests import conflicts
@@ -83,7 +83,7 @@ class Overview:
             for field in [field for field in left if field.topic == topic]:
                 try:
                     picked_of(field, message.channel, message.data, config)
-                except NotThereError:
+                except NoValueError:
                     continue
                 self.firsts[field.field] = message.channel, message.data
                 left.remove(field)
@@ -119,11 +119,11 @@ class Overview:
 
 def picked_of(
     field: FieldOf, channel: Channel, data: bytes, config: BagConfig | None = None
-) -> Picked:
+) -> FieldReader:
     """Infers the type of a field from the bytes of a message; see `pick`.
 
     Raises:
-      NotThereError: The message has no value: another one may.
+      NoValueError: The message has no value: another one may.
       ValueError: It has none that the field can hold.
     """
     if field.path == BYTES:
@@ -160,7 +160,7 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     Raises:
       SourceError: There is nothing that a step could have; says what there is.
     """
-    picked: dict[str, Picked] = {}
+    picked: dict[str, FieldReader] = {}
     for topic, seen in sorted(overview.topics.items()):
         if not plain_type(seen.channel.type).startswith(_BESIDE) and topic != _MARKS:
             for item in _useful(_fields_of(topic, seen), seen):
@@ -188,8 +188,8 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     return BagConfig(Clock(clock), tuple(fields), episodes)
 
 
-def _clock(overview: Overview, picked: Iterable[Picked]) -> str:
-    def rank(item: Picked) -> tuple[bool, bool, bool, float]:
+def _clock(overview: Overview, picked: Iterable[FieldReader]) -> str:
+    def rank(item: FieldReader) -> tuple[bool, bool, bool, float]:
         seen = overview.topics[item.config.topic]
         return (
             plain_type(seen.channel.type).endswith("/JointState"),
@@ -201,7 +201,7 @@ def _clock(overview: Overview, picked: Iterable[Picked]) -> str:
     return max(picked, key=rank).config.topic
 
 
-def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[Picked]:
+def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[FieldReader]:
     """Yields those of some fields that have images, video or a few numbers."""
     for field in fields:
         try:

@@ -30,7 +30,7 @@ from rlds.formats.bags.steps import (
 )
 from rlds.formats.bags.stored import StoredEpisodes, sidecar_in
 from rlds.formats.bags.tracks import Index, Track, make_index, read_values
-from rlds.formats.bags.values import Picked
+from rlds.formats.bags.values import FieldReader
 from rlds.formats.bags.videos import clip_of, is_keyframe
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import source_errors
@@ -112,7 +112,7 @@ class BagSource(Source):
         self._spans: list[tuple[int, EpisodeSpan]] | None = None
         self._indexed: tuple[int, Index] | None = None
         self._digests: dict[int, str] = {}
-        self._picked: dict[str, Picked] = {}
+        self._picked: dict[str, FieldReader] = {}
         with source_errors(os.fspath(path)):
             sidecar = sidecar_in(self._recordings[0]) if self.family == "mcap" else None
             if sidecar is not None:
@@ -181,7 +181,7 @@ class BagSource(Source):
         clock = config.clock if rate is None else Clock(rate=rate)
         return dataclasses.replace(config, clock=clock, fields=tuple(fields))
 
-    def _pick(self) -> dict[str, Picked]:
+    def _pick(self) -> dict[str, FieldReader]:
         """Infers the types of fields from the first messages of their topics."""
         firsts, config = self._overview.firsts, self.config
         return {

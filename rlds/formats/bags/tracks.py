@@ -18,7 +18,7 @@ from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
 from rlds.formats.bags.definitions import decoder
 from rlds.formats.bags.messages import LAST_TIME, Flaws, Message
 from rlds.formats.bags.recordings import BagRecording
-from rlds.formats.bags.values import BYTES, NotThereError, Picked, at_path, header_stamp
+from rlds.formats.bags.values import BYTES, FieldReader, NoValueError, at_path, header_stamp
 from rlds.raw_files.untrusted import SourceError, source_errors
 
 __all__ = ["Index", "Track", "make_index", "read_values"]
@@ -79,7 +79,7 @@ class Index:
 class _Rows:
     """Collects a track; without a field, the times of messages only."""
 
-    def __init__(self, picked: Picked | None = None) -> None:
+    def __init__(self, picked: FieldReader | None = None) -> None:
         self._picked = picked if picked is not None and picked.kind == "numbers" else None
         self._count = 0
         self._times: list[tuple[int, int, int]] = []
@@ -90,7 +90,7 @@ class _Rows:
         if self._picked is not None:
             try:
                 self._values.append(np.array(self._picked.value(decoded)))
-            except NotThereError:
+            except NoValueError:
                 return
         self._times.append((logged, stamp, number))
 
@@ -104,7 +104,9 @@ class _Rows:
         return Track(logged, stamps, numbers, values).at(np.argsort(logged, kind="stable"))
 
 
-def make_index(recording: BagRecording, config: BagConfig, picked: Mapping[str, Picked]) -> Index:
+def make_index(
+    recording: BagRecording, config: BagConfig, picked: Mapping[str, FieldReader]
+) -> Index:
     """Reads a recording once.
 
     Args:
@@ -168,7 +170,7 @@ def _begins(value: Any, config: EpisodesBy) -> bool | None:
 def read_values(
     recording: BagRecording,
     config: BagConfig,
-    picked: Mapping[str, Picked],
+    picked: Mapping[str, FieldReader],
     tracks: Mapping[str, Track],
     wanted: Mapping[str, Collection[int]],
 ) -> dict[str, dict[int, Any]]:

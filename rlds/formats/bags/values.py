@@ -17,7 +17,7 @@ from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from tfds_files import Image, decode_image
 
-__all__ = ["NotThereError", "Picked", "at_path", "header_stamp", "pick"]
+__all__ = ["FieldReader", "NoValueError", "at_path", "header_stamp", "pick"]
 
 BYTES = "bytes"
 
@@ -41,12 +41,12 @@ _DEPTH_HEADER = struct.Struct("<iff")
 _DEPTH_UNITS = {"16uc1": "mm", "32fc1": "m"}
 
 
-class NotThereError(ValueError):
+class NoValueError(ValueError):
     """A message does not have the value: the message is passed over."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Picked:
+class FieldReader:
     """The field for values in messages, and a function that extracts them.
 
     Attributes:
@@ -68,15 +68,15 @@ def at_path(message: Any, path: str) -> Any:
 
     Raises:
       ValueError: There is no such path; says what there is.
-      NotThereError: A list ends before it, or a part is not set.
+      NoValueError: A list ends before it, or a part is not set.
     """
     value = message
     for name in path.split("/") if path else ():
         if value is None:
-            raise NotThereError(f"{path!r} is not set")
+            raise NoValueError(f"{path!r} is not set")
         if isinstance(value, list | np.ndarray) and name.isdecimal():
             if int(name) >= len(value):
-                raise NotThereError(f"{path!r}: only {len(value)} values")
+                raise NoValueError(f"{path!r}: only {len(value)} values")
             value = value[int(name)]
         elif isinstance(value, Mapping) and name in value:
             value = value[name]
@@ -104,7 +104,7 @@ def header_stamp(message: Any) -> int:
     return 0
 
 
-def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
+def pick(config: FieldOf, channel: Channel, message: Any) -> FieldReader:
     """Infers the type of a field from a message.
 
     Args:
@@ -114,11 +114,11 @@ def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
 
     Raises:
       ValueError: There is no such path.
-      NotThereError: The message has no value: another one may.
+      NoValueError: The message has no value: another one may.
       ValueError: The value is nothing that a field can hold.
     """
     if config.path == BYTES:
-        return Picked(Field(bytes), config, bytes, "bytes")
+        return FieldReader(Field(bytes), config, bytes, "bytes")
     is_json = channel.encoding == "json"
     if isinstance(config.path, tuple):
         paths, dtype = config.path, config.dtype
@@ -126,19 +126,23 @@ def pick(config: FieldOf, channel: Channel, message: Any) -> Picked:
     path = config.path
     value = at_path(message, path)
     if value is None:
-        raise NotThereError(f"{path!r} is not set")
+        raise NoValueError(f"{path!r} is not set")
     if isinstance(value, Mapping) and value.keys() >= _COMPRESSED:
         return _compressed(config, path, value, is_json)
     if isinstance(value, Mapping) and value.keys() >= _RAW:
         return _raw(config, path, value, is_json)
     if isinstance(value, str):
         field = Field(str, unit=config.unit or None)
-        return Picked(field, config, lambda message: str(at_path(message, path)), "text")
+        return FieldReader(field, config, lambda message: str(at_path(message, path)), "text")
     if isinstance(value, bytes):
-        return Picked(Field(bytes), config, lambda message: bytes(at_path(message, path)), "bytes")
+        return FieldReader(
+            Field(bytes), config, lambda message: bytes(at_path(message, path)), "bytes"
+        )
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         shape = (len(value),)
-        return Picked(Field(str, shape), config, lambda m: _texts(at_path(m, path), shape), "text")
+        return FieldReader(
+            Field(str, shape), config, lambda m: _texts(at_path(m, path), shape), "text"
+        )
     return _numbers(config, lambda message: at_path(message, path), message)
 
 
@@ -151,10 +155,10 @@ def _texts(values: Any, shape: tuple[int]) -> np.ndarray:
 # --- Numbers
 
 
-def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked:
+def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> FieldReader:
     array = _array(get(message), config.dtype)
     if not array.size:
-        raise NotThereError("it is empty")
+        raise NoValueError("it is empty")
     names_path, names = _names_of(config, message, array)
     order = config.order or names
     if order and not (names_path and array.ndim):
@@ -176,16 +180,16 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> Picked
                 places[names] = [names.index(name) for name in order] if has_all else None
             rows = places[names]
             if rows is None or len(array) != len(names):
-                raise NotThereError(f"it lacks some of the values {order}")
+                raise NoValueError(f"it lacks some of the values {order}")
             return array[rows]
         if array.shape != shape:
             if not array.size:
-                raise NotThereError("it is empty")
+                raise NoValueError("it is empty")
             raise ValueError(f"values of shape {array.shape}, expected {shape} as in the first")
         return array
 
     value(message)
-    return Picked(field, config, value, "numbers")
+    return FieldReader(field, config, value, "numbers")
 
 
 def _names_of(config: FieldOf, message: Any, values: np.ndarray) -> tuple[str, tuple[str, ...]]:
@@ -245,14 +249,14 @@ def _content(image: Any, is_json: bool) -> bytes:
     return base64.b64decode(data, validate=True) if is_json else bytes(data)
 
 
-def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
+def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReader:
     data = _content(image, is_json)
     if not data:
-        raise NotThereError("it is empty")
+        raise NoValueError("it is empty")
     if str(image["format"]).lower() in _VIDEO:
         name = str(image["format"]).lower()
         field = Field(bytes, doc="hevc" if name in ("h265", "hevc") else name)
-        return Picked(field, config, lambda m: _content(at_path(m, path), is_json), "video")
+        return FieldReader(field, config, lambda m: _content(at_path(m, path), is_json), "video")
     skipped, unit = 0, None
     if is_png(data[_DEPTH_HEADER.size :]) and not is_png(data):
         skipped, encoding = _DEPTH_HEADER.size, _depth_encoding(image)
@@ -263,19 +267,19 @@ def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked
     def value(message: Any) -> bytes:
         content = _content(at_path(message, path), is_json)[skipped:]
         if not content:
-            raise NotThereError("it is empty")
+            raise NoValueError("it is empty")
         return content
 
     data = data[skipped:]
     if is_png(data):
         shape, dtype = png_shape(data)
-        return Picked(Field(dtype, shape, encoding="png", unit=unit), config, value, "image")
+        return FieldReader(Field(dtype, shape, encoding="png", unit=unit), config, value, "image")
     if data[:2] == b"\xff\xd8":
         # Some recorders leave bytes after the end of the image; its header is all that is needed.
         size = jpeg_shape(data if data.endswith(b"\xff\xd9") else data + b"\xff\xd9")
         shape = (size[0], size[1], size[2] if len(size) > 2 else 1)
-        return Picked(Field(np.uint8, shape, encoding="jpeg"), config, value, "image")
-    return Picked(Field(bytes, doc=str(image["format"])), config, value, "bytes")
+        return FieldReader(Field(np.uint8, shape, encoding="jpeg"), config, value, "image")
+    return FieldReader(Field(bytes, doc=str(image["format"])), config, value, "bytes")
 
 
 def _depth_encoding(image: Any) -> str:
@@ -289,13 +293,13 @@ def _depth_encoding(image: Any) -> str:
     return name
 
 
-def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
+def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReader:
     """Returns how depths are taken out of codes of their inverses; 0 stands for no depth."""
 
     def depths(image: Any) -> np.ndarray:
         data = _content(image, is_json)
         if not data:
-            raise NotThereError("it is empty")
+            raise NoValueError("it is empty")
         if (encoding := _depth_encoding(image)) != "32fc1":
             raise ValueError(f"compressed depth of {encoding}, expected 32fc1 as in the first")
         _, one, zero = np.array(_DEPTH_HEADER.unpack_from(data), np.float32)
@@ -306,17 +310,17 @@ def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
         return np.divide(one, codes.astype(np.float32) - zero, out=made, where=codes > 0)
 
     field = Field(np.float32, depths(image).shape, unit=config.unit or "m")
-    return Picked(field, config, lambda message: depths(at_path(message, path)), "image")
+    return FieldReader(field, config, lambda message: depths(at_path(message, path)), "image")
 
 
-def _raw(config: FieldOf, path: str, image: Any, is_json: bool) -> Picked:
+def _raw(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReader:
     def value(message: Any) -> np.ndarray:
         return _pixels(at_path(message, path), is_json)
 
     pixels, encoding = _pixels(image, is_json), str(image["encoding"]).lower()
     is_depth = "depth" in config.topic.lower()
     unit = config.unit or (_DEPTH_UNITS.get(encoding) if is_depth else None)
-    return Picked(Field(pixels.dtype, pixels.shape, unit=unit), config, value, "image")
+    return FieldReader(Field(pixels.dtype, pixels.shape, unit=unit), config, value, "image")
 
 
 def _pixels(image: Any, is_json: bool) -> np.ndarray:
@@ -332,7 +336,7 @@ def _pixels(image: Any, is_json: bool) -> np.ndarray:
     step = int(image.get("step") or row)
     data = _content(image, is_json)
     if not height or not width:
-        raise NotThereError("it is empty")
+        raise NoValueError("it is empty")
     if min(height, width) < 0 or step < row or len(data) < step * (height - 1) + row:
         raise ValueError(f"{len(data)} bytes, expected {height} rows of {step}")
     rows = np.frombuffer(data.ljust(height * step, b"\0"), np.uint8).reshape(height, step)

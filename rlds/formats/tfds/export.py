@@ -368,8 +368,8 @@ class TfdsExport(Export):
                 raise SourceError(what, file=f"split {split!r}")
         name, file_format = self.info["name"], self.info["fileFormat"]
         for split, plan in plans.items():
-            most = self._shard_episodes
-            count = self._num_shards if most is None else -(-len(plan.sizes) // most)
+            per_shard = self._shard_episodes
+            count = self._num_shards if per_shard is None else -(-len(plan.sizes) // per_shard)
             plan.cut(split, count, self.shard_sizes)
         template = self._template
         writer = _ShardWriter(path, name, template, file_format, self._features_json, plans)
