@@ -44,6 +44,7 @@ __all__ = [
     "Examples",
     "Fields",
     "Lengths",
+    "NoRandomAccessError",
     "Origin",
     "Outline",
     "Place",
@@ -530,14 +531,21 @@ class Place(NamedTuple):
     index: int  # type: ignore[assignment]  # Not that of a tuple.
 
 
+class NoRandomAccessError(TypeError, ValueError):
+    """The episodes of a source can only be read in their order.
+
+    It is a `ValueError`, too: commands report it in one line, as all errors of data.
+    """
+
+
 def with_random_access(source: AnySource) -> Source:
     """Returns a source of which any episode can be read.
 
     Raises:
-      TypeError: It can only be read in order.
+      NoRandomAccessError: It can only be read in order.
     """
     if not isinstance(source, Source):
-        raise TypeError(
+        raise NoRandomAccessError(
             f"{files_of(source)}: this format has no random access; convert it first (rlds convert)"
         )
     return source

@@ -187,12 +187,37 @@ def test_json_has_the_findings_and_the_meaning_of_actions(arm, capsys):
     assert {*found["tasks"]} == {"pick", "place"}
 
 
-def test_data_that_can_be_read_in_order_only_is_to_be_converted_first(tmp_path, capsys):
+@pytest.fixture
+def in_order_only(tmp_path):
+    """Three episodes of a format without an index."""
     episodes = [raw_atari_dqn_replay.episode(6, terminal=True, seed=seed) for seed in range(3)]
     rows = raw_atari_dqn_replay.record(episodes)
     raw_atari_dqn_replay.write_run(tmp_path / "Pong/1/replay_logs", rows, capacity=20)
-    assert run(["audit", str(tmp_path / "Pong"), "--format", "atari_dqn_replay"]) == 1
+    return [str(tmp_path / "Pong"), "--format", "atari_dqn_replay"]
+
+
+@pytest.mark.parametrize("part", [(), ("--split", "train[1:3]")])
+def test_data_that_can_be_read_in_order_only_is_to_be_converted_first(in_order_only, part, capsys):
+    assert run(["audit", *in_order_only, *part]) == 1
     assert "convert it first (rlds convert), and audit the result" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["audit", "episodes", "stats", "view"])
+def test_a_condition_on_data_that_can_be_read_in_order_only_is_an_error_that_says_what_to_do(
+    command, in_order_only, capsys
+):
+    assert run([command, *in_order_only, "--where", "steps > 3"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert line.endswith("this format has no random access; convert it first (rlds convert)")
+
+
+def test_a_part_of_data_that_can_be_read_in_order_only_is_an_error_in_the_viewer(
+    in_order_only, capsys
+):
+    assert run(["view", *in_order_only, "--split", "train[1:3]", "--no-open"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("this format has no random access; convert it first (rlds convert)")
 
 
 def inspected(path):
