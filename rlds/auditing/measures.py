@@ -207,7 +207,9 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     high = raw.max(0) if num_rows else np.full(width, np.nan)
     frozen, frozen_row = _frozen(states, actions)
     fits, gains = _fits(actions, states, profile.relations)
-    gap, gap_row = _gap(np.abs(np.diff(states, axis=0)))
+    pace = np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width))
+    num_states = states.shape[1]
+    gap, gap_row = _gap(first[:, :num_states], pace[1, :num_states])
     return Measures(
         rows=num_rows + num_bad,
         not_finite=num_bad,
@@ -218,7 +220,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         jump=beyond.max(0, initial=0),
         jump_row=rows[beyond.argmax(0) + 1] if len(beyond) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
-        pace=np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width)),
+        pace=pace,
         at_end=_at_end(both, first, rows_moving),
         frozen=frozen,
         frozen_row=int(rows[frozen_row]) if num_rows else 0,
@@ -291,14 +293,17 @@ def _frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
     return _runs(stays & changes)
 
 
-def _gap(first: np.ndarray) -> tuple[float, int]:
+def _gap(first: np.ndarray, usual: np.ndarray) -> tuple[float, int]:
     """Returns the largest ratio of a step of most elements to its neighbours, and its row.
 
     Steps that are small in the episode do not count as such.
+
+    Args:
+      first: The steps of the state, without signs.
+      usual: The quantile 0.9 of the steps of each element.
     """
     if len(first) < _LEAST_ROWS:
         return 0.0, 0
-    usual = np.quantile(first, 0.9, axis=0)
     first = first[:, usual > 0] / usual[usual > 0]
     if first.shape[1] < 2:
         return 0.0, 0

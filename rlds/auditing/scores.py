@@ -210,7 +210,8 @@ def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     num_rows = len(states)
     # The digamma function of whole numbers, but for a constant.
     psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, num_rows + 1))])
-    joint = np.sort(np.maximum(states, actions), axis=1)
+    most = max(_NEIGHBOURS)
+    joint = np.sort(np.partition(np.maximum(states, actions), most - 1, axis=1)[:, :most], axis=1)
     information = np.zeros(num_rows)
     for neighbours in _NEIGHBOURS:
         reach = joint[:, neighbours - 1, None]
