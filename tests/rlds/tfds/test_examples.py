@@ -81,7 +81,8 @@ def entries(example):
     for feature in fields.values():
         values = feature.bytes_list.value
         for index, value in enumerate(values):
-            if value.startswith(b"\x89PNG"):
+            # A text may begin like a PNG file, too.
+            if value.startswith(b"\x89PNG") and value[12:16] == b"IHDR":
                 dtype = tf.uint16 if value[24] == 16 else tf.uint8
                 pixels = tf.io.decode_png(value, dtype=dtype).numpy()
                 values[index] = b"%r %s" % (pixels.shape, pixels.tobytes())
