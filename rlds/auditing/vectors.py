@@ -157,8 +157,11 @@ def usual_of(numbers: StepNumbers) -> Usual:
             profile,
         )
         bad = {finding.episode for finding in find_faults(measured).findings}
+        before = sound
         if len(bad) <= _MOST_BAD * len(sample):
             sound = [each for index, each in enumerate(sample) if index not in bad]
+        if attempt and [*map(id, sound)] == [*map(id, before)]:
+            break  # Another try would be the same.
     return Usual([*_actions(numbers, relations), *_observations(numbers)], profile)
 
 
