@@ -12,7 +12,7 @@ import numpy as np
 
 from rlds.auditing.checks import LEAST_EPISODES, find_faults
 from rlds.auditing.declared import contradictions
-from rlds.auditing.findings import EpisodeFinding, KnownSplit, MeasuredEpisodes, median
+from rlds.auditing.findings import EpisodeFinding, KnownSplit, MeasuredEpisodes, first_of, median
 from rlds.auditing.measures import Measures, Profile, measure, moving
 from rlds.auditing.pictures import MOST_FILMED, PAIRS, SampledCameras
 from rlds.auditing.pipelines import done_in_pipeline
@@ -337,8 +337,7 @@ def _unused(
     declared = table_in(source.about.metadata, TASKS)
     used = {number for each in results if each is not None for number in each.task_numbers}
     unused = [text for number, text in declared.items() if number not in used]
-    more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
-    listed = ", ".join(map(repr, unused[:3])) + more
+    listed = first_of([*map(repr, unused)], 3)
     text = f"{len(unused)} of {len(declared)} declared tasks have no episode: {listed}"
     return {"unused task": [text]} if unused else {}
 
@@ -355,8 +354,7 @@ def _unassessed(numbers: StepNumbers, measured: MeasuredEpisodes) -> Iterator[st
     if measured.profile.rate is None:
         yield "smoothness: how many rows a second has is not known, or not the same of all"
     if numbers.constants:
-        more = f" and {len(numbers.constants) - 5} more" if len(numbers.constants) > 5 else ""
-        yield f"{', '.join(numbers.constants[:5])}{more}: never changes within an episode"
+        yield f"{first_of(numbers.constants, 5)}: never changes within an episode"
     if numbers.has_more:
         looked_at = len(numbers.state_names) + len(numbers.action_names)
         yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"

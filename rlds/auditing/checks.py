@@ -18,6 +18,7 @@ from rlds.auditing.findings import (
     KnownSplit,
     MeasuredEpisodes,
     deviations,
+    first_of,
     in_deviations,
     log,
     mean,
@@ -430,7 +431,7 @@ def _rows(count: int) -> str:
 
 def _named(measured: MeasuredEpisodes, is_named: np.ndarray) -> str:
     names = [measured.names[element] for element in np.flatnonzero(is_named).tolist()]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return first_of(names, 3)
 
 
 _OF_RELATIONS = ("gain", "lag", "sign", "relation")

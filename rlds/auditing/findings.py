@@ -16,6 +16,7 @@ __all__ = [
     "KnownSplit",
     "MeasuredEpisodes",
     "deviations",
+    "first_of",
     "in_deviations",
     "log",
     "mean",
@@ -157,6 +158,16 @@ class MeasuredEpisodes:
         """Whether each element is measured: it is no flag, no number of a button or a place."""
         values = np.median(self.of("values"), axis=0)
         return (values > 8) & ((self.of("is_whole").mean(0) < 0.9) | (values > 64))
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Returns the first names in words, and the number of the others.
+
+    >>> first_of(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def in_deviations(sketches: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlds.auditing.meaning import LEAST_EPISODES, LEAST_ROWS, ElementMeaning, Kind
+from rlds.auditing.relations import TURNS
 
 __all__ = ["end_rows", "forms"]
 
@@ -28,8 +29,7 @@ _QUATERNION, _DIRECTION, _PAIR = 4, 3, 2
 # Numbers of unit vectors, and elements from one to the next one, and within each. The second one is
 # a pose, whose rows end with a translation.
 _LAYOUTS = ((3, 3, 1), (3, 4, 1), (2, 3, 1), (2, 1, 2))
-# Full turns by their units, and tolerances of jumps; the least number of wraps.
-_TURNS = {"rad": 2 * np.pi, "deg": 360.0}
+# Tolerances of jumps by a full turn; the least number of wraps.
 _WRAP, _SMOOTH, _WRAPS = 0.15, 0.25, 2
 # Shares of the episodes that follow a convention, and of the rows elsewhere that look like it.
 _MOST, _FEW = 0.9, 0.1
@@ -106,7 +106,7 @@ def _wrapping(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, 
     with np.errstate(invalid="ignore"):
         steps = np.abs(np.concatenate([np.diff(each, axis=0) for each in episodes]))
     angles = {}
-    for unit, turn in _TURNS.items():
+    for unit, turn in TURNS.items():
         wraps, smooth = steps > turn * (1 - _WRAP), steps < turn * _SMOOTH
         is_turn = np.abs(np.ptp(rows, axis=0) / turn - 1) < _WRAP
         is_angle = is_turn & (wraps | smooth | np.isnan(steps)).all(0)
@@ -199,7 +199,8 @@ def _pairs(squares: np.ndarray, is_free: np.ndarray) -> list[_Block]:
 
 def _may_be_part(block: Sequence[int], zeros: set[int]) -> bool:
     """Whether it may be a quaternion whose other elements are zero."""
-    if block[-1] - block[0] >= len(block):
+    is_apart = block[-1] - block[0] >= len(block)
+    if is_apart or len(block) == _QUATERNION:
         return False
     windows = (range(last - _QUATERNION + 1, last + 1) for last in range(block[-1], block[0] + 4))
-    return any({*window} - {*block} <= zeros for window in windows if len(block) < _QUATERNION)
+    return any({*window} - {*block} <= zeros for window in windows)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlds.conversion.beam import run_in_pipeline, tried
+from rlds.conversion.beam import check_is_seen, run_in_pipeline, tried
 from rlds_ecosystem.files.whole_files import draft_of, write_at_once
 
 __all__ = ["done_in_pipeline"]
@@ -59,11 +59,7 @@ class _Noting:
     folder: Path
 
     def __call__(self, task: range) -> Any:
-        if not self.folder.is_dir():
-            raise ValueError(
-                f"{self.folder}, the folder of the results, is not on this machine. Pass one that "
-                "all machines see (draft=, --draft on the command line)"
-            )
+        check_is_seen(self.folder, "results")
         noted = self.folder / str(task.start)
         if noted.exists():
             return pickle.loads(noted.read_bytes())

@@ -15,6 +15,7 @@ import numpy as np
 
 __all__ = [
     "LAGS",
+    "TURNS",
     "WINDOWS",
     "Changes",
     "Levels",
@@ -32,9 +33,11 @@ LAGS = (-2, -1, 0, 1, 2, 3, 4, 5)
 WINDOWS = (1, 2, 4, 8)
 """Over how many rows actions are summed."""
 
+TURNS = {"rad": 2 * np.pi, "deg": 360.0}
+"""Full turns, by the unit of the angle."""
+
 # The largest step between two rows without a wrap, as a share of a full turn.
 _JUMP = 0.75
-_TURNS = (2 * np.pi, 360.0)
 # Rows at the start and the end of an episode that follow conventions of their own.
 _ENDS = 1
 
@@ -191,7 +194,7 @@ def _demeaned(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
 def turns_of(episodes: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the full turn of each element of states that wraps; 0 for others."""
     turns = np.zeros(episodes[0].shape[1] if episodes else 0)
-    for turn in _TURNS:
+    for turn in TURNS.values():
         steps = [np.abs(np.diff(states, axis=0)).max(0, initial=0) for states in episodes]
         sizes = [np.abs(states).max(0, initial=0) for states in episodes]
         if episodes:
@@ -206,7 +209,7 @@ def unwrapped(states: np.ndarray, turns: np.ndarray) -> np.ndarray:
     if not turns.any():
         return states
     states = states.copy()
-    for turn in _TURNS:
+    for turn in TURNS.values():
         is_angle = turns == turn
         states[:, is_angle] = np.unwrap(states[:, is_angle], period=turn, axis=0)
     return states

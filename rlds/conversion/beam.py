@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.errors import StorageError
 
-__all__ = ["run_in_pipeline", "tried"]
+__all__ = ["check_is_seen", "run_in_pipeline", "tried"]
 
 
 def run_in_pipeline(
@@ -56,3 +57,21 @@ def tried(function: Callable[..., None], *arguments: Any) -> None:
     """Calls a function without its errors: the process that runs the pipeline meets them again."""
     with contextlib.suppress(SourceError, StorageError):
         function(*arguments)
+
+
+def check_is_seen(folder: Path, contents: str, instead: str = "") -> None:
+    """Checks that a folder which all workers use is on this machine.
+
+    Args:
+      folder: The folder.
+      contents: The contents of the folder, for the error.
+      instead: What else can be done, for the error.
+
+    Raises:
+      ValueError: It is not there.
+    """
+    if not folder.is_dir():
+        raise ValueError(
+            f"{folder}, the folder of the {contents}, is not on this machine. Pass one that all "
+            f"machines see (draft=, --draft on the command line){instead}"
+        )

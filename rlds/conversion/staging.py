@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from rlds.conversion.beam import run_in_pipeline, tried
+from rlds.conversion.beam import check_is_seen, run_in_pipeline, tried
 from rlds.conversion.parts import (
     NotComparable,
     PartEpisode,
@@ -432,11 +432,7 @@ class _PartWriter:
 
     def __call__(self, number: int) -> None:
         """Writes a part, unless it is there."""
-        if not self.folder.is_dir():
-            raise ValueError(
-                f"{self.folder}, the folder of the parts, is not on this machine. Pass one that "
-                "all machines see (draft=, --draft on the command line), or have the target in one"
-            )
+        check_is_seen(self.folder, "parts", instead=", or have the target in one")
         noted = self.folder / f"{number:05d}.json"
         if (known := read_part(noted)) is not None:
             advance(len(known.episodes) + len(known.left_out))
