@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -299,22 +300,55 @@ def _area(better: np.ndarray, others: np.ndarray) -> float:
     return float((apart > 0).mean() + (apart == 0).mean() / 2)
 
 
+def speed(num_episodes: int, formats: Sequence[str] = ("lerobot", "tfds")) -> None:
+    """Prints the processor time of an audit in one process, beside that of reading the data once.
+
+    Args:
+      num_episodes: The number of episodes, of 100 rows, with 14 elements of the state and 7 of the
+        action, without images.
+      formats: The formats of the data.
+    """
+    print("\n| format | rows | reading once | `rlds audit` | ratio | rows a minute |")
+    print("|---|--:|--:|--:|--:|--:|")
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder, "raw")
+        raw.mkdir()
+        for number in range(num_episodes):
+            states = rng.normal(size=(101, 14)).cumsum(0).cumsum(0)
+            arrays = {"observation": states[:-1], "action": np.diff(states[:, :7], axis=0)}
+            np.savez(raw / f"{number:06}.npz", **arrays)
+        for name in formats:
+            stored = Path(folder, name)
+            options = {"fps": 20} if name == "lerobot" else {}
+            rlds.sources.export(rlds.sources.open(raw), name, stored, **options)
+            begin = time.process_time()
+            rows = sum(len(episode) for episode in rlds.sources.open(stored))
+            read = time.process_time() - begin
+            audit(rlds.sources.open(stored), jobs=1, progress=False)
+            audited = time.process_time() - begin - read
+            cells = f"{read:.1f} s", f"{audited:.1f} s", f"{audited / read:.1f}"
+            print(f"| {name} | {rows:,} | {' | '.join(cells)} | {rows / audited * 60:,.0f} |")
+
+
 # --- Peers ---------------------------------------------------------------------------------------
 
 
-def _lint(folder: Path, tool: Path, report: Path) -> set[int]:
+def _lint(dataset: Path, tool: Path, report: Path, has_video: bool) -> set[int]:
     """The episodes with errors and warnings of lerobot-lint."""
-    _run(tool / "lelint", "check", folder, "--no-video", "--json", report)
-    found = json.loads(report.read_text())["findings"]
-    return {each["episode"] for each in found if each["severity"] != "info"} - {None}
+    _run(
+        tool / "lelint", "check", dataset, *([] if has_video else ["--no-video"]), "--json", report
+    )
+    findings = json.loads(report.read_text())["findings"]
+    return {each["episode"] for each in findings if each["severity"] != "info"} - {None}
 
 
-def _doctor(folder: Path, tool: Path, report: Path) -> set[int]:
-    """The episodes that lerobot-doctor names in what is no PASS."""
-    said = _run(tool / "lerobot-doctor", "check", folder, "--json")
+def _doctor(dataset: Path, tool: Path, report: Path, has_video: bool) -> set[int]:
+    """The episodes that lerobot-doctor names in what is no PASS; it always looks at video."""
+    output = _run(tool / "lerobot-doctor", "check", dataset, "--json")
     messages = [
         message["message"]
-        for check in json.loads(said)["checks"]
+        for check in json.loads(output)["checks"]
         for message in check["messages"]
         if message["severity"] != "PASS"
     ]
@@ -323,11 +357,12 @@ def _doctor(folder: Path, tool: Path, report: Path) -> set[int]:
     return {int(each) for each in [*single, *re.findall(r"\d+", " ".join(lists))]}
 
 
-def _rda(folder: Path, tool: Path, report: Path) -> set[int]:
+def _rda(dataset: Path, tool: Path, report: Path, has_video: bool) -> set[int]:
     """The episodes that robot-data-audit does not pass."""
-    _run(tool / "rda", "audit", folder, "--no-video", "--format", "json", "-o", report)
-    found = json.loads(report.read_text())["episodes"]
-    return {each["episode_index"] for each in found if each["verdict"] != "PASS"}
+    video = "--full" if has_video else "--no-video"
+    _run(tool / "rda", "audit", dataset, video, "--format", "json", "-o", report)
+    episodes = json.loads(report.read_text())["episodes"]
+    return {each["episode_index"] for each in episodes if each["verdict"] != "PASS"}
 
 
 PEERS = {
@@ -338,36 +373,51 @@ PEERS = {
 
 
 def _run(*words: object) -> str:
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True)
-    return done.stdout
+    return subprocess.run([*map(str, words)], capture_output=True, text=True).stdout
 
 
-def peers(seeds: Iterable[int], tools: Path) -> None:
-    """Prints which episodes of LeRobot datasets others name: the right ones for any reason."""
+def peers(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset], tools: Path) -> None:
+    """Prints which episodes of LeRobot datasets peers name: the right ones for any reason.
+
+    Args:
+      seeds: The seeds of the data.
+      datasets: The datasets; those with a codec are written as video.
+      tools: The folder with a venv of each peer.
+    """
     counts: dict[str, dict[str, np.ndarray]] = {}
-    for name in audited_data.DATASETS:
-        for seed in seeds:
-            given = audited_data.planted(name, seed)
-            with tempfile.TemporaryDirectory() as place:
-                raw, made = Path(place, "raw"), Path(place, "made")
-                audited_data.write(raw, given.episodes)
-                rlds.sources.export(rlds.sources.open(raw), "lerobot", made, fps=20)
-                opened = rlds.sources.open(made)
-                named = {"rlds audit": {*audit(opened, jobs=1, progress=False).episodes}}
-                for peer, (folder, find) in PEERS.items():
-                    named[peer] = find(made, tools / folder / "bin", Path(place, "report.json"))
-            clean = {*range(len(given.episodes))} - {*given.faults}
-            for tool, episodes in named.items():
-                found = counts.setdefault(tool, {}).setdefault(name, np.zeros(4, int))
-                bad = {*given.faults}
-                found += len(episodes & bad), len(bad), len(episodes & clean), len(clean)
+    for (name, case), seed in itertools.product(datasets.items(), seeds):
+        planted = case.planted(seed)
+        faulty = {*planted.faults}
+        clean = {*range(len(planted.episodes))} - faulty
+        for tool, episodes in _named_by_tools(case, planted.episodes, tools).items():
+            of_tool = counts.setdefault(tool, {}).setdefault(name, np.zeros(4, int))
+            of_tool += len(episodes & faulty), len(faulty), len(episodes & clean), len(clean)
     heads = ["faulty episodes named", "clean episodes named", "the most of a dataset"]
     print(f"\n| tool | {' | '.join(heads)} |\n|---|--:|--:|--:|")
-    for tool, of in counts.items():
-        found, number, wrong, clean = sum(of.values())
-        most = max((one[2] / one[3], name) for name, one in of.items())
-        worst = f"{most[1]}, {most[0]:.0%}"
-        print(f"| {tool} | {_share(found, number)} | {_share(wrong, clean)} | {worst} |")
+    for tool, by_dataset in counts.items():
+        named, num_faulty, wrong, num_clean = sum(by_dataset.values())
+        share, name = max((count[2] / count[3], name) for name, count in by_dataset.items())
+        cells = _share(named, num_faulty), _share(wrong, num_clean), f"{name}, {share:.0%}"
+        print(f"| {tool} | {' | '.join(cells)} |")
+
+
+def _named_by_tools(
+    case: FaultyDataset, episodes: Sequence[Any], tools: Path
+) -> dict[str, set[int]]:
+    """The episodes that each tool names, of the LeRobot form of a dataset."""
+    has_cameras = case.codec is not None
+    with tempfile.TemporaryDirectory() as folder:
+        raw, dataset = Path(folder, "raw"), Path(folder, "dataset")
+        (camera_data if has_cameras else audited_data).write(raw, episodes)
+        rate = 10 if has_cameras else 20
+        rlds.sources.export(rlds.sources.open(raw), "lerobot", dataset, fps=rate, codec=case.codec)
+        audited = audit(rlds.sources.open(dataset), jobs=1, progress=False)
+        named = {"rlds audit": {*audited.episodes}}
+        for peer, (venv, find) in PEERS.items():
+            named[peer] = find(
+                dataset, tools / venv / "bin", Path(folder, "report.json"), has_cameras
+            )
+    return named
 
 
 def _share(part: int, whole: int) -> str:
@@ -380,11 +430,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", default="41:51", help="from which to before which")
+    parser.add_argument("--speed", type=int, help="measure the speed only, of as many episodes")
     parser.add_argument("--peers", type=Path, help="compare with peers in the venvs of a folder")
     options = parser.parse_args()
     begin, end = map(int, options.seeds.split(":"))
     if options.peers is not None:
-        peers(range(begin, end), options.peers)
+        peers(range(begin, end), generated(), options.peers)
+        filmed_as_video = {name: case for name, case in filmed().items() if case.codec}
+        peers(range(begin, end), filmed_as_video, options.peers)
+        return
+    if options.speed is not None:
+        speed(options.speed)
         return
     faults(range(begin, end), generated())
     faults(range(begin, begin + 2), simulated())
@@ -397,6 +453,7 @@ def main() -> None:
     conventions(range(begin + 1000, end + 1000))
     state_forms(range(begin + 1000, end + 1000))
     skills(range(begin, end))
+    speed(2000)
 
 
 if __name__ == "__main__":

@@ -678,10 +678,10 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "personal",
-        "a text of the episode has personal data",
+        "a text of the episode or of a step has personal data",
         "people, once the data is shared",
         "e-mail addresses, telephone numbers with the code of a country, home folders: in"
-        " instructions and texts of episodes",
+        " the texts of episodes and steps",
         _personal,
     ),
 )

@@ -19,8 +19,10 @@ __all__ = ["SCORES", "EpisodeScore", "alone", "together", "within_task"]
 _LEAST_ROWS = 8
 # The spectrum of speeds: the highest frequency in Hz, the least amplitude, the zero padding.
 _HIGHEST, _LOWEST, _PADDING = 10.0, 0.05, 4
-# Rows to compare with each other, repetitions, and numbers of neighbours.
-_BATCH, _REPEATS, _NEIGHBOURS = 1024, 3, (5, 6, 7)
+# Rows to compare with each other, and numbers of neighbours.
+_BATCH, _NEIGHBOURS = 1024, (5, 6, 7)
+# Repetitions of the comparison; the largest number of rows in all of them, if there are several.
+_REPEATS, _MOST_COMPARED = 3, 200_000
 # Rows whose distances to all others fit into the cache of a processor.
 _BLOCK = 32
 _CLIPPED = (0.01, 0.99)
@@ -181,7 +183,7 @@ def _even(columns: np.ndarray) -> np.ndarray:
 
 def _batches(num_rows: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(0)
-    for _ in range(_REPEATS):
+    for _ in range(min(_REPEATS, max(_MOST_COMPARED // num_rows, 1))):
         parts = np.array_split(rng.permutation(num_rows), max(round(num_rows / _BATCH), 1))
         yield from parts
 

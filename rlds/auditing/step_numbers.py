@@ -119,6 +119,7 @@ class StepNumbers:
         self._instruction = _instruction_of(self._source)
         of_episodes = leaves_at(as_fields(self._source.fields.episode), None)
         self._texts = [path for path, field in of_episodes if _is_text(field)]
+        self._texts += [f"{rlds.STEPS}/{path}" for path, it in steps.items() if _is_text(it)]
         self.task_columns = [path for path, field in steps.items() if _has_tasks(field)]
         self._kept = np.arange(len(all_names))
         stamps = (index for index, name in enumerate(all_names) if _TIME.fullmatch(name))
@@ -154,8 +155,7 @@ class StepNumbers:
         """
         paths = [f"{rlds.STEPS}/{path}" for path in (*self.actions, *self._states)]
         paths += [f"{rlds.STEPS}/{path}" for path in self.task_columns]
-        requested = [*paths, *self._texts, *([self._instruction] if self._instruction else [])]
-        episode = reading.read(self._source, split, index, requested, rows)
+        episode = reading.read(self._source, split, index, [*paths, *self._texts], rows)
         steps = dict(leaves_at(episode.steps, None))
         actions = [
             _flat(steps[path])[:, picked] for path, picked in zip(self.actions, self.action_places)
@@ -173,13 +173,14 @@ class StepNumbers:
         times = both[1][:, self._times] if self._times >= 0 else np.empty(0)
         of_steps = {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
         of_episode = dict(leaves_at(episode.metadata, None))
-        task = self._task({**of_episode, **of_steps})
-        texts = {path: of_episode[path] for path in self._texts if path in of_episode}
-        personal = _personal({**texts, **({self._instruction: task} if task else {})})
+        values = {**of_episode, **of_steps}
+        texts = {path: _texts(values[path]) for path in self._texts if path in values}
+        instructions = texts.get(self._instruction)
+        task = None if instructions is None else next(filter(str.strip, instructions), "")
         task_numbers = {int(n) for path in self.task_columns for n in np.unique(steps[path])}
         states = both[1][:, self._kept]
         return EpisodeNumbers(
-            both[0], states, task, digest, times, personal, frozenset(task_numbers)
+            both[0], states, task, digest, times, _personal(texts), frozenset(task_numbers)
         )
 
     def _forms(self) -> dict[str, dict[int, ElementMeaning]]:
@@ -206,14 +207,6 @@ class StepNumbers:
                 self.units.setdefault(name, dimension.unit)
             if dimension.kind:
                 self.kinds.setdefault(name, dimension.kind)
-
-    def _task(self, values: Mapping[str, Any]) -> str | None:
-        value = values.get(self._instruction)
-        if value is None:
-            return None
-        if self._instruction.startswith(f"{rlds.STEPS}/"):
-            return next(filter(str.strip, map(as_text, value)), "")
-        return as_text(value)
 
     def _sampled(
         self, episodes: Episodes, most: int, seconds: float | None
@@ -249,10 +242,16 @@ def _has_tasks(field: object) -> bool:
     return isinstance(field, Field) and field.table == TASKS and not field.shape
 
 
-def _personal(texts: Mapping[str, Any]) -> str:
-    for path, text in texts.items():
-        decoded = text.decode(errors="replace") if isinstance(text, bytes) else as_text(text)
-        if kind := personal_data_in([decoded]):
+def _texts(value: Any) -> list[str]:
+    """The different texts of a field, in the order of the steps; bytes that are no UTF-8, too."""
+    values = value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value]
+    return list(dict.fromkeys(as_text(each, "replace") for each in values))
+
+
+def _personal(texts: Mapping[str, Sequence[str]]) -> str:
+    """The first field with personal data, and its kind; "" if there is none."""
+    for path, of_field in texts.items():
+        if kind := personal_data_in(of_field):
             return f"{path} has {kind}"
     return ""
 

@@ -19,14 +19,21 @@ _INSTRUCTIONS = (
 )
 
 
-def as_text(value: Any) -> str:
+def as_text(value: Any, errors: str = "strict") -> str:
     """Returns a text of any of these forms, also if it is in an array without axes.
+
+    Args:
+      value: The text.
+      errors: How to treat bytes that are no UTF-8, see `bytes.decode`.
+
+    Raises:
+      UnicodeDecodeError: It has such bytes.
 
     >>> as_text(b"pick up"), as_text(np.array(b"pick up", object))
     ('pick up', 'pick up')
     """
     value = value.item() if isinstance(value, np.generic | np.ndarray) else value
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode(errors=errors) if isinstance(value, bytes) else str(value)
 
 
 def as_texts(values: np.ndarray) -> np.ndarray:

@@ -39,7 +39,8 @@ def write(folder: Path, episodes: Sequence[Filmed]) -> None:
     for number, each in enumerate(episodes):
         cameras = {f"observation/images/{name}": it for name, it in each.cameras.items()}
         arrays = {"observation/state": each.numbers.state, "action": each.numbers.action}
-        np.savez(folder / f"{number:04}.npz", **arrays, **cameras)
+        task = np.array(each.numbers.task)
+        np.savez(folder / f"{number:04}.npz", **arrays, **cameras, language_instruction=task)
 
 
 # --- Clean data ----------------------------------------------------------------------------------

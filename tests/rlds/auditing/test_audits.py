@@ -425,6 +425,25 @@ def test_personal_data_in_texts_is_named_and_not_repeated(tmp_path):
     assert found.facts["personal"] == [f"{where}, in 12 of 12 episodes: it is usual here"]
 
 
+def test_personal_data_in_texts_of_steps_is_named_also_beside_broken_utf_8(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        states = rng.normal(size=(40, 2)).cumsum(0)
+        notes = np.array([b"\xff grasped"] * 40, object)
+        notes[30] = b"\xff ask ada@example.org" if number == 5 else notes[30]
+        np.savez(
+            tmp_path / f"{number:02}.npz",
+            **{"observation/state": states, "observation/note": notes.astype("S")},
+            action=np.diff(states, axis=0, append=states[-1:]),
+            language_instruction=np.array(b"pick \xff"),
+        )
+    audited = audit(rlds.sources.open(tmp_path), jobs=1)
+    [finding] = [it for it in audited.findings if it.check == "personal"]
+    assert finding.episode == 5
+    assert finding.text == "steps/observation/note has an e-mail address"
+    assert audited.tasks[0] == "pick \ufffd"
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
