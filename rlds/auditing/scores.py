@@ -25,7 +25,8 @@ _BATCH, _NEIGHBOURS = 1024, (5, 6, 7)
 _REPEATS, _MOST_COMPARED = 3, 200_000
 # Rows whose distances to all others fit into the cache of a processor.
 _BLOCK = 32
-_CLIPPED = (0.01, 0.99)
+# The quantiles of rows, and those of the ends of episodes, beyond which values are clipped.
+_CLIPPED, _UNUSUAL = (0.01, 0.99), (0.1, 0.9)
 _LEAST_BATCH = 64
 
 
@@ -146,19 +147,19 @@ def together(
       num_states: The number of elements of the state.
       sketches: Of each episode, what it is at some moments, in deviations.
     """
-    pooled = np.concatenate(
-        [np.empty((0, episode_rows[0].shape[1] if episode_rows else 0)), *episode_rows]
-    )
     episode = np.repeat(np.arange(len(episode_rows)), [len(each) for each in episode_rows])
-    states, actions = _even(pooled[:, :num_states]), _even(pooled[:, num_states:])
     scores = {"novelty": _novelty(sketches)}
-    if not (states.shape[1] and actions.shape[1]) or len(pooled) < _LEAST_BATCH:
+    states, actions = (
+        _even([each[:, columns] for each in episode_rows if len(each)])
+        for columns in (slice(num_states), slice(num_states, None))
+    )
+    if not (states.shape[1] and actions.shape[1]) or len(episode) < _LEAST_BATCH:
         return {
             **dict.fromkeys(("information", "agreement"), np.full(len(episode_rows), np.nan)),
             **scores,
         }
     sums = {name: np.zeros((2, len(episode_rows))) for name in ("information", "agreement")}
-    for batch in _batches(len(pooled)):
+    for batch in _batches(len(episode)):
         distances = _farthest(states[batch]), _farthest(actions[batch])
         values = _information(*distances), _agreement(*distances, episode[batch])
         for total, value in zip(sums.values(), values):
@@ -169,12 +170,18 @@ def together(
         return {**{name: total / count for name, (total, count) in sums.items()}, **scores}
 
 
-def _even(columns: np.ndarray) -> np.ndarray:
-    """Columns without a scale and without outliers; equal rows are no longer exactly equal."""
-    if not len(columns):
-        return columns
-    low, high = np.quantile(columns, _CLIPPED, axis=0)
-    clipped = np.clip(columns, low, high)
+def _even(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of all episodes without scales and outliers; equal rows are no longer exactly equal.
+
+    Values beyond the range of most episodes are clipped, so that a faulty episode changes no scale.
+    """
+    if not episode_columns:
+        return np.empty((0, 0))
+    columns = np.concatenate(episode_columns)
+    ends = np.quantile(columns, _CLIPPED, axis=0)
+    usual_low = np.quantile([each.min(0) for each in episode_columns], _UNUSUAL[0], axis=0)
+    usual_high = np.quantile([each.max(0) for each in episode_columns], _UNUSUAL[1], axis=0)
+    clipped = np.clip(columns, np.maximum(ends[0], usual_low), np.minimum(ends[1], usual_high))
     spread = clipped.std(0)
     kept = spread > 0
     even = (clipped[:, kept] - clipped[:, kept].mean(0)) / spread[kept]

@@ -9,6 +9,7 @@ import skilled_data
 
 import rlds.sources
 from rlds.auditing import SCORES, audit, scores
+from rlds.statistics.ranks import midranks
 
 
 def write(folder, episodes):
@@ -30,6 +31,22 @@ def test_equal_rows_have_a_score():
     rows = [np.repeat(np.eye(4), 8, axis=0) for _ in range(10)]
     found = scores.together(rows, 2, np.eye(10))
     assert all(np.isfinite(values).all() for values in found.values())
+
+
+@pytest.mark.parametrize("columns", [slice(4), slice(4, None)])
+def test_a_faulty_episode_hardly_changes_the_order_of_the_others(columns):
+    by_skill = skilled_data.made("mover", 1)
+    rows = [np.hstack([it.state, it.action]) for of_skill in by_skill.values() for it in of_skill]
+    faulty = [*rows]
+    faulty[7] = rows[7].copy()
+    faulty[7][:, columns] *= 57.3
+    others = [*range(7), *range(8, len(rows))]
+    for name in ("information", "agreement"):
+        ranks = [
+            midranks(scores.together(each, 4, np.zeros((len(rows), 3)))[name][others])
+            for each in (rows, faulty)
+        ]
+        assert np.corrcoef(*ranks)[0, 1] > 0.98
 
 
 def test_spectral_arc_length_does_not_depend_on_duration_and_size():
