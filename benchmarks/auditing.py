@@ -37,6 +37,7 @@ import vector_forms
 import rlds.sources
 from rlds.auditing import CHECKS, SCORES, audit, audit_splits, meanings
 from rlds.auditing.forms import forms
+from rlds_tools import report
 
 OF_PICTURES = {check.name for check in CHECKS if check.is_of_pictures}
 NOISES = {"usual": "0.3 %, 5 %", "bad": "2 %, 30 %", "awful": "5 %, 100 %"}
@@ -159,6 +160,7 @@ def leaks(seeds: Iterable[int]) -> None:
                 count += len(named & {*group}), len(group)
         cells = (_share(*count) if count[1] else "" for count in counts)
         print(f"| {name} | {' | '.join(cells)} |")
+    print()
 
 
 def filmed() -> dict[str, FaultyDataset]:
@@ -300,15 +302,14 @@ def _area(better: np.ndarray, others: np.ndarray) -> float:
     return float((apart > 0).mean() + (apart == 0).mean() / 2)
 
 
-def speed(num_episodes: int, formats: Sequence[str] = ("lerobot", "tfds")) -> None:
+def speed(num_episodes: int) -> None:
     """Prints the processor time of an audit in one process, beside that of reading the data once.
 
     Args:
       num_episodes: The number of episodes, of 100 rows, with 14 elements of the state and 7 of the
         action, without images.
-      formats: The formats of the data.
     """
-    print("\n| format | rows | reading once | `rlds audit` | ratio | rows a minute |")
+    print("\n| format | rows | reading once | `rlds audit` | rows a minute | `rlds report` |")
     print("|---|--:|--:|--:|--:|--:|")
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -318,17 +319,22 @@ def speed(num_episodes: int, formats: Sequence[str] = ("lerobot", "tfds")) -> No
             states = rng.normal(size=(101, 14)).cumsum(0).cumsum(0)
             arrays = {"observation": states[:-1], "action": np.diff(states[:, :7], axis=0)}
             np.savez(raw / f"{number:06}.npz", **arrays)
-        for name in formats:
+        for name, options in (("lerobot", {"fps": 20}), ("tfds", {})):
             stored = Path(folder, name)
-            options = {"fps": 20} if name == "lerobot" else {}
             rlds.sources.export(rlds.sources.open(raw), name, stored, **options)
-            begin = time.process_time()
-            rows = sum(len(episode) for episode in rlds.sources.open(stored))
-            read = time.process_time() - begin
-            audit(rlds.sources.open(stored), jobs=1, progress=False)
-            audited = time.process_time() - begin - read
-            cells = f"{read:.1f} s", f"{audited:.1f} s", f"{audited / read:.1f}"
-            print(f"| {name} | {rows:,} | {' | '.join(cells)} | {rows / audited * 60:,.0f} |")
+            episodes = rlds.sources.open(stored)
+            rows, read = _timed(sum, map(len, episodes))
+            _, audited = _timed(audit, episodes, jobs=1, progress=False)
+            _, reported = _timed(report, stored, jobs=1, progress=False)
+            seconds = [f"{read:.1f} s", f"{audited:.1f} s, {audited / read:.0f} x"]
+            cells = [*seconds, f"{rows / audited * 60:,.0f}", f"{reported:.1f} s"]
+            print(f"| {name} | {rows:,} | {' | '.join(cells)} |")
+
+
+def _timed(function: Callable[..., Any], *values: Any, **options: Any) -> tuple[Any, float]:
+    """The result of a function, and the processor time that it took, in seconds."""
+    begin = time.process_time()
+    return function(*values, **options), time.process_time() - begin
 
 
 # --- Peers ---------------------------------------------------------------------------------------

@@ -225,6 +225,7 @@ def audit(
     next: rlds report ...
     """
     from rlds import auditing
+    from rlds.sources.source import with_random_access
     from rlds_tools.survey import open_splits
 
     path, known = os.fspath(path), [score.name for score in auditing.SCORES]
@@ -236,11 +237,8 @@ def audit(
     is_relative = beam_runner is not None and "://" not in path
     opened = os.path.abspath(path) if is_relative else path
     splits = open_splits(opened, split, format, options, where)
-    if not all(one.has_random_access for one in splits):
-        raise ValueError(
-            f"{path}: the episodes of this format can be read from the first to the last only; "
-            "convert it first (rlds convert), and audit the result"
-        )
+    for one in splits:
+        with_random_access(one.source)
     filled = [one for one in splits if len(one)]
     numbers = tuple([*map(one.stored_number, range(len(one)))] for one in filled)
     found_in_splits = auditing.audit_splits(
