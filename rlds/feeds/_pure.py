@@ -121,11 +121,11 @@ class Buffers:
           UnreadableError: A buffer cannot be read any more.
         """
         check_gather(numbers, offsets, width, out)
-        known = (numbers >= 0) & (numbers < len(self))
+        is_buffer = (numbers >= 0) & (numbers < len(self))
         sizes = np.zeros(len(numbers), np.int64)
-        sizes[known] = self._sizes[numbers[known]]
+        sizes[is_buffer] = self._sizes[numbers[is_buffer]]
         # The difference cannot overflow, as the sum of an offset and the width could.
-        outside = ~known | (offsets < 0) | (offsets > sizes - width)
+        outside = ~is_buffer | (offsets < 0) | (offsets > sizes - width)
         if outside.any():
             row = int(outside.argmax())
             refuse_row(row, int(numbers[row]), int(offsets[row]), width, self._sizes.tolist())
@@ -181,12 +181,14 @@ class Buffers:
           UnreadableError: A buffer cannot be read any more.
         """
         check_gather_steps(numbers, begins, episodes, steps, stride, width, out)
-        known = (numbers >= 0) & (numbers < len(self)) & (episodes >= 0) & (episodes < len(begins))
-        known &= (steps >= 0) & (steps < MAX_STEPS)
+        is_step = (
+            (numbers >= 0) & (numbers < len(self)) & (episodes >= 0) & (episodes < len(begins))
+        )
+        is_step &= (steps >= 0) & (steps < MAX_STEPS)
         begin, size, offset = (np.zeros(len(numbers), np.int64) for _ in range(3))
-        begin[known] = begins[episodes[known]]
-        size[known] = self._sizes[numbers[known]]
-        inside = known & (begin >= 0) & (begin <= size)
+        begin[is_step] = begins[episodes[is_step]]
+        size[is_step] = self._sizes[numbers[is_step]]
+        inside = is_step & (begin >= 0) & (begin <= size)
         offset[inside] = begin[inside] + steps[inside] * stride
         inside &= offset <= size - width
         if not inside.all():
@@ -289,16 +291,18 @@ def refuse_step(
 ) -> NoReturn:
     """Raises the error of a row that is no step of an episode, or not inside its buffer."""
     if not (0 <= episode < len(begins) and 0 <= step < MAX_STEPS):
-        what = f"step {step} of episode {episode}: there are {len(begins)} episodes"
-        raise IndexError(f"row {row} is {what}, of at most {MAX_STEPS} steps")
+        step_name = f"step {step} of episode {episode}: there are {len(begins)} episodes"
+        raise IndexError(f"row {row} is {step_name}, of at most {MAX_STEPS} steps")
     refuse_row(row, number, int(begins[episode]) + step * stride, width, sizes)
 
 
 def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:
     if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
-        what = f"of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
-        wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
-        raise TypeError(f"{name} is {what}, not an array of {wanted}")
+        array_kind = (
+            f"of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        )
+        expected_dtypes = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        raise TypeError(f"{name} is {array_kind}, not an array of {expected_dtypes}")
 
 
 # ---------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def torch_loader(
     arguments = {"batch_size": None, "num_workers": num_workers, **arguments}
     if num_workers:
         blocks = Blocks(feed, arguments.pop("collate_fn", None) or data.default_convert)
-        numbers = Numbers(first, feed.num_batches, blocks.most, num_workers)
+        numbers = Numbers(first, feed.num_batches, blocks.max_batches, num_workers)
         arguments |= {"dataset": blocks, "sampler": numbers}
     else:
         numbers = Numbers(first, feed.num_batches)

@@ -90,16 +90,16 @@ def _between(bounds: Sequence[float], draw: float) -> float:
 def _crop(
     values: np.ndarray, draws: np.ndarray, scale: Sequence[float], ratio: Sequence[float]
 ) -> np.ndarray:
-    """A part of the image, of a share of its area and a ratio of its sides, in the old size."""
+    """Crops images to a random share of the area and aspect ratio, and resizes them back."""
     logs = [math.log(bound) for bound in ratio]
     area, shape = _between(scale, draws[0]), math.exp(_between(logs, draws[1]))
     for axis, size, draw in ((-2, math.sqrt(area / shape), 2), (-1, math.sqrt(area * shape), 3)):
         share = min(size, 1.0)
         length = values.shape[axis]
         begin = draws[draw] * (1 - share)
-        places = (begin + share * np.linspace(0, 1, length)) * (length - 1)
-        below = np.minimum(places.astype(np.int64), max(length - 2, 0))
-        weights = (places - below).astype(np.float32).reshape(-1, *(1,) * (-axis - 1))
+        coordinates = (begin + share * np.linspace(0, 1, length)) * (length - 1)
+        below = np.minimum(coordinates.astype(np.int64), max(length - 2, 0))
+        weights = (coordinates - below).astype(np.float32).reshape(-1, *(1,) * (-axis - 1))
         first = values.take(below, axis)
         second = values.take(np.minimum(below + 1, length - 1), axis)
         second -= first
@@ -122,30 +122,30 @@ def _contrast(values: np.ndarray, draws: np.ndarray, lower: float, upper: float)
 
 
 def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest value of each pixel, and how far the least one is from it."""
+    """The largest channel value of each pixel, and its distance to the smallest one."""
     red, green, blue = np.moveaxis(values, -3, 0)
-    most = np.maximum(np.maximum(red, green), blue)
-    return most, most - np.minimum(np.minimum(red, green), blue)
+    largest = np.maximum(np.maximum(red, green), blue)
+    return largest, largest - np.minimum(np.minimum(red, green), blue)
 
 
 def _saturation(values: np.ndarray, draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
-    most, spread = _range(values)
-    # A colour of which one part is 0 has all the saturation that there is.
-    factor = most / np.maximum(spread, np.float32(1e-12), out=spread)
+    largest, spread = _range(values)
+    # A colour with a channel of 0 is fully saturated.
+    factor = largest / np.maximum(spread, np.float32(1e-12), out=spread)
     np.minimum(factor, np.float32(_between((lower, upper), draws[0])), out=factor)
-    most = np.expand_dims(most, -3)
-    values -= most
+    largest = np.expand_dims(largest, -3)
+    values -= largest
     values *= np.expand_dims(factor, -3)
-    values += most
+    values += largest
     return values
 
 
 def _hue(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
-    most, spread = _range(values)
+    largest, spread = _range(values)
     red, green, blue = np.moveaxis(values, -3, 0)
     per = 1 / np.where(spread > 0, spread, np.float32(1))
-    hue = np.where(most == green, 2 + (blue - red) * per, 4 + (red - green) * per)
-    hue = np.where(most == red, (green - blue) * per, hue)
+    hue = np.where(largest == green, 2 + (blue - red) * per, 4 + (red - green) * per)
+    hue = np.where(largest == red, (green - blue) * per, hue)
     hue += np.float32(6 * _between((-max_delta, max_delta), draws[0]))
     for channel, offset in enumerate((5, 3, 1)):
         turned = hue + np.float32(offset)
@@ -153,7 +153,7 @@ def _hue(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
         share = np.minimum(turned, 4 - turned, out=turned)
         np.clip(share, 0, 1, out=share)
         share *= spread
-        np.subtract(most, share, out=values[..., channel, :, :])
+        np.subtract(largest, share, out=values[..., channel, :, :])
     return values
 
 

@@ -126,8 +126,8 @@ class Feed:
         if any(not order.size for order in self._orders):
             raise ValueError(f"there are no samples: {samples!r}. The episodes may be too short")
         if remainder == "drop" and self._size < batch_size:
-            what = f"{self._size} samples do not fill a batch of {batch_size}"
-            raise ValueError(f"{what}: use a smaller batch_size, or another remainder")
+            shortage = f"{self._size} samples do not fill a batch of {batch_size}"
+            raise ValueError(f"{shortage}: use a smaller batch_size, or another remainder")
 
     def __repr__(self) -> str:
         parts = [repr(self.samples), f"batches of {self.batch_size}"]
@@ -153,8 +153,8 @@ class Feed:
 
     @property
     def _batches_per_epoch(self) -> int:
-        whole, rest = divmod(self._size, self.batch_size)
-        return whole + (rest > 0 and self.remainder == "short")
+        num_full_batches, num_remaining = divmod(self._size, self.batch_size)
+        return num_full_batches + (num_remaining > 0 and self.remainder == "short")
 
     def __getitem__(self, batch: int) -> Batch:
         """Returns a batch.
@@ -190,16 +190,16 @@ class Feed:
         return FeedIterator(self, self.start_of(start), prefetch)
 
     def block(self, first: int, count: int, begun: int = 0) -> list[Batch]:
-        """Returns consecutive batches, which are made at once: they share memory.
+        """Returns consecutive batches, made together: they share memory.
 
         Args:
-          first: The first one.
+          first: The number of the first batch.
           count: The number of batches; there are fewer at the end.
-          begun: Up to which batch `read_ahead` has begun to fetch.
+          begun: The batch up to which `read_ahead` has begun to fetch.
 
         Raises:
           IndexError: There is no such batch.
-          SourceError: They cannot be read; says where.
+          SourceError: The batches cannot be read; the message has the location.
         """
         num_batches = self.num_batches
         if not 0 <= first < (_MAX_ROWS // self.batch_size if num_batches is None else num_batches):
@@ -211,8 +211,8 @@ class Feed:
             count = min(count, num_batches - first)
         positions, sizes = self._positions_of(first, count)
         chosen = [
-            (part, epoch, rows, self._orders[part].numbers(epoch, places))
-            for part, epoch, rows, places in self._places_of_parts(positions)
+            (part, epoch, rows, self._orders[part].numbers(epoch, part_positions))
+            for part, epoch, rows, part_positions in self._places_of_parts(positions)
         ]
         if self.is_remote and begun < first + count:  # All fields at once.
             for part, _, _, sample_numbers in chosen:
@@ -237,12 +237,12 @@ class Feed:
         if any(None in field.shape for field in fields):
             return 1  # Nobody knows how much memory their values take.
         files = sum(part.table.storage.num_files for part in self._parts)
-        wanted = max(_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files)
+        num_rows = max(_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files)
         tables = [part.table for part in self._parts]
         if any(table.storage.is_image(path) for table in tables for path in table.fields):
-            wanted = _BLOCK_IMAGES
-        wanted //= self.batch_size // self.world
-        return max(min(wanted, _BLOCK_BYTES // self.batch_bytes), 1)
+            num_rows = _BLOCK_IMAGES
+        num_rows //= self.batch_size // self.world
+        return max(min(num_rows, _BLOCK_BYTES // self.batch_bytes), 1)
 
     @property
     def batch_bytes(self) -> int:
@@ -295,22 +295,27 @@ class Feed:
             self._parts[part].read_ahead(*runs)
 
     def _places_of_parts(self, positions: np.ndarray) -> Iterator[tuple[int, int, Any, np.ndarray]]:
-        """Yields each part and epoch of it, which rows have its samples, and their places there."""
+        """Yields (part, epoch, rows in the batch, positions in the epoch) for rows of a batch."""
         pieces: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
         if isinstance(self.samples, Mixture):
             parts, positions = self.samples.places(positions, self.seed)
             of_parts = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
             pieces = [(part, rows, positions[rows]) for part, rows in of_parts]
-        for part, rows, places in pieces:
+        for part, rows, part_positions in pieces:
             size = self._orders[part].size
-            first, last = int(places.min()) // size, int(places.max()) // size
+            first, last = int(part_positions.min()) // size, int(part_positions.max()) // size
             if first == last:
-                yield part, first, rows, places - first * size
+                yield part, first, rows, part_positions - first * size
                 continue
-            epochs, places = np.divmod(places, size)
+            epochs, part_positions = np.divmod(part_positions, size)
             for epoch in np.unique(epochs).tolist():
                 there = np.flatnonzero(epochs == epoch)
-                yield part, epoch, there if isinstance(rows, slice) else rows[there], places[there]
+                yield (
+                    part,
+                    epoch,
+                    there if isinstance(rows, slice) else rows[there],
+                    part_positions[there],
+                )
 
     def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
@@ -349,14 +354,14 @@ class Feed:
         return begin, min(begin + self.batch_size, end)
 
     def _dealt(self, begin: int, end: int) -> np.ndarray:
-        """The rows of this rank of a batch, of which all ranks get as many."""
+        """The rows of a batch for this rank; every rank gets equally many rows."""
         rows = np.arange(begin, end, dtype=np.int64)
         if len(rows) % self.world:
             rows = np.resize(rows, -(-len(rows) // self.world) * self.world)
         return rows[self.rank :: self.world]
 
     def _columns(self, chosen: Sequence[tuple[int, int, Any, np.ndarray]], size: int) -> Columns:
-        """Makes samples: the part and the epoch of some, in which rows they are, their numbers."""
+        """Makes the columns of a batch from (part, epoch, rows in the batch, sample numbers)."""
         joined: Columns = {}
         for part, epoch, rows, numbers in chosen:
             samples = self._parts[part]
@@ -486,8 +491,8 @@ class FeedIterator(Iterator[Batch]):
 
     def __init__(self, feed: Feed, start: int, prefetch: bool) -> None:
         self.feed, self.batch = feed, start
-        self._made: list[Batch] = []
-        self._given = self._ahead = 0
+        self._current_batches: list[Batch] = []
+        self._num_yielded = self._ahead = 0
         self._start = start
         self._prefetch, self._process = prefetch, os.getpid()
         self._thread: ThreadPoolExecutor | None = None
@@ -498,13 +503,16 @@ class FeedIterator(Iterator[Batch]):
         return self.feed.state_dict(self.batch)
 
     def __next__(self) -> Batch:
-        if self._given == len(self._made):
-            self._made, self._given = self._make(self.batch), 0
-        if not self._made:
+        if self._num_yielded == len(self._current_batches):
+            self._current_batches, self._num_yielded = self._make(self.batch), 0
+        if not self._current_batches:
             self.close()
             raise StopIteration
-        batch, self._made[self._given] = self._made[self._given], {}
-        self._given += 1
+        batch, self._current_batches[self._num_yielded] = (
+            self._current_batches[self._num_yielded],
+            {},
+        )
+        self._num_yielded += 1
         self.batch += 1
         return batch
 

@@ -81,8 +81,8 @@ class MappedFiles:
         self._states = [_state_of(state) for _, state in maps]
         for index, (data, state) in zip(indexes if copies is None else (), maps):
             if (len(data), state.st_mtime_ns) != (index.file_size, index.modified_ns):
-                what = f"{len(data)} bytes, but {index.file_size} when it was indexed"
-                raise SourceChangedError(what, file=index.path)
+                difference = f"{len(data)} bytes, but {index.file_size} when it was indexed"
+                raise SourceChangedError(difference, file=index.path)
         self._buffers = Buffers([np.frombuffer(data, np.uint8) for data, _ in maps])
         self._next_check, self._seconds_of_file = 0.0, math.inf
 
@@ -158,8 +158,8 @@ class MappedFiles:
 
     def _error(self, error: UnreadableError) -> SourceError:
         self._check(error.number)
-        what = f"byte {error.offset} cannot be read: the file was cut, or its disk fails"
-        return SourceError(what, file=self.name_of(error.number))
+        problem = f"byte {error.offset} cannot be read: the file was cut, or its disk fails"
+        return SourceError(problem, file=self.name_of(error.number))
 
     def name_of(self, number: int) -> str:
         """The path of a file, or its URL."""
@@ -201,8 +201,8 @@ class MappedFiles:
             self._states[number] = state
             return
         how = "overwritten" if state[2] == before[2] else f"cut or extended to {state[2]} bytes"
-        what = f"it was changed while it was open: {how}. Open the dataset again"
-        raise SourceChangedError(what, file=index.path)
+        problem = f"it was changed while it was open: {how}. Open the dataset again"
+        raise SourceChangedError(problem, file=index.path)
 
     def _has_content(self, index: ShardIndex) -> bool:
         """Reads all of a file, and compares its checksums."""
@@ -215,13 +215,13 @@ class MappedFiles:
 
 @contextlib.contextmanager
 def _store_errors() -> Iterator[None]:
-    """Makes errors of stores, which name the object, those of a source."""
+    """Turns the errors of object stores into source errors that name the object."""
     try:
         yield
     except OSError as error:
         is_changed = isinstance(error, stores.ChangedObjectError)
-        url, _, what = str(error).partition(": ")
-        raise (SourceChangedError if is_changed else SourceError)(what, file=url) from error
+        url, _, problem = str(error).partition(": ")
+        raise (SourceChangedError if is_changed else SourceError)(problem, file=url) from error
 
 
 def _state_of(state: os.stat_result) -> tuple[int, int, int, int, int]:
@@ -267,7 +267,7 @@ class MappedStorage(Storage):
 
     Args:
       episodes: The dataset.
-      fields: The fields of a step that are wanted, by their paths.
+      fields: The selected fields of a step, by their paths.
       options: Reading options.
       verify: Whether to check the checksums of all records first, unless that was done before.
       progress: Told how many files have been indexed, and of how many.
@@ -306,12 +306,12 @@ class MappedStorage(Storage):
         # The first episode of each shard.
         self.firsts = np.cumsum([0, *counts])
         self.outlines = self._outlines()
-        self.places = {
-            path: self._place(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
+        self.columns = {
+            path: self._column_of(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
             for path, field in fields.items()
         }
         self._episode_fields = dict(leaves_at(episodes.source.fields.episode, None))
-        self.others = CachedStorage(episodes, fields, options, self.outlines)
+        self.slow_storage = CachedStorage(episodes, fields, options, self.outlines)
 
     @override
     def __reduce__(self) -> Any:
@@ -330,7 +330,7 @@ class MappedStorage(Storage):
     ) -> None:
         shards = self.shards[episodes]
         ranges = []
-        for stored in map(self.places.get, paths):
+        for stored in map(self.columns.get, paths):
             if isinstance(stored, _Column):
                 begins, ends = (
                     stored.begins[episodes] + n * stored.stride for n in (firsts, lasts)
@@ -347,7 +347,7 @@ class MappedStorage(Storage):
             self.files.read_ahead(*map(np.concatenate, zip(*ranges)))
         slow = [path for path in paths if not self.is_random(path)]
         if slow:
-            self.others.read_ahead(episodes, firsts, lasts, slow)
+            self.slow_storage.read_ahead(episodes, firsts, lasts, slow)
 
     def find_strings(
         self, name: str, shards: np.ndarray, episodes: np.ndarray, steps: np.ndarray
@@ -375,7 +375,7 @@ class MappedStorage(Storage):
         if not isinstance(field, Field) or field.encoding:
             return None
         each = np.arange(len(self.shards))
-        stored = self._place(name, field, np.ones_like(each))
+        stored = self._column_of(name, field, np.ones_like(each))
         rows = _MappedRows(self, each, np.zeros_like(each), [])
         if stored is None or (isinstance(stored, _Column) and stored.is_there is not None):
             return None
@@ -385,8 +385,8 @@ class MappedStorage(Storage):
             self.check(each)
 
     def is_random(self, path: str) -> bool:
-        """Whether a field is copied out of the files, for all episodes."""
-        stored = self.places[path]
+        """True if a field is copied directly out of the files, for all episodes."""
+        stored = self.columns[path]
         return isinstance(stored, _Strings) or (stored is not None and stored.is_there is None)
 
     def fingerprint(self) -> str:
@@ -405,10 +405,10 @@ class MappedStorage(Storage):
         ]
         return sum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
 
-    def error(self, what: str, path: str, episode: int) -> SourceError:
+    def error(self, problem: str, path: str, episode: int) -> SourceError:
         """Returns an error with its location."""
         file = self.files.name_of(int(self.shards[episode]))
-        return SourceError(what, file=file, episode=episode, field=path)
+        return SourceError(problem, file=file, episode=episode, field=path)
 
     def _joined(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
         """Returns an array of the indexes, for the episodes of all shards."""
@@ -426,19 +426,19 @@ class MappedStorage(Storage):
 
     def _outlines(self) -> Lengths:
         num_steps = self._joined(lambda index: index.num_elements).astype(np.int64)
-        known = np.ones(len(num_steps), bool)
+        is_final_known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
-            known = self._last_flags(rlds.FINAL_OBSERVATION_KNOWN, known)
+            is_final_known = self._last_flags(rlds.FINAL_OBSERVATION_KNOWN, is_final_known)
         num_transitions = np.maximum(num_steps - 1, 0)
-        if not known.all():
+        if not is_final_known.all():
             name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
             if not self._has(name):
                 raise tfds_files.UnsupportedFileError(
                     "episodes without their final observation, and without is_terminal"
                 )
-            are_unknown = ~known & (num_steps > 0)
+            are_unknown = ~is_final_known & (num_steps > 0)
             num_transitions += are_unknown & self._last_flags(name, are_unknown)
-        return Lengths(num_steps, num_transitions, known)
+        return Lengths(num_steps, num_transitions, is_final_known)
 
     def _last_flags(self, name: str, needed: np.ndarray) -> np.ndarray:
         """The last value of a flag in each episode, which some need."""
@@ -447,7 +447,7 @@ class MappedStorage(Storage):
             raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
         return last != 0
 
-    def _place(self, name: str, field: Field, counts: np.ndarray) -> _Column | _Strings | None:
+    def _column_of(self, name: str, field: Field, counts: np.ndarray) -> _Column | _Strings | None:
         """Returns the byte offsets of a field; None if its values cannot be read directly."""
         if not self._has(name):
             return None
@@ -458,8 +458,8 @@ class MappedStorage(Storage):
         layout = self.indexes[0].layouts[self.indexes[0].fields.index(name)]
         if layout.kind == "strings":
             first, after = (
-                self._joined(lambda index: index.entries[name][0][which])  # noqa: B023
-                for which in (slice(-1), slice(1, None))
+                self._joined(lambda index: index.entries[name][0][bounds])  # noqa: B023
+                for bounds in (slice(-1), slice(1, None))
             )
             is_there &= after - first == counts
             return _Strings(name) if (is_there | (counts == 0)).all() else None
@@ -484,21 +484,21 @@ class _MappedRows(FileRows):
         storage: MappedStorage,
         episodes: np.ndarray,
         steps: np.ndarray,
-        others: Sequence[str],
+        slow_paths: Sequence[str],
     ) -> None:
         super().__init__(storage, episodes, steps)
         self._shards = storage.shards[episodes]
-        # Nothing of the others is read before it is known which of the episodes need it.
-        self._other_paths = others
-        # The other fields of all rows, for other steps of their episodes too.
-        self._all_others: list[Rows] = []
+        # The slow fields are read only once it is known for which episodes.
+        self._slow_paths = slow_paths
+        # The slow fields of all rows; other steps of their episodes use them too.
+        self._slow_rows: list[Rows] = []
 
     def take(self, path: str) -> np.ndarray:
-        stored = self._storage.places[path]
+        stored = self._storage.columns[path]
         if stored is None:
-            if not self._all_others:
-                self._all_others.append(self._others(slice(None)))
-            return self._all_others[0].at(self._steps).take(path)
+            if not self._slow_rows:
+                self._slow_rows.append(self._slow_rows_at(slice(None)))
+            return self._slow_rows[0].at(self._steps).take(path)
         if isinstance(stored, _Strings):
             if self._storage.fields[path].encoding:
                 return self._decoded(path, functools.partial(self._strings, stored))
@@ -508,24 +508,24 @@ class _MappedRows(FileRows):
         is_there = stored.is_there[self._episodes]
         if is_there.all():
             return self.copied(stored)
-        others = self._others(~is_there).take(path)
-        rows = arrays.empty((len(is_there), *others.shape[1:]), others.dtype)
-        rows[~is_there] = others
+        slow_values = self._slow_rows_at(~is_there).take(path)
+        rows = arrays.empty((len(is_there), *slow_values.shape[1:]), slow_values.dtype)
+        rows[~is_there] = slow_values
         rows[is_there] = self.copied(stored, is_there)
         return rows
 
-    def _others(self, which: Any) -> Rows:
-        episodes, steps = self._episodes[which], self._steps[which]
-        return self._storage.others.rows(episodes, steps, self._other_paths)
+    def _slow_rows_at(self, rows: Any) -> Rows:
+        episodes, steps = self._episodes[rows], self._steps[rows]
+        return self._storage.slow_storage.rows(episodes, steps, self._slow_paths)
 
-    def copied(self, column: _Column, which: Any = slice(None)) -> np.ndarray:
-        steps = self._steps[which]
+    def copied(self, column: _Column, rows: Any = slice(None)) -> np.ndarray:
+        steps = self._steps[rows]
         out = arrays.empty((len(steps), *column.shape), column.stored)
         if len(out):
             self._storage.files.gather_steps(
-                self._shards[which],
+                self._shards[rows],
                 column.begins,
-                self._episodes[which],
+                self._episodes[rows],
                 steps,
                 column.stride,
                 column.width,

@@ -128,8 +128,8 @@ def materialise(
     with made_at_once(directory) as draft:
         drafts = draft.parent  # Parts go when that does.
         write_export(writer, draft, at=directory, progress=progress, jobs=jobs, drafts=drafts)
-        for made in tfds_files.open_folder(draft).values():
-            tfds_files.open_indexes(made)
+        for written_split in tfds_files.open_folder(draft).values():
+            tfds_files.open_indexes(written_split)
     return os.fspath(directory)
 
 
@@ -138,22 +138,22 @@ class Materialised(ChangedImages):
 
     Args:
       source: The episodes, with the files of images.
-      wanted: Paths of the fields; all if None.
+      fields: Paths of the fields; all if None.
       images: See `materialise`.
-      size: See there.
-      jpeg: See there.
+      size: The height and width of the images, see `materialise`.
+      jpeg: The decoder of JPEG files, see `materialise`.
     """
 
     def __init__(
         self,
         source: Any,
-        wanted: Iterable[str] | None,
+        fields: Iterable[str] | None,
         images: str,
         size: tuple[int, int] | None,
         jpeg: Literal["accurate", "tf"],
     ) -> None:
-        steps = dict(leaves_at(source.fields.steps, None if wanted is None else [*wanted]))
-        self._as_png, self._size, self._kept = images == "png", size, {*steps}
+        steps = dict(leaves_at(source.fields.steps, None if fields is None else [*fields]))
+        self._as_png, self._size, self._step_paths = images == "png", size, {*steps}
         self._decoders: dict[str, ImageDecoder | None] = {}
         pixels = {}
         for path, field in steps.items() if images == "raw" else ():
@@ -178,7 +178,7 @@ class Materialised(ChangedImages):
     @property
     @override
     def about(self) -> About:
-        finite = [path for path in super().about.finite if path in self._kept]
+        finite = [path for path in super().about.finite if path in self._step_paths]
         return super().about.replace(images_as_png=self._as_png, finite=tuple(finite))
 
     @property
@@ -186,14 +186,16 @@ class Materialised(ChangedImages):
     def fields(self) -> Fields:
         fields = super().fields
         steps = leaves_at(fields.steps, None)
-        return fields.replace(steps=nest({path: it for path, it in steps if path in self._kept}))
+        return fields.replace(
+            steps=nest({path: it for path, it in steps if path in self._step_paths})
+        )
 
     @override
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        kept = {f"{rlds.STEPS}/{path}" for path in (*self._kept, *rlds.STEP_FLAGS)}
-        values = {p: it for p, it in values.items() if p in kept or root_of(p) != rlds.STEPS}
+        kept_paths = {f"{rlds.STEPS}/{path}" for path in (*self._step_paths, *rlds.STEP_FLAGS)}
+        values = {p: it for p, it in values.items() if p in kept_paths or root_of(p) != rlds.STEPS}
         return super().make(values, of, fields)
 
     @override
@@ -202,8 +204,8 @@ class Materialised(ChangedImages):
         try:
             images = column if decoder is None else decoder.decode(list(column))
         except ImageError as error:
-            what, file = error.what, files_of(self)
-            raise SourceError(what, file=file, row=error.row, field=path) from error
+            problem, file = error.what, files_of(self)
+            raise SourceError(problem, file=file, row=error.row, field=path) from error
         if size is None or images.dtype != np.uint8:
             return np.asarray(images)
         resized = np.empty((len(images), *size, images[0].shape[-1]), np.uint8)

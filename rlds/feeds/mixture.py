@@ -68,7 +68,7 @@ class Mixture:
             sizes = [max(count, 1) ** (1 / temperature) for count in counts]
         if not parts:
             raise ValueError("there are no samples to mix")
-        numbers = [1.0] * len(parts)
+        portions = [1.0] * len(parts)
         for option, factors in (("weights", weights), ("sizes", sizes)):
             if factors is None:
                 continue
@@ -76,21 +76,21 @@ class Mixture:
                 raise ValueError(
                     f"{option}: got {len(factors)}, expected one for each of {len(parts)} datasets"
                 )
-            if any(not 0.0 < number < math.inf for number in factors):
+            if any(not 0.0 < factor < math.inf for factor in factors):
                 raise ValueError(f"{option} must be finite and positive, got {factors}")
-            numbers = [one * float(other) for one, other in zip(numbers, factors)]
+            portions = [portion * float(factor) for portion, factor in zip(portions, factors)]
         shares = [_shares(part) for part in parts]
         self.parts: list[Samples] = [part for inner in shares for part, _ in inner]
-        numbers = [n * share for n, inner in zip(numbers, shares) for _, share in inner]
-        for number, part in enumerate(self.parts):
+        portions = [n * share for n, inner in zip(portions, shares) for _, share in inner]
+        for part_index, part in enumerate(self.parts):
             if not isinstance(part, Samples):
                 raise TypeError(not_samples(part))
             if not len(part):
-                raise ValueError(f"part {number} has no samples: {part!r}")
+                raise ValueError(f"part {part_index} has no samples: {part!r}")
             if part.spec != self.parts[0].spec:
-                raise TypeError(_differences(number, part.spec, self.parts[0].spec))
+                raise TypeError(_differences(part_index, part.spec, self.parts[0].spec))
         _warn_of_meanings(self.parts)
-        self.counts = _counts(numbers)
+        self.counts = _counts(portions)
         self._last_block: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
     def __repr__(self) -> str:
@@ -130,14 +130,15 @@ class Mixture:
         return block * _BLOCK + int(np.concatenate(lasts).max()) + 1
 
     def places(self, positions: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns which part the samples at some positions are of, and which one it is there.
+        """Returns the part of the sample at each position, and its index in that part.
 
         Args:
-          positions: From 0 on, int64 of shape `[n]`.
+          positions: Positions in the mixture, from 0 on, int64 of shape `[n]`.
           seed: Decides how the parts are mixed.
 
         Returns:
-          The part of each, and how many samples of it come before, both int64 of shape `[n]`.
+          The part of each position, and the number of samples of that part before it, both int64
+          of shape `[n]`.
         """
         blocks, inside = np.divmod(positions, _BLOCK)
         parts, before = np.empty_like(positions), np.empty_like(positions)
@@ -149,16 +150,16 @@ class Mixture:
         return parts, before
 
     def _block(self, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The part of each sample of a block, and how many of that part come before it there."""
-        kept = self._last_block
-        if kept is None or kept[0] != (block, seed):
+        """The part of each sample of a block, and the number of that part's samples before it."""
+        cached_block = self._last_block
+        if cached_block is None or cached_block[0] != (block, seed):
             order = permute(np.arange(_BLOCK), _BLOCK, key_of("mixture", seed, block))
             parts = np.searchsorted(np.cumsum(self.counts), order, side="right").astype(np.int32)
             ranks = np.empty(_BLOCK, np.int32)
             for part, count in enumerate(self.counts.tolist()):
                 ranks[parts == part] = np.arange(count)
-            kept = self._last_block = (block, seed), parts, ranks
-        return kept[1:]
+            cached_block = self._last_block = (block, seed), parts, ranks
+        return cached_block[1:]
 
 
 def _shares(part: Samples | Mixture) -> list[tuple[Samples, float]]:
@@ -177,13 +178,13 @@ def not_samples(argument: object) -> str:
 
 
 def _warn_of_meanings(parts: Sequence[Samples]) -> None:
-    """Warns if numbers mean something else in each part: their unit, kind or texts differ."""
+    """Warns if the parts of a mixture give a field another unit, kind or table of texts."""
     for path in parts[0].spec:
         fields = [part.table.fields.get(path) for part in parts]
-        known = [field.meaning if isinstance(field, Field) else {} for field in fields]
-        differing = [f for f in MEANING if len({each[f] for each in known if f in each}) > 1]
+        meanings = [field.meaning if isinstance(field, Field) else {} for field in fields]
+        differing = [f for f in MEANING if len({each[f] for each in meanings if f in each}) > 1]
         texts: dict[int, str] = {}
-        for part, meaning in zip(parts, known):
+        for part, meaning in zip(parts, meanings):
             if name := meaning.get("table", ""):
                 table = table_in(part.table.episodes.metadata, name)
                 if any(texts.setdefault(number, text) != text for number, text in table.items()):

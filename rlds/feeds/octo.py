@@ -112,11 +112,11 @@ class OctoSamples(NormalizedPolicySamples):
             is_kept = uniform_of(chosen.numbers, key_of("task", self.goal_seed or 0, epoch))
             goals = _one_of_both(task, is_kept < self.keep_image_prob, goals, ends - 1)
         # All actions of a sample, each once; then those of each observation.
-        known = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
-        actions = self._actions(episodes, np.clip(known, 0, ends[:, np.newaxis] - 1))
+        action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
+        actions = self._actions(episodes, np.clip(action_steps, 0, ends[:, np.newaxis] - 1))
         is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]
         actions = padded(actions, self.max_action_dim, ACTION)
-        first = np.maximum(times, 0) - known[:, :1]
+        first = np.maximum(times, 0) - action_steps[:, :1]
         chunks = first[:, :, np.newaxis] + np.arange(self.action_horizon)
         actions = actions[np.arange(len(steps))[:, np.newaxis, np.newaxis], chunks]
         goal = (ends - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]

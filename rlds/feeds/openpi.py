@@ -66,8 +66,8 @@ def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) ->
     return dataclasses.replace(read, fields=fields)
 
 
-def _plain(field: FieldStatistics, what: str) -> dict[str, Any]:
-    low, high = bounds_of(field, what)
+def _plain(field: FieldStatistics, role: str) -> dict[str, Any]:
+    low, high = bounds_of(field, role)
     arrays = {"mean": field.mean, "std": field.std, "q01": low, "q99": high}
     return {name: array.tolist() for name, array in arrays.items()}
 

@@ -112,10 +112,10 @@ class OpenVLASamples(NormalizedPolicySamples):
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         goals = self._drawn(chosen, np.minimum(steps + 1, last), last + 1)
         until = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
-        known = steps[:, np.newaxis] + np.arange(
+        action_steps = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size
         )
-        actions = self._actions(episodes, np.clip(known, 0, until))
+        actions = self._actions(episodes, np.clip(action_steps, 0, until))
         given = self.absolute_action_mask
         is_absolute = np.zeros(actions.shape[-1], np.bool_) if given is None else np.array(given)
         if is_absolute.shape != actions.shape[-1:]:
@@ -123,7 +123,7 @@ class OpenVLASamples(NormalizedPolicySamples):
                 f"absolute_action_mask has {len(is_absolute)} elements, the action has "
                 f"{actions.shape[-1]}"
             )
-        actions[(known > until)[:, :, np.newaxis] & ~is_absolute] = 0.0
+        actions[(action_steps > until)[:, :, np.newaxis] & ~is_absolute] = 0.0
         columns = {
             **self._observation(chosen._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/pad_mask": times >= 0,

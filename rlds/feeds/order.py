@@ -199,17 +199,17 @@ class Segmented(Order):
         return self._begins[segments], self._begins[segments] + self._sizes[segments] - 1
 
     def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The segments in the order of an epoch, and how many samples there are up to each."""
-        kept = self._epoch
-        if kept is None or kept[0] != epoch:
+        """The segments in the order of an epoch, and the cumulated number of their samples."""
+        cached_epoch = self._epoch
+        if cached_epoch is None or cached_epoch[0] != epoch:
             num_segments, key = len(self._begins), key_of("segments", self._seed, epoch)
             order = permute(np.arange(num_segments), num_segments, key)
-            kept = self._epoch = epoch, order, np.cumsum(self._sizes[order])
-        return kept[1:]
+            cached_epoch = self._epoch = epoch, order, np.cumsum(self._sizes[order])
+        return cached_epoch[1:]
 
 
 def _bits_reversed(count: int) -> np.ndarray:
-    """The numbers below a power of two, by their bits from the last one on.
+    """The numbers below a power of two in bit-reversed order.
 
     >>> _bits_reversed(4)
     array([0, 2, 1, 3])

@@ -29,7 +29,7 @@ def key_of(*parts: int | str) -> int:
 
 
 def uniform_of(numbers: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float64]:
-    """Returns a random number from 0 on, below 1, for each of some numbers: always the same.
+    """Returns a reproducible random number in [0, 1) for each number.
 
     >>> uniform_of(np.array([3, 4, 3]), key_of("example")).round(3)
     array([0.238, 0.832, 0.238])
@@ -38,10 +38,10 @@ def uniform_of(numbers: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float
 
 
 class RowRandom:
-    """Random numbers for the rows of a batch, of which each has its own sequence.
+    """Random numbers for the rows of a batch; each row has its own sequence.
 
-    So a row gets the same ones in whichever batch it is, and whichever rank makes it. The methods
-    are those of `numpy.random.Generator`; the first axis of a shape is that of the rows.
+    A row gets the same numbers in every batch and on every rank. The methods are those of
+    `numpy.random.Generator`; the first axis of a shape is that of the rows.
 
     Args:
       positions: Numbers that tell the rows apart, int64 of shape `[rows]`.
@@ -56,7 +56,7 @@ class RowRandom:
         self._rows, self._calls = _core.hash_many(positions, key), 0
 
     def random(self, size: int | Sequence[int] | None = None) -> npt.NDArray[np.float64]:
-        """Returns numbers from 0 on, below 1.
+        """Returns numbers in [0, 1).
 
         Raises:
           ValueError: The first axis is not that of the rows.

@@ -46,35 +46,36 @@ class Plan(NamedTuple):
     reason: str
 
 
-def planned_shuffle(samples: Samples, wanted: str | SegmentShuffle | None) -> Plan:
-    """Returns how samples are shuffled.
+def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) -> Plan:
+    """Chooses the shuffle of samples.
 
-    That depends on the data alone: training may go on elsewhere, with other ranks, or less memory.
+    The plan depends on the data alone: training can resume with other ranks or less memory.
 
     Args:
       samples: The samples.
-      wanted: The `shuffle` argument of `Feed`.
+      requested: The `shuffle` argument of `Feed`.
 
     Raises:
       ValueError: There is no such shuffle.
     """
     if samples.weights is not None:
-        if wanted not in ("auto", "global"):
+        if requested not in ("auto", "global"):
             raise ValueError(
-                f"shuffle: got {wanted!r}, but weighted samples are drawn at random: leave it out"
+                f"shuffle: got {requested!r}, but weighted samples are drawn at random: "
+                "leave it out"
             )
         return Plan("weighted", "the samples have weights")
-    if wanted in (None, "global") or isinstance(wanted, SegmentShuffle):
-        return Plan(wanted, "you chose it")
-    if wanted not in ("auto", "segments"):
+    if requested in (None, "global") or isinstance(requested, SegmentShuffle):
+        return Plan(requested, "you chose it")
+    if requested not in ("auto", "segments"):
         suits = ": 'auto' shuffles in the way that suits the data"
-        hint = suits if isinstance(wanted, bool) else ""
+        hint = suits if isinstance(requested, bool) else ""
         raise ValueError(
             "shuffle must be 'auto', 'global', 'segments', a SegmentShuffle or None, got "
-            f"{wanted!r}{hint}"
+            f"{requested!r}{hint}"
         )
     storage, slow = samples.table.storage, _slow(samples)
-    if wanted == "auto" and not slow and not storage.is_remote:
+    if requested == "auto" and not slow and not storage.is_remote:
         reason = "single steps are read at no extra cost"
         if (stored := _stored_per_step(samples) * samples.table.num_steps) > _memory() * 0.75:
             reason += (
@@ -115,7 +116,7 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
 def _whole_episodes(samples: Samples) -> SegmentShuffle:
     """Plans segments for data read by whole episodes: none is cut, short ones are joined.
 
-    What is shuffled at a time takes no more than half of the memory that episodes may take.
+    The segments in the shuffle window take at most half of the cache of episodes.
     """
     bytes_of_step = max(_slow_bytes(samples), 1)
     longest = int(samples.counts().max(initial=1))
@@ -209,7 +210,7 @@ def _counts_in_words(samples: Samples) -> list[str]:
 
 
 def _is_kept(samples: Samples) -> bool:
-    """Whether all that is read by whole episodes stays in memory."""
+    """True if the fields that are read by whole episodes fit into the cache."""
     return _slow_bytes(samples) * samples.table.num_steps <= samples.table.cache_bytes
 
 

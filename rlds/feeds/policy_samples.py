@@ -79,19 +79,19 @@ class PolicySamples(Samples):
         return outlines.num_steps if self.include_last_action else outlines.num_real_steps()
 
     def _images(
-        self, taken: Mapping[Any, np.ndarray], places: np.ndarray
+        self, taken: Mapping[Any, np.ndarray], steps: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yields the images of each camera in their new size; padding is black."""
         for camera, path in self.roles.images.items():
             size = self.image_size
             size = size.get(camera) if isinstance(size, Mapping) else size
             if path is None:
-                yield camera, np.zeros((*places.shape, *(size or (1, 1)), 3), np.uint8)
+                yield camera, np.zeros((*steps.shape, *(size or (1, 1)), 3), np.uint8)
             elif size is None:
                 yield camera, taken[path]
             elif taken[path].dtype == object:  # They differ in size.
-                images = np.zeros((*places.shape, *size, 3), np.uint8)
-                for index in np.ndindex(places.shape):
+                images = np.zeros((*steps.shape, *size, 3), np.uint8)
+                for index in np.ndindex(steps.shape):
                     images[index] = resize(taken[path][index], size)
                 yield camera, images
             else:
@@ -104,7 +104,7 @@ class PolicySamples(Samples):
             yield from map(as_utf8, columns.values())
 
     def _drawn_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
-        """Rows of fields, see `_taken`; of several that are one, of that which is drawn."""
+        """Rows of fields, see `_taken`; of alternative fields, one is drawn for each row."""
         _, episodes, steps, epoch = chosen
         taken = self._taken(episodes, steps, [path for path in fields if isinstance(path, str)])
         columns: dict[Any, np.ndarray] = dict(taken)
@@ -112,9 +112,9 @@ class PolicySamples(Samples):
             if isinstance(paths, str):
                 continue
             drawn = uniform_of(episodes, key_of("field", self.draw_seed, epoch, *paths))
-            which = (drawn * len(paths)).astype(np.int64)
+            path_numbers = (drawn * len(paths)).astype(np.int64)
             for number, path in enumerate(paths):
-                rows = np.flatnonzero(which == number)
+                rows = np.flatnonzero(path_numbers == number)
                 if len(rows) or (paths not in columns and number == len(paths) - 1):
                     some = self._taken(episodes[rows], steps[rows], [path])[path]
                     if paths not in columns:
@@ -123,18 +123,20 @@ class PolicySamples(Samples):
         return columns
 
     def keep_episodes(self, keep: Callable[[Columns], Any]) -> np.ndarray:
-        """Returns whether to keep each episode, by its actions, state and instructions.
+        """Returns a mask of the episodes to keep, by their actions, state and instructions.
 
         Args:
-          keep: Takes the fields of all samples of an episode but the images, by their paths.
+          keep: Takes the fields of an episode's samples, without images, by their paths.
         """
         small = copy.copy(self)
         small.roles = dataclasses.replace(self.roles, images={})
         ends = np.cumsum(small.counts())
-        kept = np.zeros(len(ends), np.bool_)
+        is_kept = np.zeros(len(ends), np.bool_)
         for episode, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist())):
-            kept[episode] = end > begin and bool(keep(small.batch_columns(np.arange(begin, end))))
-        return kept
+            is_kept[episode] = end > begin and bool(
+                keep(small.batch_columns(np.arange(begin, end)))
+            )
+        return is_kept
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -161,10 +163,10 @@ class NormalizedPolicySamples(PolicySamples):
     revise: Callable[[np.ndarray, np.ndarray, FieldStatistics], np.ndarray] | None = None
 
     def _vector(
-        self, paths: Sequence[str | None], taken: Columns, places: np.ndarray, role: str
+        self, paths: Sequence[str | None], taken: Columns, steps: np.ndarray, role: str
     ) -> np.ndarray:
         """The fields of a role as a vector of float32, normalized."""
-        vector = joined(paths, taken, places.shape).astype(np.float32)
+        vector = joined(paths, taken, steps.shape).astype(np.float32)
         if self.statistics is None:
             return vector
         field = self.statistics[role]
@@ -172,22 +174,22 @@ class NormalizedPolicySamples(PolicySamples):
         normalized: np.ndarray = normalization.normalize(vector, field, kind=self.kind)
         return normalized if self.revise is None else self.revise(vector, normalized, field)
 
-    def _actions(self, episodes: np.ndarray, places: np.ndarray) -> np.ndarray:
-        taken = self._taken(episodes, places, self.roles.action)
-        return self._vector(self.roles.action, taken, places, ACTION)
+    def _actions(self, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        taken = self._taken(episodes, steps, self.roles.action)
+        return self._vector(self.roles.action, taken, steps, ACTION)
 
     def _observation(self, chosen: SampleRows, prefix: str) -> Columns:
         """The images, the state and the time of steps, and their padding masks."""
-        images, state, places = self.roles.images, self.roles.state, chosen.steps
+        images, state, steps = self.roles.images, self.roles.state, chosen.steps
         fields = [path for path in (*images.values(), *state) if path is not None]
         taken = self._drawn_fields(chosen, fields)
-        columns = {f"image_{camera}": image for camera, image in self._images(taken, places)}
+        columns = {f"image_{camera}": image for camera, image in self._images(taken, steps)}
         if state:
-            columns[PROPRIO] = self._vector(state, taken, places, STATE)
-        columns["timestep"] = places.astype(np.int32)
+            columns[PROPRIO] = self._vector(state, taken, steps, STATE)
+        columns["timestep"] = steps.astype(np.int32)
         absent = {f"image_{camera}" for camera, path in images.items() if path is None}
         masks = {
-            f"{prefix}/pad_mask_dict/{name}": np.full(places.shape, name not in absent)
+            f"{prefix}/pad_mask_dict/{name}": np.full(steps.shape, name not in absent)
             for name in columns
         }
         return {f"{prefix}/{name}": column for name, column in columns.items()} | masks
@@ -204,7 +206,7 @@ class NormalizedPolicySamples(PolicySamples):
         return task | self._observation(chosen._replace(steps=goals), "task")
 
     def _drawn(self, chosen: SampleRows, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
-        """Steps from `low` up to `high`, of which each is as likely; None without goals."""
+        """Draws steps in [low, high) uniformly; None without goals."""
         if self.goal_seed is None:
             return None
         uniform = uniform_of(chosen.numbers, key_of("goals", self.goal_seed, chosen.epoch))

@@ -68,16 +68,16 @@ class SumTree:
             sums = level[nodes].sum(axis=1)
 
     def find(self, sums: np.ndarray) -> np.ndarray:
-        """Returns the numbers of the values in which the running sum passes some sums."""
-        nodes, rest = np.zeros(len(sums), np.int64), np.array(sums, np.float64)
+        """Returns the index of the value at which the running total passes each sum."""
+        nodes, remaining_sums = np.zeros(len(sums), np.int64), np.array(sums, np.float64)
         for level in reversed(self._levels):
             children = level[nodes]
             ends = np.cumsum(children, axis=1)
             # Rounding may lead beyond the last one that has a value.
             last = self._WIDTH - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
-            chosen = np.minimum((ends <= rest[:, np.newaxis]).sum(axis=1), last)
+            chosen = np.minimum((ends <= remaining_sums[:, np.newaxis]).sum(axis=1), last)
             before = np.where(chosen > 0, ends[np.arange(len(ends)), chosen - 1], 0.0)
-            rest = np.maximum(rest - before, 0.0)
+            remaining_sums = np.maximum(remaining_sums - before, 0.0)
             nodes = nodes * self._WIDTH + chosen
         return nodes
 

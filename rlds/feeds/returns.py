@@ -57,25 +57,25 @@ def lambda_returns(
     )
     discount_of = discounts_of(rewards, discounts)
     shapes = {path: (table.num_steps, *shape) for path, shape in rewards.items()}
-    known = {path: np.zeros(shape) for path, shape in shapes.items()}
+    step_values = {path: np.zeros(shape) for path, shape in shapes.items()}
     if values is not None:
         given = {rlds.REWARD: values}
         given = given if rlds.REWARD in rewards else dict(leaves_at(given, None))
-        known = {path: np.asarray(leaf, np.float64) for path, leaf in given.items()}
-    got = {path: leaf.shape for path, leaf in known.items()}
+        step_values = {path: np.asarray(leaf, np.float64) for path, leaf in given.items()}
+    got = {path: leaf.shape for path, leaf in step_values.items()}
     if got != shapes:
         raise ValueError(f"values: got the shape {got}, expected {shapes}")
     begins = np.cumsum(outlines.num_steps) - outlines.num_steps
     numbers = outlines.num_transitions
     firsts = np.cumsum(numbers) - numbers
-    all_returns = {path: column.copy() for path, column in known.items()}
+    all_returns = {path: column.copy() for path, column in step_values.items()}
     blocks = np.cumsum(numbers) // _BLOCK
     for block in np.unique(blocks).tolist():
         chosen = np.flatnonzero((blocks == block) & (numbers > 0))
         if not len(chosen):
             continue
         first, end = int(firsts[chosen[0]]), int(firsts[chosen[-1]] + numbers[chosen[-1]])
-        made = transitions.batch_columns(np.arange(first, end))
+        transition_fields = transitions.batch_columns(np.arange(first, end))
         for back in range(1, int(numbers[chosen].max()) + 1):  # All episodes at once, from the end.
             chosen = chosen[numbers[chosen] >= back]
             steps = begins[chosen] + numbers[chosen] - back
@@ -84,8 +84,8 @@ def lambda_returns(
             last = begins[chosen] + outlines.num_steps[chosen] - 1
             after = np.minimum(steps + 1, last)
             for path, returns in all_returns.items():
-                ahead = returns[after] if back > 1 else known[path][after]
-                mixed = (1 - lambda_) * known[path][after] + lambda_ * ahead
-                discount = with_rank_of(mixed, made[discount_of[path]][rows])
-                returns[steps] = made[path][rows] + discount * mixed
+                ahead = returns[after] if back > 1 else step_values[path][after]
+                mixed = (1 - lambda_) * step_values[path][after] + lambda_ * ahead
+                discount = with_rank_of(mixed, transition_fields[discount_of[path]][rows])
+                returns[steps] = transition_fields[path][rows] + discount * mixed
     return nest(all_returns)[rlds.REWARD]

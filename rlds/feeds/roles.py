@@ -165,6 +165,6 @@ def padded(vectors: np.ndarray, dim: int | None, role: str) -> np.ndarray:
         raise ValueError(f"the {role} has {size} elements, expected {dim} at most")
     if dim is None or dim == size:
         return vectors
-    made = np.zeros((*vectors.shape[:-1], dim), vectors.dtype)
-    made[..., :size] = vectors
-    return made
+    padded_vectors = np.zeros((*vectors.shape[:-1], dim), vectors.dtype)
+    padded_vectors[..., :size] = vectors
+    return padded_vectors

@@ -119,7 +119,7 @@ class Samples(abc.ABC):
     weights: np.ndarray | None = None
 
     def reach(self, path: str) -> tuple[int, int]:
-        """Returns of how many steps before and after its own a sample has values of a field."""
+        """Returns the steps before and after its own of which a sample has values of a field."""
         del path
         return 0, 0
 
@@ -141,9 +141,9 @@ class Samples(abc.ABC):
     def columns(self, chosen: SampleRows) -> Columns:
         """Makes the fields of samples, by their paths."""
 
-    def steps_of(self, places: np.ndarray) -> np.ndarray:
-        """Returns at which steps of their episodes samples are, by their places among those."""
-        return places
+    def steps_of(self, sample_indices: np.ndarray) -> np.ndarray:
+        """Returns the step of each sample, by the index of the sample in its episode."""
+        return sample_indices
 
     @functools.cached_property
     def _ends(self) -> np.ndarray:
@@ -199,16 +199,16 @@ class Samples(abc.ABC):
         ends = self.table.outlines.num_steps[episodes] - 1
         lasts = np.where(numbers == np.repeat(counts, counts) - 1, np.repeat(lasts, counts), ends)
         firsts = np.where(numbers == 0, np.repeat(firsts, counts), 0)
-        # By these, samples say how they end.
-        others = [
+        # Samples get the end of their episode from these fields.
+        discount_paths = [
             p for name in (rlds.DISCOUNT, rlds.IS_TERMINAL) for p in _below(storage.fields, name)
         ]
-        paths = dict.fromkeys([*self.table.fields, *others])
+        paths = dict.fromkeys([*self.table.fields, *discount_paths])
         for before, after in sorted({self.reach(path) for path in paths}):
-            those = [path for path in paths if self.reach(path) == (before, after)]
+            reached_paths = [path for path in paths if self.reach(path) == (before, after)]
             to = np.minimum(lasts + after, ends)
             self.table.read_ahead(
-                episodes, np.minimum(np.maximum(firsts - before, 0), to), to, those
+                episodes, np.minimum(np.maximum(firsts - before, 0), to), to, reached_paths
             )
 
     def batch(self, numbers: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
@@ -365,9 +365,9 @@ class Samples(abc.ABC):
           IndexError: There is no such sample.
           TypeError: They are no integers.
         """
-        kept = np.unique(as_numbers(numbers))
-        self._check(kept)
-        return FilteredSamples(self, kept)
+        kept_numbers = np.unique(as_numbers(numbers))
+        self._check(kept_numbers)
+        return FilteredSamples(self, kept_numbers)
 
     def at_most(self, length: int, *, seed: int) -> SubsampledSamples:
         """Keeps at most `length` samples of each episode; other ones in each epoch.
@@ -423,15 +423,15 @@ class Samples(abc.ABC):
         Returns:
           A mask of the values that are no padding, and the fields.
         """
-        places = chosen.steps[:, np.newaxis] + offsets
-        is_there = places >= 0
+        steps = chosen.steps[:, np.newaxis] + offsets
+        is_there = steps >= 0
         if (offsets < 0).any():
-            np.maximum(places, 0, out=places)
+            np.maximum(steps, 0, out=steps)
         if ends is not None:
-            is_there &= places < ends[:, np.newaxis]
-            np.minimum(places, np.maximum(ends - 1, 0)[:, np.newaxis], out=places)
+            is_there &= steps < ends[:, np.newaxis]
+            np.minimum(steps, np.maximum(ends - 1, 0)[:, np.newaxis], out=steps)
         paths = [path for name in names for path in _below(self.table.fields, name)]
-        columns = self._taken(chosen.episodes, places, paths)
+        columns = self._taken(chosen.episodes, steps, paths)
         if padding == "zeros":
             for column in columns.values():
                 zero_out(column, ~is_there)
@@ -467,13 +467,13 @@ class Transitions(Samples):
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
         self.table, self._n, self._gamma = table, n, gamma
-        self._known = table.storage.fields
-        self._has_flag = rlds.IS_TERMINAL in self._known
-        self._discounts = _below(self._known, rlds.DISCOUNT)
+        self._stored_fields = table.storage.fields
+        self._has_flag = rlds.IS_TERMINAL in self._stored_fields
+        self._discounts = _below(self._stored_fields, rlds.DISCOUNT)
         self._discount_of = self._discounts_of_rewards()
         for path in (*self._discount_of, *self._discounts):
-            if self._known[path].column_dtype.kind in "OSUcMm":
-                raise TypeError(f"field {path!r} must be numeric, got {self._known[path]}")
+            if self._stored_fields[path].column_dtype.kind in "OSUcMm":
+                raise TypeError(f"field {path!r} must be numeric, got {self._stored_fields[path]}")
         if not self._has_flag and not self._discounts:
             raise KeyError(
                 f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without "
@@ -482,10 +482,12 @@ class Transitions(Samples):
 
     def _discounts_of_rewards(self) -> dict[str, str]:
         """Returns the discount that counts for each reward, by their paths."""
-        shapes = {path: self._known[path].shape for path in _below(self.table.fields, rlds.REWARD)}
+        shapes = {
+            path: self._stored_fields[path].shape for path in _below(self.table.fields, rlds.REWARD)
+        }
         if self._n == 1:  # The reward of a single step is not discounted.
             return dict.fromkeys(shapes, "")
-        discounts = {path: self._known[path].shape for path in self._discounts}
+        discounts = {path: self._stored_fields[path].shape for path in self._discounts}
         return discounts_of(shapes, discounts or {rlds.DISCOUNT: ()})
 
     @override
@@ -527,7 +529,7 @@ class Transitions(Samples):
         for product in products.values():
             product *= with_rank_of(product, ~next_is_terminal)
         for path, values in (totals | products).items():
-            stored = self._known.get(path)
+            stored = self._stored_fields.get(path)
             dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
             result[path] = values.astype(dtype, copy=False)
         result |= observations
@@ -537,7 +539,7 @@ class Transitions(Samples):
 
     @functools.cached_property
     def _has_missing(self) -> bool:
-        """Whether episodes end with a terminal observation that is not known."""
+        """True if the terminal observation of some episode is unknown."""
         outlines = self.table.outlines
         return bool((outlines.num_transitions == outlines.num_steps).any())
 
@@ -604,11 +606,13 @@ class _StepsAround(Steps):
             if not _below(table.fields, name):
                 raise table.unknown_field(name)
 
-    def _others(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
-        """Returns the fields that are those of the step alone."""
+    def _step_columns(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
+        """Returns the columns of the fields that have no values of neighbouring steps."""
         fields = self.table.fields
-        others = [path for path in fields if not any(is_in(path, name) for name in self._around)]
-        return self._taken(episodes, steps, others)
+        step_paths = [
+            path for path in fields if not any(is_in(path, name) for name in self._around)
+        ]
+        return self._taken(episodes, steps, step_paths)
 
 
 class Windows(_StepsAround):
@@ -654,7 +658,7 @@ class Windows(_StepsAround):
         outlines, episodes = self.table.outlines, chosen.episodes
         past, future = np.arange(1 - self._history, 1), np.arange(self._horizon)
         num_real = outlines.num_real_steps(episodes)
-        result = self._others(episodes, chosen.steps)
+        result = self._step_columns(episodes, chosen.steps)
         for mask, offsets, ends, names in (
             ("timestep_pad_mask", past, None, self._history_fields),
             ("action_pad_mask", future, num_real, self._horizon_fields),
@@ -693,7 +697,7 @@ class Offsets(_StepsAround):
     @override
     def columns(self, chosen: SampleRows) -> Columns:
         outlines, episodes = self.table.outlines, chosen.episodes
-        result = self._others(episodes, chosen.steps)
+        result = self._step_columns(episodes, chosen.steps)
         for name, offsets in self._offsets.items():
             # A final observation has no action, and nothing that an action brings.
             ends = outlines.num_steps[episodes]
@@ -721,8 +725,8 @@ class Segments(Samples):
 
     @override
     def describe(self) -> str:
-        rest = f"shift={self._shift}, drop_remainder={self._drop_remainder}"
-        return f"segments({self._length}, {rest})"
+        options = f"shift={self._shift}, drop_remainder={self._drop_remainder}"
+        return f"segments({self._length}, {options})"
 
     @override
     def counts(self) -> np.ndarray:
@@ -733,8 +737,8 @@ class Segments(Samples):
         return np.where(num_steps < self._length, 0, counts)
 
     @override
-    def steps_of(self, places: np.ndarray) -> np.ndarray:
-        return places * self._shift
+    def steps_of(self, sample_indices: np.ndarray) -> np.ndarray:
+        return sample_indices * self._shift
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
@@ -813,17 +817,20 @@ class GoalSamples(_DerivedSamples):
     ) -> None:
         super().__init__(samples)
         self._goals, self._reward_fn = goals, reward_fn
-        known = self.table.storage.fields
+        stored_fields = self.table.storage.fields
         for name in (*goals.fields, *([goals.own] if goals.own else [])):
-            if root_of(name) != rlds.OBSERVATION or not _below(known, name):
-                observed = [path for path in known if root_of(path) == rlds.OBSERVATION]
+            if root_of(name) != rlds.OBSERVATION or not _below(stored_fields, name):
+                observed = [path for path in stored_fields if root_of(path) == rlds.OBSERVATION]
                 there = fields_there_are(name, observed, step_aliases(self.table.episodes.source))
                 raise KeyError(f"no field {name!r} of observations; {there}")
-        paths = [path for name in goals.fields for path in _below(known, name)]
+        paths = [path for name in goals.fields for path in _below(stored_fields, name)]
         owns = paths
         if goals.own is not None:
-            owns = _below(known, goals.own)
-            shapes = [[(known[p].column_dtype, known[p].shape) for p in ps] for ps in (paths, owns)]
+            owns = _below(stored_fields, goals.own)
+            shapes = [
+                [(stored_fields[p].column_dtype, stored_fields[p].shape) for p in ps]
+                for ps in (paths, owns)
+            ]
             if shapes[0] != shapes[1]:
                 raise ValueError(
                     f"own: {goals.own!r} has another dtype or shape than {goals.fields}"
@@ -865,20 +872,20 @@ class GoalSamples(_DerivedSamples):
         return result
 
     def _reward(self, result: Columns, is_other: np.ndarray) -> None:
-        """Gives relabelled samples the reward of the function."""
+        """Gives relabelled samples the reward that `reward_fn` computes."""
         assert self._reward_fn is not None
         batch = nest({path: joined(column) for path, column in result.items()})
-        made = {rlds.REWARD: self._reward_fn(batch)}
+        rewards = {rlds.REWARD: self._reward_fn(batch)}
         if rlds.REWARD not in result:  # It is nested.
-            made = dict(leaves_at(made, None))
-        made = {path: np.asarray(values) for path, values in made.items()}
-        shapes = {path: values.shape for path, values in made.items()}
+            rewards = dict(leaves_at(rewards, None))
+        rewards = {path: np.asarray(values) for path, values in rewards.items()}
+        shapes = {path: values.shape for path, values in rewards.items()}
         expected = {path: result[path].shape for path in _below(result, rlds.REWARD)}
         if shapes != expected:
             raise ValueError(f"reward_fn returned arrays of shape {shapes}, expected {expected}")
         for path in expected:
             reward = result[path]
-            result[path] = np.where(with_rank_of(reward, is_other), made[path], reward).astype(
+            result[path] = np.where(with_rank_of(reward, is_other), rewards[path], reward).astype(
                 reward.dtype
             )
 
@@ -943,15 +950,15 @@ class NormalizedSamples(_DerivedSamples):
 
 
 def normalized_as(path: str) -> str:
-    """The path of the field of a step whose statistics are those of a field of a sample.
+    """The path of the step field whose statistics normalize a field of a sample.
 
     >>> normalized_as("next_observation/state")
     'observation/state'
     """
-    root, _, rest = path.partition("/")
+    root, _, subpath = path.partition("/")
     if root in ("next_observation", "goal"):
         root = rlds.OBSERVATION
-    return f"{root}/{rest}" if rest else root
+    return f"{root}/{subpath}" if subpath else root
 
 
 class WeightedSamples(_DerivedSamples):
@@ -966,19 +973,21 @@ class WeightedSamples(_DerivedSamples):
     ) -> None:
         super().__init__(samples)
         counts = samples.counts()
-        known = np.ones(len(samples)) if samples.weights is None else samples.weights
-        made = known * _of_each("weights", weights, len(samples), "samples")
-        made *= np.repeat(_of_each("of_episodes", of_episodes, len(counts), "episodes"), counts)
+        former_weights = np.ones(len(samples)) if samples.weights is None else samples.weights
+        sample_weights = former_weights * _of_each("weights", weights, len(samples), "samples")
+        sample_weights *= np.repeat(
+            _of_each("of_episodes", of_episodes, len(counts), "episodes"), counts
+        )
         if balance is not None:
             if len(balance) != len(counts):
                 raise ValueError(f"balance: got {len(balance)} values for {len(counts)} episodes")
             _, groups = np.unique(np.asarray(balance), return_inverse=True)
             of_samples = np.repeat(groups, counts)
-            totals = np.bincount(of_samples, made)
-            made /= np.where(totals > 0, totals, 1)[of_samples]
-        if not made.any():
+            totals = np.bincount(of_samples, sample_weights)
+            sample_weights /= np.where(totals > 0, totals, 1)[of_samples]
+        if not sample_weights.any():
             raise ValueError("all weights are zero: there is no sample to draw")
-        self.weights = made
+        self.weights = sample_weights
 
     @override
     def describe(self) -> str:
@@ -1003,31 +1012,32 @@ def _of_each(
 class FilteredSamples(_DerivedSamples):
     """Some of the samples; see `Samples.filter` and `Samples.choose`."""
 
-    def __init__(self, samples: Samples, kept: np.ndarray) -> None:
+    def __init__(self, samples: Samples, kept_numbers: np.ndarray) -> None:
         super().__init__(samples)
-        self._kept = kept
-        self.weights = None if samples.weights is None else samples.weights[kept]
+        self._kept_numbers = kept_numbers
+        self.weights = None if samples.weights is None else samples.weights[kept_numbers]
 
     @override
     def describe(self) -> str:
-        return f"{self._samples.describe()}.filter({len(self)}: {hash_of(self._kept.tobytes())})"
+        kept_hash = hash_of(self._kept_numbers.tobytes())
+        return f"{self._samples.describe()}.filter({len(self)}: {kept_hash})"
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._kept_numbers)
 
     @override
     def counts(self) -> np.ndarray:
-        episodes, _ = self._samples.locate(self._kept)
+        episodes, _ = self._samples.locate(self._kept_numbers)
         return np.bincount(episodes, minlength=self.table.num_episodes)
 
     @override
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self._check(numbers)
-        return self._samples.locate(self._kept[numbers])
+        return self._samples.locate(self._kept_numbers[numbers])
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
-        return self._samples.columns(chosen._replace(numbers=self._kept[chosen.numbers]))
+        return self._samples.columns(chosen._replace(numbers=self._kept_numbers[chosen.numbers]))
 
 
 class SubsampledSamples(_DerivedSamples):
@@ -1070,19 +1080,21 @@ def _kept_of(
 ) -> np.ndarray:
     """The numbers of the samples that a function keeps."""
     looked_at = samples if fields is None else samples.on(samples.table.select(fields))
-    kept = []
+    kept_numbers = []
     for begin in range(0, len(samples), _FILTERED_BLOCK):
         numbers = np.arange(begin, min(begin + _FILTERED_BLOCK, len(samples)))
         mask = np.asarray(keep(looked_at.batch(numbers)))
         if mask.dtype != bool or mask.shape != numbers.shape:
-            what = f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
-            raise ValueError(f"the filter returned {what}")
-        kept.append(numbers[mask])
-    return np.concatenate(kept) if kept else np.zeros(0, np.int64)
+            mask_kind = (
+                f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
+            )
+            raise ValueError(f"the filter returned {mask_kind}")
+        kept_numbers.append(numbers[mask])
+    return np.concatenate(kept_numbers) if kept_numbers else np.zeros(0, np.int64)
 
 
 def _below(fields: Mapping[str, Any], name: str) -> list[str]:
-    """The paths of fields at a path, or below it."""
+    """The paths of the fields at a path or nested in it."""
     return [path for path in fields if is_in(path, name)]
 
 

@@ -165,7 +165,7 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def is_random(self, path: str) -> bool:
-        """Whether a row of a field costs no more than itself, wherever it is."""
+        """True if a row of a field is read alone, without the rest of its episode."""
 
     def is_image(self, path: str) -> bool:
         """Whether a row of a field is an image that has to be decoded."""
@@ -209,15 +209,15 @@ class FileRows(Rows):
     def _decoded(self, path: str, files_of: Callable[[np.ndarray], Any]) -> np.ndarray:
         """Decodes the images of rows.
 
-        Windows that overlap have some in common. Each of these is decoded once, if they are many.
+        Overlapping windows share images. If many images are shared, each is decoded once.
 
         Args:
           path: The field; if sizes may differ, the result is an array of arrays.
-          files_of: Returns the files of some of the rows.
+          files_of: Returns the image files of some rows.
         """
         field, steps = self._storage.fields[path], self._steps
-        places = self._episodes * (int(steps.max(initial=0)) + 1) + steps
-        _, rows, which = np.unique(places, return_index=True, return_inverse=True)
+        step_keys = self._episodes * (int(steps.max(initial=0)) + 1) + steps
+        _, rows, image_numbers = np.unique(step_keys, return_index=True, return_inverse=True)
         is_each_once = len(rows) > _FEW_REPEATED * len(steps)
         if is_each_once:
             rows = np.arange(len(steps))
@@ -230,12 +230,12 @@ class FileRows(Rows):
         if None in field.shape:
             images = arrays.listed(images)
             if not is_each_once:  # Callers may change the values of a batch.
-                images = arrays.listed([images[number].copy() for number in which.tolist()])
+                images = arrays.listed([images[number].copy() for number in image_numbers.tolist()])
             return images
         if is_each_once:
             return images
-        out = arrays.empty((len(which), *images.shape[1:]), images.dtype)
-        return images.take(which, axis=0, out=out, mode="clip")
+        out = arrays.empty((len(image_numbers), *images.shape[1:]), images.dtype)
+        return images.take(image_numbers, axis=0, out=out, mode="clip")
 
 
 def reopened(
@@ -244,28 +244,28 @@ def reopened(
     """Opens a storage again in another process.
 
     Args:
-      kind: Its class.
+      kind: The class of the storage.
       fingerprint: The former fingerprint.
-      episodes: The first of its arguments.
-      *arguments: The others.
+      episodes: The episodes of the storage, its first argument.
+      *arguments: The other arguments of the class.
 
     Raises:
-      SourceChangedError: It has another fingerprint.
+      SourceChangedError: The storage has another fingerprint now.
     """
     with reading.unchanged(episodes.source):
         storage = kind(episodes, *arguments)
     if storage.fingerprint() != fingerprint:
-        what = "it was changed since it was opened in another process. Open the dataset again"
-        raise SourceChangedError(what, file=files_of(episodes.source))
+        problem = "it was changed since it was opened in another process. Open the dataset again"
+        raise SourceChangedError(problem, file=files_of(episodes.source))
     return storage
 
 
 def hash_of(*parts: object) -> str:
     """Returns a hash of bytes, or of the text of other parts: 16 hexadecimal digits."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        made.update(part if isinstance(part, bytes) else f"{part}\n".encode())
-    return made.hexdigest()[:16]
+        digest.update(part if isinstance(part, bytes) else f"{part}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 class EpisodeCache:
@@ -282,7 +282,9 @@ class EpisodeCache:
     def __init__(self, episodes: Episodes, max_bytes: int) -> None:
         self.episodes, self.max_bytes = episodes, max_bytes
         self.is_remote = not stores.is_local(files_of(episodes.source))
-        self._kept: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
+        self._cached_columns: collections.OrderedDict[int, dict[str, Any]] = (
+            collections.OrderedDict()
+        )
         self._bytes, self._lock = 0, threading.Lock()
         # A field that is requested is read of every episode from then on.
         self._paths: dict[str, None] = {}
@@ -290,7 +292,7 @@ class EpisodeCache:
         begin_anew_in_forks(self)
 
     def _begin_anew(self) -> None:
-        self._kept.clear()
+        self._cached_columns.clear()
         self._bytes, self._lock = 0, threading.Lock()
         self._threads = DaemonThreads(_NUM_THREADS, "rlds-episodes")
         self._reading: dict[int, Future[dict[str, Any]]] = {}
@@ -309,7 +311,7 @@ class EpisodeCache:
     def begin(self, episode_number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
         """Begins to read an episode; returns None if it is there."""
         with self._lock:
-            if self._kept.get(episode_number, {}).keys() >= {*paths}:
+            if self._cached_columns.get(episode_number, {}).keys() >= {*paths}:
                 return None
             future = self._reading.get(episode_number)
             if future is None:
@@ -320,22 +322,24 @@ class EpisodeCache:
 
     def _columns(self, episode_number: int, paths: Sequence[str]) -> dict[str, Any]:
         with self._lock:
-            kept = self._kept.get(episode_number, {})
-            if kept:
-                self._kept.move_to_end(episode_number)
-            wanted = [path for path in paths if path not in kept]
-            if not wanted:
-                return kept
-            self._paths.update(dict.fromkeys(wanted))
-            missing = [path for path in self._paths if path not in kept]
+            cached = self._cached_columns.get(episode_number, {})
+            if cached:
+                self._cached_columns.move_to_end(episode_number)
+            missing_paths = [path for path in paths if path not in cached]
+            if not missing_paths:
+                return cached
+            self._paths.update(dict.fromkeys(missing_paths))
+            missing = [path for path in self._paths if path not in cached]
         read = self.episodes.columns(episode_number, missing, decode_images=False)
         with self._lock:
-            now = self._kept.pop(episode_number, {})  # Another thread may have read more of it.
-            columns = {**kept, **now, **dict(leaves_at(read, None))}
+            now = self._cached_columns.pop(
+                episode_number, {}
+            )  # Another thread may have read more of it.
+            columns = {**cached, **now, **dict(leaves_at(read, None))}
             self._bytes += _size(columns) - _size(now)
-            self._kept[episode_number] = columns
-            while self._bytes > self.max_bytes and len(self._kept) > 1:
-                self._bytes -= _size(self._kept.popitem(last=False)[1])
+            self._cached_columns[episode_number] = columns
+            while self._bytes > self.max_bytes and len(self._cached_columns) > 1:
+                self._bytes -= _size(self._cached_columns.popitem(last=False)[1])
         return columns
 
 
@@ -356,7 +360,7 @@ class CachedStorage(Storage):
 
     Args:
       episodes: The episodes.
-      fields: The fields of a step that are wanted, by their paths.
+      fields: The selected fields of a step, by their paths.
       options: Reading options.
       outlines: The lengths and the flags of the episodes, if they are known already.
       why_cached: See `Storage`.
@@ -411,9 +415,9 @@ class CachedStorage(Storage):
         outlines = [array.tobytes() for array in self.outlines]
         return hash_of(self.episodes.ranges, files, *outlines)
 
-    def error(self, what: str, path: str, episode: int) -> SourceError:
+    def error(self, problem: str, path: str, episode: int) -> SourceError:
         """Returns an error with its location."""
-        return SourceError(what, file=self._file_of(episode), episode=episode, field=path)
+        return SourceError(problem, file=self._file_of(episode), episode=episode, field=path)
 
     def _file_of(self, episode: int) -> str:
         source = self.episodes.source
@@ -437,9 +441,9 @@ def _hash_of_file(path: str | os.PathLike[str]) -> str:
 
 
 def _outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
-    """Reads how long all episodes are."""
-    if (known := episodes.lengths()) is not None and known.are_complete:
-        return known
+    """Reads the lengths of all episodes."""
+    if (lengths := episodes.lengths()) is not None and lengths.are_complete:
+        return lengths
     outlines = []
     total = len(episodes) if episodes.has_random_access else 0
     for outline in episodes.outlines():
@@ -456,7 +460,7 @@ class _CachedRows(FileRows):
     ) -> None:
         super().__init__(storage, episodes, steps)
         numbers, inverse = np.unique(episodes, return_inverse=True)
-        self._numbers, self._which = numbers, inverse.astype(np.int32)
+        self._episode_numbers, self._column_indices = numbers, inverse.astype(np.int32)
         self._columns = storage.cache.columns(numbers.tolist(), paths)
 
     def take(self, path: str) -> np.ndarray:
@@ -471,33 +475,33 @@ class _CachedRows(FileRows):
         dtype = field.column_dtype
         for index, column in enumerate(columns):
             if column.dtype != dtype or column.shape[1:] != shape:
-                what = f"values of {column.dtype} of shape {column.shape[1:]}, expected {field}"
-                episode_number = int(self._numbers[index])
-                raise self._storage.error(f"step 0: {what}", path, episode_number)
+                problem = f"values of {column.dtype} of shape {column.shape[1:]}, expected {field}"
+                episode_number = int(self._episode_numbers[index])
+                raise self._storage.error(f"step 0: {problem}", path, episode_number)
         width = math.prod(shape) * dtype.itemsize
         out = arrays.empty((len(self._steps), *shape), dtype)
         if width and len(out):
             memory = [arrays.as_bytes(np.ascontiguousarray(column)) for column in columns]
             rows = arrays.as_bytes(out).reshape(-1, width)
-            Buffers(memory).gather(self._which, self._steps * width, width, rows)
+            Buffers(memory).gather(self._column_indices, self._steps * width, width, rows)
         return out
 
     def _column(self, index: int, path: str) -> Any:
-        episode_number = int(self._numbers[index])
-        if path not in self._columns[index]:  # Nobody said that it would be taken.
+        episode_number = int(self._episode_numbers[index])
+        if path not in self._columns[index]:  # The field was not announced in `paths`.
             self._columns[index] = self._storage.cache.columns([episode_number], [path])[0]
         column = self._columns[index][path]
         if len(column) != (steps := self._storage.outlines.num_steps[episode_number]):
-            what = f"the field has {len(column)} values, and the episode {steps} steps"
-            raise self._storage.error(what, path, episode_number)
+            problem = f"the field has {len(column)} values, and the episode {steps} steps"
+            raise self._storage.error(problem, path, episode_number)
         return column
 
     def _objects(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:
         out = np.empty(len(rows), object)
-        places = zip(self._which[rows].tolist(), self._steps[rows].tolist())
-        for row, (which, step) in enumerate(places):
-            value = columns[which][step]
-            # The column is kept, and what is in a batch may be changed.
+        locations = zip(self._column_indices[rows].tolist(), self._steps[rows].tolist())
+        for row, (column_index, step) in enumerate(locations):
+            value = columns[column_index][step]
+            # The cache keeps the column, and callers may change the values of a batch.
             is_array = isinstance(value, np.ndarray | tfds_files.RaggedColumn)
             out[row] = np.array(value) if is_array else value
         return out

@@ -128,17 +128,17 @@ def open(
     opened = [_episodes(each, split, **options) for each in paths or [path]]
     each_bytes = cache_bytes // len(opened), disk_bytes // len(opened)
     given = ReadOptions(jpeg, threads, *each_bytes, decode_images)
-    wanted = None if fields is None else paths_of(fields)
-    episodes = opened[0] if paths is None else _joined(opened, wanted)
+    field_paths = None if fields is None else paths_of(fields)
+    episodes = opened[0] if paths is None else _joined(opened, field_paths)
     if not (sys.stderr.isatty() if progress is None else progress):
-        return _open(episodes, wanted, given, verify)
+        return _open(episodes, field_paths, given, verify)
     with show_progress(True) as bars:
         bar = bars.add_task("index", total=None)
 
         def show(done: int, total: int) -> None:
             bars.update(bar, completed=done, total=total or None)
 
-        return _open(episodes, wanted, given, verify, show)
+        return _open(episodes, field_paths, given, verify, show)
 
 
 def _episodes(
@@ -165,9 +165,9 @@ def _episodes(
     return Episodes(source, episodes.split, format=episodes.format)
 
 
-def _joined(parts: Sequence[Episodes], wanted: Sequence[str] | None) -> Episodes:
+def _joined(parts: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes:
     """The episodes of several datasets as one dataset."""
-    fields = [_wanted(part, wanted) for part in parts]
+    fields = [_selected_fields(part, paths) for part in parts]
     check_alike(fields)
     metadata, numbers = joined_metadata(parts, fields[0])
     renumbered = [
@@ -210,31 +210,33 @@ def _open(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Table:
-    known = _readable(episodes, options)
-    wanted = [*known] if fields is None else [*_wanted(episodes, fields)]
+    readable_fields = _readable(episodes, options)
+    paths = [*readable_fields] if fields is None else [*_selected_fields(episodes, fields)]
     with reading.unchanged(episodes.source):
-        storage = _storage(episodes, known, options, verify, progress)
-    return Table(episodes, storage, wanted, options)
+        storage = _storage(episodes, readable_fields, options, verify, progress)
+    return Table(episodes, storage, paths, options)
 
 
-def _wanted(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field]:
-    """The fields of a step that are wanted, by their paths."""
-    known = _step_fields(episodes)
+def _selected_fields(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field]:
+    """The selected fields of a step, by their paths."""
+    step_fields = _step_fields(episodes)
     if fields is None:
-        return {path: field for path, field in known.items() if isinstance(field, Field)}
-    chosen = [path for path, _ in leaves_at(nest(known), fields, step_aliases(episodes.source))]
+        return {path: field for path, field in step_fields.items() if isinstance(field, Field)}
+    chosen = [
+        path for path, _ in leaves_at(nest(step_fields), fields, step_aliases(episodes.source))
+    ]
     for path in chosen:
-        if not isinstance(known[path], Field):
-            raise KeyError(f"field {path!r} is {known[path]}, which has no place in a batch")
-    return {path: known[path] for path in chosen}
+        if not isinstance(step_fields[path], Field):
+            raise KeyError(f"field {path!r} is {step_fields[path]}, which has no place in a batch")
+    return {path: step_fields[path] for path in chosen}
 
 
 def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
     """The fields of a step, by their paths; files of images are bytes, if they stay files."""
-    known = _wanted(episodes, None)
+    plain_fields = _selected_fields(episodes, None)
     if options.decode_images:
-        return known
-    return {path: Field(bytes) if field.encoding else field for path, field in known.items()}
+        return plain_fields
+    return {path: Field(bytes) if field.encoding else field for path, field in plain_fields.items()}
 
 
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
@@ -261,8 +263,8 @@ def _storage(
     if isinstance(source, View) and source.is_by_rows:
 
         def below(part: Episodes, paths: Collection[str]) -> Storage:
-            known = _readable(part, options)
-            chosen = {path: field for path, field in known.items() if path in paths}
+            readable_fields = _readable(part, options)
+            chosen = {path: field for path, field in readable_fields.items() if path in paths}
             return _storage(part, chosen, options, verify, progress)
 
         def whole(lengths: Lengths) -> Storage:
@@ -288,7 +290,7 @@ class Table:
     Attributes:
       episodes: The episodes of the split, also those that `filter_episodes` has left out.
       storage: The storage of their steps.
-      fields: The fields of a step that are wanted, by their paths.
+      fields: The selected fields of a step, by their paths.
       options: Reading options.
     """
 
@@ -358,7 +360,7 @@ class Table:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The wanted fields of a step, nested in dicts."""
+        """The selected fields of a step, nested in dicts."""
         return nest(self.fields)
 
     def read(
@@ -386,8 +388,8 @@ class Table:
         """
         if not -self.num_episodes <= episode < self.num_episodes:
             raise IndexError(f"no episode {episode}: there are {self.num_episodes}")
-        places = range(int(self.outlines.num_steps[episode]))[start:stop]
-        steps = np.arange(places.start, max(places.start, places.stop), dtype=np.int64)
+        step_range = range(int(self.outlines.num_steps[episode]))[start:stop]
+        steps = np.arange(step_range.start, max(step_range.start, step_range.stop), dtype=np.int64)
         paths = list(self.fields) if fields is None else self.paths_at(fields)
         episodes = np.full(len(steps), episode % self.num_episodes, np.int64)
         return nest(self.take(episodes, steps, paths))
@@ -418,8 +420,8 @@ class Table:
 
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""
-        known = self.storage.fields
-        return self._with(fields={path: known[path] for path in self.paths_at(fields)})
+        stored_fields = self.storage.fields
+        return self._with(fields={path: stored_fields[path] for path in self.paths_at(fields)})
 
     def paths_at(self, fields: str | Iterable[str]) -> list[str]:
         """Returns the paths of stored fields, at and below some paths.
@@ -515,14 +517,14 @@ class Table:
             columns: dict[str, np.ndarray | None] = {}
             episodes: Iterable[Any] = (_Episode(self, n, columns) for n in self.numbers.tolist())
             keep = np.array([bool(keep(episode)) for episode in episodes], bool)
-        kept = np.asarray(keep)
-        if kept.dtype == bool:
-            if kept.shape != (self.num_episodes,):
+        selection = np.asarray(keep)
+        if selection.dtype == bool:
+            if selection.shape != (self.num_episodes,):
                 raise ValueError(
-                    f"keep: got a mask of shape {kept.shape} for {self.num_episodes} episodes"
+                    f"keep: got a mask of shape {selection.shape} for {self.num_episodes} episodes"
                 )
-            kept = np.flatnonzero(kept)
-        return self._with(_chosen=self.numbers[as_numbers(kept)])
+            selection = np.flatnonzero(selection)
+        return self._with(_chosen=self.numbers[as_numbers(selection)])
 
     def compute_statistics(
         self,
@@ -556,10 +558,10 @@ class Table:
                 and row_shape(field) is not None
                 and not self.storage.is_image(path)
             ]
-        wanted = self.paths_at(fields)
+        paths = self.paths_at(fields)
         return compute_statistics(
-            self.whole_episodes(wanted),
-            wanted,
+            self.whole_episodes(paths),
+            paths,
             masks=masks,
             include_last_action=include_last_action,
             quantiles=quantiles,
@@ -587,8 +589,8 @@ class Table:
             for number, length in zip(chosen.tolist(), self.outlines.num_steps[chosen].tolist()):
                 steps = {path: column[begin : begin + length] for path, column in columns.items()}
                 steps[rlds.IS_LAST] = np.arange(length) == length - 1
-                known = bool(self.outlines.final_observation_known[number])
-                yield {rlds.STEPS: nest(steps), rlds.FINAL_OBSERVATION_KNOWN: known}
+                is_final_known = bool(self.outlines.final_observation_known[number])
+                yield {rlds.STEPS: nest(steps), rlds.FINAL_OBSERVATION_KNOWN: is_final_known}
                 begin += length
 
     def steps(self, *, only_real: bool = False) -> Samples:
@@ -709,23 +711,23 @@ class Table:
 
 
 class _Episode:
-    """A `SourceEpisode` of which nothing is read before it is requested."""
+    """A lazy `SourceEpisode`: a field is read when it is first used."""
 
     def __init__(self, table: Table, number: int, columns: dict[str, np.ndarray | None]) -> None:
         self._table, self._number, self._columns = table, number, columns
 
     @functools.cached_property
-    def _whole(self) -> SourceEpisode:
+    def _source_episode(self) -> SourceEpisode:
         return self._table.episodes.episode(self._number)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._whole, name)
+        return getattr(self._source_episode, name)
 
     def __len__(self) -> int:
-        return len(self._whole)
+        return len(self._source_episode)
 
     def __getitem__(self, name: str) -> Any:
-        return self._whole[name]
+        return self._source_episode[name]
 
     @functools.cached_property
     def metadata(self) -> _Metadata:

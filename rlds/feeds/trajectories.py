@@ -1,4 +1,4 @@
-"""Tables whose episodes a function has made of those of another table."""
+"""Tables whose episodes a function computes from the episodes of another table."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ class _TrajectoryStorage(CachedStorage):
         if outlines is not None:
             lengths = outlines.num_steps
             for number in np.flatnonzero(lengths)[:1].tolist():
-                self._made(number, self._columns_given(number))
+                self._new_columns(number, self._columns_given(number))
 
     @override
     def __reduce__(self) -> Any:  # The table looks at its own fingerprint.
         return _TrajectoryStorage, (self.table, self.function, self.version, self.outlines)
 
     def _counted(self) -> Lengths:
-        """Makes all episodes once, to know how long they are."""
+        """Computes all episodes once to get their lengths."""
         before, episode_numbers = self._base.outlines, self.table.numbers
         lengths = np.zeros_like(before.num_steps)
         for positions, columns in self.table.select(self._given).blocks(self._given):
@@ -120,8 +120,10 @@ class _TrajectoryStorage(CachedStorage):
             for position in positions.tolist():
                 begin, end = end, end + int(self.table.outlines.num_steps[position])
                 episode_number = int(episode_numbers[position])
-                made = self._made(episode_number, {p: c[begin:end] for p, c in columns.items()})
-                lengths[episode_number] = len(next(iter(made.values()), ()))
+                new_columns = self._new_columns(
+                    episode_number, {p: c[begin:end] for p, c in columns.items()}
+                )
+                lengths[episode_number] = len(next(iter(new_columns.values()), ()))
         if not self.fields:
             raise ValueError(f"{self._name} returned no step for any episode")
         is_whole = lengths == before.num_steps
@@ -145,13 +147,15 @@ class _TrajectoryStorage(CachedStorage):
     def columns(
         self, number: int, paths: list[str], *, decode_images: bool = False
     ) -> dict[str, Any]:
-        """Returns columns of an episode, for the cache; of images, the numbers of their steps."""
+        """Returns columns of an episode, for the cache; images as the numbers of their steps."""
         del decode_images
-        made = self._made(number, self._columns_given(number))
-        return nest({path: made[path] for path in paths})
+        new_columns = self._new_columns(number, self._columns_given(number))
+        return nest({path: new_columns[path] for path in paths})
 
-    def _made(self, episode_number: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The columns that the function makes of those of an episode."""
+    def _new_columns(
+        self, episode_number: int, columns: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """The columns that the function returns for an episode."""
         length = int(self._base.outlines.num_steps[episode_number])
         for path in self._moved:
             marks = [_MARK + f"{step} {path}".encode() for step in range(length)]
@@ -175,7 +179,7 @@ class _TrajectoryStorage(CachedStorage):
             raise ValueError(f"{where}: {self._name:.80}: {error!r}") from error
 
     def _checked(self, path: str, column: np.ndarray) -> np.ndarray:
-        """A column as it is kept: the steps of images, and values of the same field everywhere."""
+        """A column in cached form: images as step numbers; the field must not vary by episode."""
         if not len(column):
             return column
         field, of = Field(column.dtype, column.shape[1:]), None
@@ -187,13 +191,13 @@ class _TrajectoryStorage(CachedStorage):
                     raise ValueError(f"{path}: one image field is made from several, {set(names)}")
                 of = names[0].decode()
                 field, column = self._base.fields[of], np.array(steps, np.int64)
-        known = self.fields.setdefault(path, field)
+        first_field = self.fields.setdefault(path, field)
         if of is not None and self._made_of.setdefault(path, of) != of:
             raise ValueError(
                 f"{path}: made from {of} here, but from {self._made_of[path]} in an earlier episode"
             )
-        if known != field:
-            raise ValueError(f"{path} is {field} here, but {known} in an earlier episode")
+        if first_field != field:
+            raise ValueError(f"{path} is {field} here, but {first_field} in an earlier episode")
         return column
 
     @override
@@ -218,11 +222,13 @@ class _TrajectoryStorage(CachedStorage):
 
     @override
     def is_random(self, path: str) -> bool:
-        """Whether an image is where it was, or all else fits into the cache."""
+        """True if an image is read from the base, or the computed columns fit into the cache."""
         if path in self._made_of:
             return self._base.is_random(self._made_of[path])
-        made = [field for path, field in self.fields.items() if path not in self._made_of]
-        width = sum(row_bytes(field, _UNKNOWN_BYTES) for field in made)
+        computed_fields = [
+            field for path, field in self.fields.items() if path not in self._made_of
+        ]
+        width = sum(row_bytes(field, _UNKNOWN_BYTES) for field in computed_fields)
         return width * int(self.outlines.num_steps.sum()) <= self.cache.max_bytes
 
     @override
@@ -235,8 +241,8 @@ class _TrajectoryStorage(CachedStorage):
 
     @override
     def fingerprint(self) -> str:
-        made = self.outlines.num_steps.tobytes()
-        return hash_of(self._base.fingerprint(), self._name, self.version, made)
+        length_bytes = self.outlines.num_steps.tobytes()
+        return hash_of(self._base.fingerprint(), self._name, self.version, length_bytes)
 
 
 class _TrajectoryRows(_CachedRows):
@@ -249,7 +255,7 @@ class _TrajectoryRows(_CachedRows):
         columns = [self._column(index, path) for index in range(len(self._columns))]
         begins = np.cumsum([0, *map(len, columns)])
         steps = np.concatenate([*columns, np.zeros(0, np.int64)])
-        steps = steps[begins[self._which] + self._steps]
+        steps = steps[begins[self._column_indices] + self._steps]
         return self._storage._base.rows(self._episodes, steps, [source]).take(source)
 
 

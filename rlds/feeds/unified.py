@@ -38,7 +38,7 @@ def unify(
     to_hz: float | None = None,
     relative: Mapping[str, Sequence[bool]] | None = None,
 ) -> Table:
-    """Returns a table with the fields that several datasets are to have, so that they can be mixed.
+    """Returns a table with common fields, so that several datasets can be mixed.
 
     Vectors get zeros at their end, and images their size; a field that the dataset does not have is
     zero, black or empty. `<field>_mask` is true where there is something: a bool for each element
@@ -74,30 +74,34 @@ def unify(
     >>> steps.num_steps, steps.read(0)["action_mask"][0].tolist(), steps.read(0)["text"][0]
     (5, [True, False, False], b'')
     """
-    wanted = {path: _field(given) for path, given in like.items()}
+    uniform_fields = {path: _field(given) for path, given in like.items()}
     if fields is None or (to_hz is not None and hz is None):
         meaning = meaning_of(name_of(table.episodes.source), table.episodes.metadata)
         hz = meaning.control_hz if hz is None else hz
-        fields = _known(wanted, Roles.of_dataset(meaning)) if fields is None else fields
+        fields = (
+            _fields_by_role(uniform_fields, Roles.of_dataset(meaning)) if fields is None else fields
+        )
     if to_hz is not None and hz is None:
         raise ValueError("hz: the rate of the dataset is unknown; pass its steps per second")
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
-    known, lengths = table.storage.fields, table.storage.outlines
-    view = UniformFields(table.source, known, lengths, wanted, fields, ratio, relative or {})
+    stored_fields, lengths = table.storage.fields, table.storage.outlines
+    view = UniformFields(
+        table.source, stored_fields, lengths, uniform_fields, fields, ratio, relative or {}
+    )
     storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
-    made = table._with(storage=storage, fields=view.columns)
+    uniform_table = table._with(storage=storage, fields=view.columns)
     none = np.zeros(0, np.int64)
-    made.take(none, none, list(view.columns))  # Raises for what does not fit.
-    return made
+    uniform_table.take(none, none, list(view.columns))  # Raises for what does not fit.
+    return uniform_table
 
 
 def _field(given: Any) -> Field:
     return Field(given) if given in (bytes, str) else Field(np.dtype(given[0]), tuple(given[1]))
 
 
-def _known(wanted: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
+def _fields_by_role(uniform_fields: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
     roles_of: dict[str, Any] = {}
-    for path, field in wanted.items():
+    for path, field in uniform_fields.items():
         name = path.rpartition("/")[2]
         of_robot = {**roles.images, STATE: roles.state or None, ACTION: roles.action}
         roles_of[path] = roles.language if field.is_text else of_robot.get(name)
@@ -105,51 +109,56 @@ def _known(wanted: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
 
 
 class UniformFields(View):
-    """The fields that several datasets are to have, of the episodes of one, at another rate.
+    """A view that gives the episodes of a dataset common fields, at another rate.
 
     Args:
       base: The episodes, in one split.
-      known: Their fields of a step, by path, those that are in memory among them.
-      outlines: Their lengths.
-      wanted: The fields that a step is to have.
-      made_of: The parts of each, see `unify`.
+      stored_fields: The fields of a step of the base, by path, with those in memory.
+      outlines: The lengths of the episodes.
+      uniform_fields: The common fields of a step, by path.
+      made_of: The source fields of each common field, see `unify`.
       ratio: The number of steps of the base in one step.
       relative: See `unify`.
 
     Attributes:
       columns: The fields of a step with their masks, by path.
-      facts: All that decides about the values, beside the data.
+      facts: The options that the values depend on, for the fingerprint.
     """
 
     def __init__(
         self,
         base: Source,
-        known: Mapping[str, Field],
+        stored_fields: Mapping[str, Field],
         outlines: Lengths,
-        wanted: Mapping[str, Field],
+        uniform_fields: Mapping[str, Field],
         made_of: Mapping[str, _Path],
         ratio: float,
         relative: Mapping[str, Sequence[bool]],
     ) -> None:
         super().__init__(base)
-        self._known, self._outlines, self._wanted, self._ratio = known, outlines, wanted, ratio
+        self._stored_fields, self._outlines, self._uniform_fields, self._ratio = (
+            stored_fields,
+            outlines,
+            uniform_fields,
+            ratio,
+        )
         self._parts = {
             path: [of] if isinstance(of, str) else list(of or []) for path, of in made_of.items()
         }
         self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
         for path in [p for of in self._parts.values() for p in of if p is not None]:
-            if path not in known:
-                raise KeyError(f"no field {path!r}; {fields_there_are(path, known)}")
+            if path not in stored_fields:
+                raise KeyError(f"no field {path!r}; {fields_there_are(path, stored_fields)}")
         # Masks are the same in all steps, except those of text.
-        self._masks = {f"{path}{_MASK}": self._mask(path) for path in wanted}
+        self._masks = {f"{path}{_MASK}": self._mask(path) for path in uniform_fields}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
-        self.columns: dict[str, Field] = {**wanted, **masks}
+        self.columns: dict[str, Field] = {**uniform_fields, **masks}
         self.made = {_STEPS + path for path in self.columns}
         flags = {path: mask.tolist() for path, mask in self._relative.items()}
         self.facts = self.columns, self._parts, ratio, flags
         self.decodes = [
             path
-            for path, field in wanted.items()
+            for path, field in uniform_fields.items()
             if len(field.shape) == _IMAGE_RANK and self._parts.get(path)
         ]
 
@@ -173,23 +182,23 @@ class UniformFields(View):
 
     @override
     def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
-        before, transitions, known = lengths
+        before, transitions, is_final_known = lengths
         length = np.floor((before - 1) / self._ratio + 1e-9) + 1
         num_steps = np.where(before > 0, length, 0).astype(np.int64)
         if not lengths.are_complete:
             return Lengths(num_steps)
         is_final = self._nearest(np.maximum(num_steps - 1, 0)) == before - 1
         missing = before - transitions
-        return Lengths(num_steps, np.maximum(num_steps - missing, 0), known & is_final)
+        return Lengths(num_steps, np.maximum(num_steps - missing, 0), is_final_known & is_final)
 
     def _mask(self, path: str) -> np.ndarray:
         """The elements of a field that there are, or whether there is any of it."""
-        field, parts = self._wanted[path], self._parts.get(path, [])
+        field, parts = self._uniform_fields[path], self._parts.get(path, [])
         if not _is_vector(field):
             return np.array(bool(parts))
         mask, there = np.zeros(int(field.shape[0] or 0), np.bool_), []
         for part in parts:
-            size = 1 if part is None else math.prod(self._known[part].shape)  # type: ignore[arg-type]
+            size = 1 if part is None else math.prod(self._stored_fields[part].shape)  # type: ignore[arg-type]
             there += [part is not None] * size
         mask[: len(there)] = there[: len(mask)]
         return mask
@@ -197,7 +206,7 @@ class UniformFields(View):
     @override
     def needs(self, fields: Collection[str]) -> set[str]:
         needed = {path for path in fields if not path.startswith(_STEPS)}
-        for path in {path.removeprefix(_STEPS) for path in fields} & self._wanted.keys():
+        for path in {path.removeprefix(_STEPS) for path in fields} & self._uniform_fields.keys():
             parts = self._parts.get(path, [])
             needed |= {_STEPS + part for part in parts if part is not None}
         return needed
@@ -206,23 +215,23 @@ class UniformFields(View):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        made = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
+        new_values = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
         for path in self.columns:
             if fields is None or _STEPS + path in fields:
-                made[_STEPS + path] = self._column(path, values, of)
-        return made
+                new_values[_STEPS + path] = self._column(path, values, of)
+        return new_values
 
     def _column(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
         """A field, or a mask."""
         size = len(of.steps)
-        if path not in self._wanted:
+        if path not in self._uniform_fields:
             about = path.removesuffix(_MASK)
-            if not self._wanted[about].is_text:
+            if not self._uniform_fields[about].is_text:
                 return np.repeat(self._masks[path][np.newaxis], size, axis=0)
             texts = of.others(self.needs([_STEPS + about]), self.at(*of[:3]))
-            made = self._column(about, texts, of)
-            return np.array([len(text) > 0 for text in made], np.bool_)
-        field, parts = self._wanted[path], self._parts.get(path)
+            text_column = self._column(about, texts, of)
+            return np.array([len(text) > 0 for text in text_column], np.bool_)
+        field, parts = self._uniform_fields[path], self._parts.get(path)
         if field.is_text:
             return values[_STEPS + str(parts[0])] if parts else np.full(size, b"", object)
         if parts and not _is_vector(field):
@@ -259,9 +268,9 @@ class UniformFields(View):
         total = np.zeros(vectors.shape, np.float64)
         for ahead in range(math.ceil(self._ratio) + 1):
             is_there = begins + ahead < ends
-            places = np.where(is_there, begins + ahead, begins)
-            others = of.others([_STEPS + part for part in needed], places)
-            total += vectors_of(others) * is_there[:, np.newaxis]
+            steps = np.where(is_there, begins + ahead, begins)
+            step_values = of.others([_STEPS + part for part in needed], steps)
+            total += vectors_of(step_values) * is_there[:, np.newaxis]
         return np.where(mask, total, vectors)
 
 
@@ -273,13 +282,17 @@ def _image(field: Field, path: str, part: str, images: np.ndarray) -> np.ndarray
     """
     shape = tuple(int(n or 0) for n in field.shape)
     if images.dtype == object:  # They differ in size.
-        made = [resize(image, (shape[0], shape[1])) for image in images]
-        images = np.stack(made) if made else np.zeros((0, *shape), field.column_dtype)
+        resized_images = [resize(image, (shape[0], shape[1])) for image in images]
+        images = (
+            np.stack(resized_images)
+            if resized_images
+            else np.zeros((0, *shape), field.column_dtype)
+        )
     elif len(shape) == _IMAGE_RANK and images.dtype == np.uint8:
         images = resize(images, (shape[0], shape[1]))
     if images.shape[1:] != shape or images.dtype != field.column_dtype:
-        what = f"{images.dtype} of shape {images.shape[1:]}"
-        raise ValueError(f"{path}: expected {field}, but {part} is {what}")
+        image_kind = f"{images.dtype} of shape {images.shape[1:]}"
+        raise ValueError(f"{path}: expected {field}, but {part} is {image_kind}")
     return images
 
 

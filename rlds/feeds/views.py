@@ -1,4 +1,4 @@
-"""Rows of views: fields that are made of rows of the sources below, which are read in place."""
+"""Rows of views: the steps of a view, made of the rows of the sources below it."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Opener = Callable[[Episodes, Collection[str]], Storage]
 
 
 class ViewStorage(Storage):
-    """The steps of a view: rows of the sources below, of which the view makes its fields.
+    """The steps of a view, whose fields are made of rows of the sources below.
 
-    Fields that take whole episodes are read as those of any source.
+    Fields that take whole episodes come from a cache of episodes.
 
     Args:
       episodes: The episodes of a view.
-      fields: The fields of a step that are wanted, by their paths.
-      opened: Opens what is below.
-      whole: Reads the fields that take whole episodes; it is asked for if there are any.
+      fields: The selected fields of a step, by their paths.
+      opened: Opens the storage of a source below the view.
+      cached: Opens the storage of the fields that take whole episodes, if there are any.
       threads: The number of threads that the view may take.
     """
 
@@ -48,7 +48,7 @@ class ViewStorage(Storage):
         episodes: Episodes,
         fields: Mapping[str, Field],
         opened: Opener,
-        whole: Callable[[Lengths], Storage],
+        cached: Callable[[Lengths], Storage],
         threads: int | None = 0,
     ) -> None:
         assert isinstance(episodes.source, View)
@@ -62,9 +62,9 @@ class ViewStorage(Storage):
         self._index = np.concatenate(numbers)
         self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, numbers)])
         below = {path for needs in self._needs.values() for path in needs or ()}
-        self._of([opened(part, below) for part in self._parts(episodes)], whole)
+        self._of([opened(part, below) for part in self._parts(episodes)], cached)
 
-    def _of(self, below: Sequence[Storage], whole: Callable[[Lengths], Storage] | None) -> None:
+    def _of(self, below: Sequence[Storage], cached: Callable[[Lengths], Storage] | None) -> None:
         # Fields that are passed on unchanged from the sources below.
         names, touches = self.view.names or {}, self.view.overrides("touches")
         self._plain = {
@@ -74,7 +74,7 @@ class ViewStorage(Storage):
         }
         self.below, self.outlines = below, self._lengths(below)
         slow = None in self._needs.values()
-        self._whole = whole(self.outlines) if slow and whole is not None else None
+        self._cached_storage = cached(self.outlines) if slow and cached is not None else None
         self.why_cached = next(filter(None, (each.why_cached for each in below)), "")
         if slow:
             self.why_cached = "a view makes them from whole episodes"
@@ -99,13 +99,13 @@ class ViewStorage(Storage):
         result.view, result.fields, result._facts = view, fields, facts
         result._needs = {path: result._needed(path) for path in fields}
         result._splits, result._index = [ALL], np.arange(num_episodes)
-        result._split = result._which = np.zeros(num_episodes, np.int32)
+        result._split = result._storage_numbers = np.zeros(num_episodes, np.int32)
         result._numbers, result._is_same = result._index, True
         result._of([storage], None)
         return result
 
     def _needed(self, path: str) -> list[str] | None:
-        """The fields below that a field is made of; None if it takes whole episodes."""
+        """The source fields of a field of the view; None if the field takes whole episodes."""
         view, fields = self.view, {_STEPS + path}
         needs = None if view.takes_whole(fields) else view.needs(fields)
         names = view.names or {}
@@ -117,7 +117,10 @@ class ViewStorage(Storage):
     def _parts(self, episodes: Episodes) -> list[Episodes]:
         """Finds the source of each episode; returns the episodes that are needed of each source."""
         number, first = len(self._index), 0
-        self._which, self._numbers = np.empty(number, np.int32), np.empty(number, np.int64)
+        self._storage_numbers, self._numbers = (
+            np.empty(number, np.int32),
+            np.empty(number, np.int64),
+        )
         parts: dict[tuple[int, str], int] = {}
         sources: list[tuple[Source, str]] = []
         for split, begin, end in episodes.ranges:
@@ -126,10 +129,10 @@ class ViewStorage(Storage):
             for at, source, name, numbers in self.view.where(split, np.arange(begin, end)):
                 part = parts.setdefault((id(source), name), len(parts))
                 sources += [(source, name)] if part == len(sources) else []
-                self._which[there][at], self._numbers[there][at] = part, numbers
+                self._storage_numbers[there][at], self._numbers[there][at] = part, numbers
         opened = []
         for part, (source, name) in enumerate(sources):  # No more is opened than is needed.
-            at = self._which == part
+            at = self._storage_numbers == part
             begin = int(self._numbers[at].min(initial=source.num_episodes(name)))
             end = max(int(self._numbers[at].max(initial=0)) + 1, begin)
             self._numbers[at] -= begin
@@ -148,10 +151,10 @@ class ViewStorage(Storage):
         return Lengths.joined(pieces)
 
     def _gathered(self, columns: Sequence[np.ndarray]) -> np.ndarray:
-        """The values of the episodes, of which each source below has a column."""
-        gathered = np.empty(len(self._which), np.result_type(*columns))
+        """Joins the columns of the sources below to one in the order of the view's episodes."""
+        gathered = np.empty(len(self._storage_numbers), np.result_type(*columns))
         for source_index, column in enumerate(columns):
-            at = self._which == source_index
+            at = self._storage_numbers == source_index
             gathered[at] = column[self._numbers[at]]
         return gathered
 
@@ -160,31 +163,38 @@ class ViewStorage(Storage):
         return _again, (type(self), {**vars(self)})
 
     def _of_each(self, numbers: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-        """The numbers of some episodes; of all episodes of a storage, they are the same."""
+        """The numbers of episodes in another numbering; equal if the view has all episodes."""
         return episodes if self._is_same else numbers[episodes]
 
     def groups(self, episodes: np.ndarray) -> Iterator[tuple[Any, int, str]]:
-        """Yields which of some episodes are of one source below and one split, and which these."""
+        """Yields (rows, source below, split) for the episodes of each source and split."""
         if len(self.below) == 1 and len(self._splits) == 1:
             yield slice(None), 0, self._splits[0]
             return
-        keys = self._which[episodes].astype(np.int64) * len(self._splits) + self._split[episodes]
+        keys = (
+            self._storage_numbers[episodes].astype(np.int64) * len(self._splits)
+            + self._split[episodes]
+        )
         for key in np.unique(keys).tolist():
             part, split = divmod(key, len(self._splits))
             yield np.flatnonzero(keys == key), part, self._splits[split]
 
     def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Returns the steps below of steps of episodes of a split."""
+        """Returns the steps of the source below for steps of episodes of a split."""
         return self.view.at(split, self._of_each(self._index, episodes), steps)
 
     def needed(self, paths: Sequence[str]) -> list[str]:
-        """Returns the fields below that fields are made of, if they take no whole episodes."""
+        """Returns the source fields of fields that do not take whole episodes."""
         return list(dict.fromkeys(name for path in paths for name in self._needs[path] or ()))
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         slow = [path for path in paths if self._needs[path] is None]
-        whole = self._whole.rows(episodes, steps, slow) if slow and self._whole else None
+        cached_rows = (
+            self._cached_storage.rows(episodes, steps, slow)
+            if slow and self._cached_storage
+            else None
+        )
         groups, needed = [*self.groups(episodes)], self.needed(paths)
         rows = []
         for at, part, split in groups:
@@ -192,7 +202,7 @@ class ViewStorage(Storage):
             rows.append(
                 self.below[part].rows(self._of_each(self._numbers, episodes[at]), there, needed)
             )
-        return _ViewRows(self, episodes, steps, paths, groups, rows, whole)
+        return _ViewRows(self, episodes, steps, paths, groups, rows, cached_rows)
 
     @override
     def read_ahead(
@@ -202,8 +212,8 @@ class ViewStorage(Storage):
             some, needed = episodes[at], self.needed(paths)
             begins, ends = (self.at(split, some, steps[at]) for steps in (firsts, lasts))
             self.below[part].read_ahead(self._of_each(self._numbers, some), begins, ends, needed)
-        if self._whole and any(self._needs[path] is None for path in paths):
-            self._whole.read_ahead(episodes, firsts, lasts, paths)
+        if self._cached_storage and any(self._needs[path] is None for path in paths):
+            self._cached_storage.read_ahead(episodes, firsts, lasts, paths)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
@@ -220,8 +230,12 @@ class ViewStorage(Storage):
         if there is None or any(each.any() for each in touched):
             return None
         columns = [each.metadata_column(there) for each in self.below]
-        known = [column for column in columns if column is not None]
-        return self._gathered(known) if known and len(known) == len(columns) else None
+        present_columns = [column for column in columns if column is not None]
+        return (
+            self._gathered(present_columns)
+            if present_columns and len(present_columns) == len(columns)
+            else None
+        )
 
     @override
     def is_random(self, path: str) -> bool:
@@ -250,8 +264,10 @@ class ViewStorage(Storage):
         below = (each.fingerprint() for each in self.below)
         if self._facts:
             return hash_of(*below, *self._facts)
-        places = (array.tobytes() for array in (self._which, self._numbers, *self.outlines))
-        return hash_of(type(self.view).__qualname__, *below, *places)
+        location_bytes = (
+            array.tobytes() for array in (self._storage_numbers, self._numbers, *self.outlines)
+        )
+        return hash_of(type(self.view).__qualname__, *below, *location_bytes)
 
 
 def _again(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
@@ -267,11 +283,11 @@ class _ViewRows(Rows):
     Attributes:
       storage: The steps of the view.
       episodes: The episode of each row.
-      steps: Its step there.
+      steps: The step of each row in its episode.
       paths: The fields that will be taken.
       groups: See `ViewStorage.groups`.
-      rows: The rows below of each group.
-      whole: The rows of fields that take whole episodes.
+      rows: The rows of the source below, for each group.
+      cached_rows: The rows of fields that take whole episodes.
     """
 
     storage: ViewStorage
@@ -280,7 +296,7 @@ class _ViewRows(Rows):
     paths: Sequence[str]
     groups: Sequence[tuple[Any, int, str]]
     rows: Sequence[Rows]
-    whole: Rows | None
+    cached_rows: Rows | None
 
     @override
     def at(self, steps: np.ndarray) -> Rows:
@@ -288,17 +304,17 @@ class _ViewRows(Rows):
             rows.at(self.storage.at(split, self.episodes[at], steps[at]))
             for (at, _, split), rows in zip(self.groups, self.rows)
         ]
-        whole = None if self.whole is None else self.whole.at(steps)
-        return dataclasses.replace(self, steps=steps, rows=rows, whole=whole)
+        cached_rows = None if self.cached_rows is None else self.cached_rows.at(steps)
+        return dataclasses.replace(self, steps=steps, rows=rows, cached_rows=cached_rows)
 
     @override
     def take(self, path: str) -> np.ndarray:
         storage = self.storage
         needs = storage._needs[path]
         if needs is None:
-            assert self.whole is not None
-            return self.whole.take(path)
-        columns = [self._made(group, path, needs) for group in range(len(self.groups))]
+            assert self.cached_rows is not None
+            return self.cached_rows.take(path)
+        columns = [self._group_column(group, path, needs) for group in range(len(self.groups))]
         if len(columns) == 1:
             return columns[0]
         field = storage.fields[path]
@@ -312,27 +328,27 @@ class _ViewRows(Rows):
     @functools.cached_property
     def _of(self) -> list[Of]:
         """The split, episode and step of the rows of each group."""
-        made = []
+        groups = []
         for (at, _, split), rows in zip(self.groups, self.rows):
 
-            def others(
+            def values_at(
                 names: Collection[str], steps: np.ndarray, rows: Rows = rows
             ) -> dict[str, Any]:
                 return _taken(rows.at(steps), names)
 
             episodes = self.storage._of_each(self.storage._index, self.episodes[at])
-            made.append(Of(split, episodes, self.steps[at], others, beside=self.paths))
-        return made
+            groups.append(Of(split, episodes, self.steps[at], values_at, beside=self.paths))
+        return groups
 
-    def _made(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
+    def _group_column(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
         storage = self.storage
         if path in storage._plain:
             return self.rows[number].take(storage._plain[path])
         values = _taken(self.rows[number], [_STEPS + name for name in needs])
         if storage.view.makes({_STEPS + path}):
             values = storage.view.make(values, self._of[number], {_STEPS + path})
-        made: np.ndarray = values[_STEPS + path]
-        return made
+        column: np.ndarray = values[_STEPS + path]
+        return column
 
 
 def _taken(rows: Rows, paths: Collection[str]) -> dict[str, Any]:
@@ -419,7 +435,7 @@ def _columns_of_numbers(episodes: Sequence[Episodes]) -> dict[str, str]:
 
     Episodes have the fields that were not chosen, too: they count if all datasets have the texts.
     """
-    chosen, *others = (
+    chosen, *other_tables = (
         {
             (path, field.table)
             for path, field in leaves_at(each.source.fields.steps, None)
@@ -427,4 +443,4 @@ def _columns_of_numbers(episodes: Sequence[Episodes]) -> dict[str, str]:
         }
         for each in episodes
     )
-    return dict(chosen.intersection(*others))
+    return dict(chosen.intersection(*other_tables))

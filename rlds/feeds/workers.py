@@ -75,22 +75,22 @@ class Numbers:
     Args:
       first: The first batch.
       end: The batch after the last one; None for an endless feed.
-      most: The largest number of batches in an item.
+      max_batches: The largest number of batches in an item.
       workers: The number of workers.
 
-    >>> [*Numbers(3, 10, most=4, workers=1)]
+    >>> [*Numbers(3, 10, max_batches=4, workers=1)]
     [(3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]
     """
 
-    def __init__(self, first: int, end: int | None, most: int = 1, workers: int = 1) -> None:
-        self._first, self._end, self._most, self._workers = first, end, most, workers
+    def __init__(self, first: int, end: int | None, max_batches: int = 1, workers: int = 1) -> None:
+        self._first, self._end, self._max_batches, self._workers = first, end, max_batches, workers
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         batch = self._first
         while self._end is None or batch < self._end:
             left = batch if self._end is None else self._end - batch
             near = min(batch - self._first, left) // (2 * self._workers)
-            count = min(max(near, 1), self._most)
+            count = min(max(near, 1), self._max_batches)
             yield batch, count
             batch += count
 
@@ -115,7 +115,7 @@ class Blocks:
         self._size = self._ahead = 0
 
     @property
-    def most(self) -> int:
+    def max_batches(self) -> int:
         """The number of batches to send at once, for speed."""
         return max(min(self._feed.block_size, _BLOCK_BYTES // self._feed.batch_bytes), 1)
 
@@ -211,7 +211,7 @@ class _Piece:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody has any of it: neither who got it, nor a transform that kept an array."""
+        """True if neither a receiver nor a transform still uses the memory."""
         return not self._head[0] and self._last() is None
 
 
@@ -248,8 +248,8 @@ def _restored(part: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
 class _Sent:
     """A block of batches, in the worker."""
 
-    def __init__(self, tensor: Any, content: bytes, places: list[tuple[int, int]]) -> None:
-        self._arguments = tensor, content, places
+    def __init__(self, tensor: Any, content: bytes, byte_ranges: list[tuple[int, int]]) -> None:
+        self._arguments = tensor, content, byte_ranges
 
     def __reduce__(self) -> Any:
         return _Received, self._arguments
@@ -262,13 +262,13 @@ class _Received:
       tensor: The memory that it came in.
     """
 
-    def __init__(self, tensor: Any, content: bytes, places: list[tuple[int, int]]) -> None:
-        self.tensor, self._content, self._places = tensor, content, places
+    def __init__(self, tensor: Any, content: bytes, byte_ranges: list[tuple[int, int]]) -> None:
+        self.tensor, self._content, self._byte_ranges = tensor, content, byte_ranges
         owner = tensor.numpy()
-        # Whatever has a part of the memory refers to this.
-        whole = (ctypes.c_ubyte * len(owner)).from_buffer(owner)
-        weakref.finalize(whole, _give_back, owner, os.getpid()).atexit = False
-        self._memory: Any = memoryview(whole)
+        # Each batch in the memory keeps a reference to this object.
+        shared_bytes = (ctypes.c_ubyte * len(owner)).from_buffer(owner)
+        weakref.finalize(shared_bytes, _give_back, owner, os.getpid()).atexit = False
+        self._memory: Any = memoryview(shared_bytes)
 
     def pin_memory(self) -> _Received:
         """Copies the memory to where a device can get it; called by the loader."""
@@ -277,14 +277,14 @@ class _Received:
 
     def batches(self) -> list[Any]:
         """Returns the batches, and perhaps an error after them."""
-        parts = [self._memory[begin : begin + size] for begin, size in self._places]
-        made: list[Any] = pickle.loads(self._content, buffers=parts)
-        return made
+        parts = [self._memory[begin : begin + size] for begin, size in self._byte_ranges]
+        batches: list[Any] = pickle.loads(self._content, buffers=parts)
+        return batches
 
 
 def _give_back(owner: np.ndarray, process: int) -> None:
-    """Lets the worker use memory again."""
-    if os.getpid() == process:  # A process that was forked has no say in this.
+    """Lets the worker reuse the memory of a block."""
+    if os.getpid() == process:  # A forked process must not free the memory.
         owner[0] = 0
 
 
@@ -307,20 +307,20 @@ class Batches(Iterator[Any]):
 
     def __init__(self, items: Iterator[Any], next_batch: list[int], workers: int) -> None:
         self._items, self._next_batch = items, next_batch
-        self._made: collections.deque[Any] = collections.deque()
+        self._ready_batches: collections.deque[Any] = collections.deque()
         # To map memory again takes longer than to use what is mapped already.
         self._mapped: collections.deque[Any] = collections.deque(maxlen=workers * _MOST_PIECES)
 
     def __next__(self) -> Any:
-        while not self._made:
+        while not self._ready_batches:
             item = next(self._items)
             if isinstance(item, _Received):
-                self._made.extend(item.batches())
+                self._ready_batches.extend(item.batches())
                 self._mapped.append(item.tensor)
             else:
-                self._made.append(item)
+                self._ready_batches.append(item)
             del item
-        batch = self._made.popleft()
+        batch = self._ready_batches.popleft()
         if isinstance(batch, _utils().ExceptionWrapper):
             batch.reraise()
         self._next_batch[0] += 1

@@ -25,10 +25,10 @@ _ROWS = 64
 
 
 def shard_of() -> tuple[int, int]:
-    """Returns which of the processes that read this is, and how many there are.
+    """Returns the index of this reading process, and the number of reading processes.
 
-    These are the ranks of `torch.distributed`, of torchrun, or of JAX; and of each the workers of
-    its `DataLoader`.
+    The processes are the ranks of `torch.distributed`, of torchrun, or of JAX, each with the
+    workers of its `DataLoader`.
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     rank, world = 0, 1
@@ -50,7 +50,7 @@ def shard_of() -> tuple[int, int]:
 
 
 def _is_distributed(jax: Any, has_torch: bool) -> bool:
-    """Whether there may be several processes of JAX: to ask which this is takes the accelerator."""
+    """Whether JAX may run several processes; asking JAX for its rank occupies the accelerator."""
     if hasattr(jax.distributed, "is_initialized"):
         return bool(jax.distributed.is_initialized())
     return not has_torch  # JAX of 2023, which Octo has.
@@ -145,8 +145,8 @@ class Chain:
         if self.limit is None:
             return dataclasses.replace(self, is_flat=True)
         assert isinstance(self.samples, Samples)
-        kept = np.isin(np.arange(len(self.samples.counts())), self._episodes(0)[: self.limit])
-        numbers = np.flatnonzero(np.repeat(kept, self.samples.counts()))
+        is_kept = np.isin(np.arange(len(self.samples.counts())), self._episodes(0)[: self.limit])
+        numbers = np.flatnonzero(np.repeat(is_kept, self.samples.counts()))
         return dataclasses.replace(
             self, is_flat=True, samples=self.samples.choose(numbers), limit=None
         )

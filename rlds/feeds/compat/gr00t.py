@@ -128,12 +128,12 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         name = key.removeprefix(_ANNOTATION)
         group = _ANNOTATION.rstrip(".") if kind == _LANGUAGE else kind
         if name not in self._modality.get(group, {}):
-            known = what_there_is(name, self._modality.get(group, {}))
-            raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {known}")
+            available_keys = what_there_is(name, self._modality.get(group, {}))
+            raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {available_keys}")
         part = self._modality[group][name]
-        others = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
-        original = part.get(_ORIGINAL, _DEFAULTS.get(kind, others.get(kind)))
-        is_of_task = original not in self._meta.paths and original != others[_LANGUAGE]
+        default_features = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
+        original = part.get(_ORIGINAL, _DEFAULTS.get(kind, default_features.get(kind)))
+        is_of_task = original not in self._meta.paths and original != default_features[_LANGUAGE]
         if original == "task_index" or (kind == _LANGUAGE and is_of_task):
             return "", slice(None)
         if original not in self._meta.paths:
@@ -199,28 +199,28 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         return self._processed(read, 0)
 
     def _cut(self, episode: Any, step: int) -> dict[tuple[str, str], Any]:
-        """The values of all parts of a step of a table, as `_read` has them."""
+        """The values of all parts at a step of an episode, in the form of `_read`."""
         parts: dict[tuple[str, str], Any] = {}
         for kind, key in self._parts:
-            places = step + np.array(self.modality_configs[kind].delta_indices)
-            inside = self._inside(kind, key, places, episode.index.max())
-            values = episode[f"{kind}.{key}"].loc[inside].tolist()
+            offset_steps = step + np.array(self.modality_configs[kind].delta_indices)
+            clipped_steps = self._inside(kind, key, offset_steps, episode.index.max())
+            values = episode[f"{kind}.{key}"].loc[clipped_steps].tolist()
             value = np.vstack(values).astype(np.float32) if kind in _DEFAULTS else values
             parts[kind, key] = [value[0] if kind == _LANGUAGE else value]
         return parts
 
-    def _inside(self, kind: str, key: str, places: np.ndarray, lasts: Any) -> np.ndarray:
-        """Steps of an episode, in place of those beyond it.
+    def _inside(self, kind: str, key: str, offset_steps: np.ndarray, lasts: Any) -> np.ndarray:
+        """Clips steps to an episode.
 
         Raises:
-          IndexError: Some are, and there is no padding.
+          IndexError: A step lies outside the episode, and padding is not allowed.
         """
-        inside = places.clip(0, lasts)
-        if not self.allow_padding and (inside != places).any():
+        clipped_steps = offset_steps.clip(0, lasts)
+        if not self.allow_padding and (clipped_steps != offset_steps).any():
             raise IndexError(
                 f"{kind} {key}: steps lie outside the episode; pass allow_padding=True"
             )
-        return inside
+        return clipped_steps
 
     def _read(
         self, episodes: np.ndarray, steps: np.ndarray, deltas: Sequence[int] | None = None
@@ -231,16 +231,16 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         parts: dict[tuple[str, str], Any] = {}
         for (kind, key), (path, elements) in self._parts.items():
             distances = self.modality_configs[kind].delta_indices if deltas is None else deltas
-            places = steps[:, np.newaxis] + np.array(distances)
-            inside = self._inside(kind, key, places, lasts)
+            offset_steps = steps[:, np.newaxis] + np.array(distances)
+            clipped_steps = self._inside(kind, key, offset_steps, lasts)
             if not path:
                 parts[kind, key] = [self._text(e, n, key) for e, n in zip(episodes, begins + steps)]
                 continue
-            of_each = np.repeat(episodes, places.shape[1])
-            column = self._meta.table.take(of_each, inside.reshape(-1), [path])[path]
-            column = column.reshape(*places.shape, *column.shape[1:])
+            of_each = np.repeat(episodes, offset_steps.shape[1])
+            column = self._meta.table.take(of_each, clipped_steps.reshape(-1), [path])[path]
+            column = column.reshape(*offset_steps.shape, *column.shape[1:])
             if kind in _DEFAULTS:
-                column = column.reshape(*places.shape, -1)[..., elements].astype(np.float32)
+                column = column.reshape(*offset_steps.shape, -1)[..., elements].astype(np.float32)
             is_text = kind == _LANGUAGE
             parts[kind, key] = self._texts(path, column[:, 0].ravel()) if is_text else column
         return parts
@@ -282,14 +282,14 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
 
     def get_dataset_statistics(self) -> dict[str, Any]:
         """Returns the statistics of the parts of the state and of the action."""
-        wanted = {part: of for part, of in self._parts.items() if part[0] in _DEFAULTS}
+        vector_parts = {part: of for part, of in self._parts.items() if part[0] in _DEFAULTS}
         names = {path: name for name, path in self._meta.paths.items()}
         stored = self._meta._stored_stats().items()
         stats = {name: values for name, values in stored if values.keys() >= _QUANTILES}
-        absent = {names[path] for path, _ in wanted.values()} - stats.keys()
+        absent = {names[path] for path, _ in vector_parts.values()} - stats.keys()
         stats |= self._meta._computed_stats(sorted(absent))
         statistics: dict[str, Any] = {}
-        for (kind, key), (path, elements) in wanted.items():
+        for (kind, key), (path, elements) in vector_parts.items():
             values = {name: v for name, v in stats[names[path]].items() if name != "count"}
             plain = {name: np.ravel(value)[elements].tolist() for name, value in values.items()}
             statistics.setdefault(kind, {})[key] = plain

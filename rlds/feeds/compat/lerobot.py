@@ -122,31 +122,33 @@ class _Episodes(Sequence[Any]):
             return {name: column[key] for name, column in self._all.items()}
         number = range(len(self))[key]
         if number not in self._rows:  # Some scripts ask for the row of each item.
-            known = {name: column[number] for name, column in self._columns.items()}
-            self._rows[number] = {**self._read(number), **known}
+            column_values = {name: column[number] for name, column in self._columns.items()}
+            self._rows[number] = {**self._read(number), **column_values}
         return dict(self._rows[number])
 
 
 def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Opens data in LeRobot's format as LeRobot does; returns other options, too.
+    """Opens data in LeRobot's format as LeRobot does; returns it with the unused options.
 
     Names and values of the original, which exports keep next to it, are for other readers.
     """
-    others = dict(options)
+    other_options = dict(options)
     if not isinstance(path, str | os.PathLike) or format_of(path) != "lerobot":
-        return path, others
+        return path, other_options
     kind = formats()["lerobot"].load()
-    stated = {name: others.pop(name) for name in options_of(kind).keys() & others.keys()}
+    stated = {
+        name: other_options.pop(name) for name in options_of(kind).keys() & other_options.keys()
+    }
     source = with_video(made(kind, path, **stated))
-    split = only_split(source, others.pop("split", None))
-    return Episodes(source, split, format="lerobot"), others
+    split = only_split(source, other_options.pop("split", None))
+    return Episodes(source, split, format="lerobot"), other_options
 
 
 def _opened(where: Any, options: Mapping[str, Any]) -> Any:
     paths = several(where)
     opened = [_as_lerobot(path, options) for path in ([where] if paths is None else paths)]
-    episodes, others = [episodes for episodes, _ in opened], opened[0][1]
-    return open_table(episodes[0] if paths is None else episodes, **others)
+    episodes, other_options = [episodes for episodes, _ in opened], opened[0][1]
+    return open_table(episodes[0] if paths is None else episodes, **other_options)
 
 
 def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
@@ -228,7 +230,7 @@ class LeRobotDatasetMetadata:
         source = getattr(episodes, "source", None)
         metadata = getattr(episodes, "metadata", {})
         self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
-        self._said = info = metadata.get("lerobot", {}).get("info", {})
+        self._stored_info = info = metadata.get("lerobot", {}).get("info", {})
         for name in _SETTINGS:
             setattr(self, name, info.get(name))
         meaning = find_meaning(name_of(source)) if source is not None else None
@@ -320,10 +322,10 @@ class LeRobotDatasetMetadata:
         return pixels
 
     def _depth_factor(self, key: str) -> float:
-        """The factor of depths in the unit that is wanted; 1 if one of the units is unknown."""
-        unit, wanted = self._field(key).unit, self.depth_output_unit
-        if unit in PER_METRE and wanted in PER_METRE:
-            return PER_METRE[wanted] / PER_METRE[unit]
+        """The factor from stored depths to the output unit; 1 if one of the units is unknown."""
+        unit, output_unit = self._field(key).unit, self.depth_output_unit
+        if unit in PER_METRE and output_unit in PER_METRE:
+            return PER_METRE[output_unit] / PER_METRE[unit]
         return 1.0
 
     @property
@@ -339,7 +341,7 @@ class LeRobotDatasetMetadata:
     @functools.cached_property
     def info(self) -> _Info:
         """The entries of info.json, as items and as attributes."""
-        entries = {"codebase_version": "v3.0", **self._said, "features": self.features}
+        entries = {"codebase_version": "v3.0", **self._stored_info, "features": self.features}
         for name in ("robot_type", "total_episodes", "total_frames", "total_tasks"):
             entries[name] = getattr(self, name)
         return _Info(entries, fps=self._fps)
@@ -361,17 +363,19 @@ class LeRobotDatasetMetadata:
         if _TASK not in fields:
             return {0: ""}, np.zeros(self.total_frames, np.int64)
         steps = self.table.select(fields).steps(only_real=True)
-        known = dict(self.table_of_tasks)
-        texts = {text: number for number, text in reversed(known.items())}
+        task_texts = dict(self.table_of_tasks)
+        task_numbers = {text: number for number, text in reversed(task_texts.items())}
         columns, numbers = steps.batch_columns(np.arange(len(steps))), []
         for row, text in enumerate(map(as_text, columns[_TASK])):
-            if text not in texts:
-                stored = int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(known)
+            if text not in task_numbers:
+                stored = (
+                    int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(task_texts)
+                )
                 # Several datasets have several tasks of one number.
-                texts[text] = max(known) + 1 if stored in known else stored
-                known[texts[text]] = text
-            numbers.append(texts[text])
-        return known, np.array(numbers, np.int64)
+                task_numbers[text] = max(task_texts) + 1 if stored in task_texts else stored
+                task_texts[task_numbers[text]] = text
+            numbers.append(task_numbers[text])
+        return task_texts, np.array(numbers, np.int64)
 
     @property
     def table_of_tasks(self) -> TextTable:
@@ -476,8 +480,8 @@ class LeRobotDatasetMetadata:
 
     def _computed_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
         cameras = [name for name in self.camera_keys if name in names]
-        others = ("image", "video", "string")
-        numbers = [name for name in names if self.features[name]["dtype"] not in others]
+        other_dtypes = ("image", "video", "string")
+        numbers = [name for name in names if self.features[name]["dtype"] not in other_dtypes]
         paths = [self.paths[name] for name in numbers]
         computed = self.table.compute_statistics(paths, quantiles=_QUANTILES)
         stats = {}
@@ -487,10 +491,12 @@ class LeRobotDatasetMetadata:
             stats[name]["count"] = np.array([int(np.max(field.count))])
         size = min(self.total_frames, _MOST_FRAMES)
         steps = self.table.select([self.paths[name] for name in cameras]).steps(only_real=True)
-        some = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
-        seen = steps.batch_columns(some) if cameras else {}
+        frame_numbers = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
+        sampled_columns = steps.batch_columns(frame_numbers) if cameras else {}
         for name in cameras:
-            frames = [image.reshape(-1, image.shape[-1]) for image in seen[self.paths[name]]]
+            frames = [
+                image.reshape(-1, image.shape[-1]) for image in sampled_columns[self.paths[name]]
+            ]
             pixels = self.pixels(name, np.concatenate(frames).astype(np.float64))
             values = {key: getattr(pixels, key)(axis=0) for key in _QUANTITIES}
             quantiles = np.quantile(pixels, _QUANTILES, axis=0)
@@ -627,9 +633,9 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
                 items[name] = [as_text(text) for text in column]
             else:  # One number is no list.
                 items[name] = list(column.reshape(len(column), *(() if shape == (1,) else shape)))
-        made = importlib.import_module("datasets").Dataset.from_dict(items)
-        made.set_transform(_to_tensors)
-        return made
+        dataset = importlib.import_module("datasets").Dataset.from_dict(items)
+        dataset.set_transform(_to_tensors)
+        return dataset
 
     def get_raw_item(self, idx: int) -> dict[str, Any]:
         """Returns the features of one step, without images and videos."""
@@ -680,9 +686,9 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
     def _numbers_of(
         self, samples: Any, numbers: np.ndarray, columns: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """The time of each step and where it is, by the names of the columns of LeRobot."""
-        places, steps = samples.locate(numbers)
-        episodes = self._numbers[places]
+        """The time and the indices of each step, by the names of the columns of LeRobot."""
+        positions, steps = samples.locate(numbers)
+        episodes = self._numbers[positions]
         index = self.meta._begins[episodes] + steps
         times = columns.get(_TIMESTAMP)
         if times is None:
@@ -702,7 +708,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if key not in self.meta.camera_keys:
             kinds = {"f": np.float32, "i": np.int64, "u": np.int64}
             return torch.from_numpy(column.astype(kinds.get(column.dtype.kind, column.dtype)))
-        made, is_deep = [], key in self.meta.depth_keys
+        tensors, is_deep = [], key in self.meta.depth_keys
         change = None if is_deep else self.image_transforms
         for image in column:
             # Integers are moved in a fraction of the time that floats take.
@@ -712,8 +718,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
             pixels = torch.from_numpy(image)
             if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # As LeRobot has it.
                 pixels = pixels[0]
-            made.append(pixels if change is None else change(pixels))
-        return made
+            tensors.append(pixels if change is None else change(pixels))
+        return tensors
 
     @property
     def fps(self) -> Any:
@@ -722,12 +728,12 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     @property
     def absolute_to_relative_idx(self) -> dict[int, int] | None:
-        """The number of each item, by that among all episodes; None if these are all."""
+        """The index of each item by its index in the dataset; None if no episode is left out."""
         if self.episodes is None:
             return None
         begins, ends = self.meta._begins[self._numbers], self.meta._ends[self._numbers]
-        places = [n for begin, end in zip(begins, ends) for n in range(begin, end)]
-        return {index: number for number, index in enumerate(places)}
+        frame_indices = [n for begin, end in zip(begins, ends) for n in range(begin, end)]
+        return {index: number for number, index in enumerate(frame_indices)}
 
 
 class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore[misc]

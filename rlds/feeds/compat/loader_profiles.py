@@ -119,8 +119,8 @@ def _is_text(leaf: Leaf) -> bool:
 def _in_words(leaf: Leaf) -> str:
     feature = leaf.feature
     text = isinstance(feature, Tensor) and feature.is_text
-    what = "text" if text else f"{feature.dtype} of shape {feature.shape}"
-    return f"a sequence of {what}" if leaf.lengths else what
+    values = "text" if text else f"{feature.dtype} of shape {feature.shape}"
+    return f"a sequence of {values}" if leaf.lengths else values
 
 
 def _unreadable(leaf: Leaf) -> Iterator[Demand]:
@@ -132,12 +132,12 @@ def _unreadable(leaf: Leaf) -> Iterator[Demand]:
         if not options:  # Complex numbers and the like.
             what_to_do, hint = "store it as float32 or as integers, or leave it out", ""
         how = _NOT_DECODED[feature.encoding]
-        what = f"{_in_words(leaf)}, {how}, which the loaders do not decode: {what_to_do}"
-        yield Demand(what, leaf.name, hint)
+        problem = f"{_in_words(leaf)}, {how}, which the loaders do not decode: {what_to_do}"
+        yield Demand(problem, leaf.name, hint)
     elif isinstance(feature, Image) and dtype == "float32":
-        what = "an image whose bits TFDS stores as colours, which the loaders take for colours"
+        problem = "an image whose bits TFDS stores as colours, which the loaders take for colours"
         what_to_do = "store a tfds.features.Tensor, or uint16"
-        yield Demand(f"{_in_words(leaf)}, {what}: {what_to_do}", leaf.name)
+        yield Demand(f"{_in_words(leaf)}, {problem}: {what_to_do}", leaf.name)
 
 
 def _check_action(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
@@ -145,8 +145,8 @@ def _check_action(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
     action = leaves.get(rlds_types.ACTION)
     parts = [path for path in leaves if path.startswith(f"{rlds_types.ACTION}/")]
     if parts:
-        what = f"the fields {parts}: {need}; join them, or pass a standardize_fn that does"
-        yield Demand(what, rlds_types.ACTION)
+        problem = f"the fields {parts}: {need}; join them, or pass a standardize_fn that does"
+        yield Demand(problem, rlds_types.ACTION)
     elif action is None:
         yield Demand(f"missing: {need}", rlds_types.ACTION)
     else:
@@ -160,11 +160,15 @@ def _check_language(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
     texts = [path for path, leaf in leaves.items() if _is_text(leaf) and not leaf.feature.shape]
     if any("/" not in path for path in texts):
         return
-    what = "no text in the steps: Octo can do without (language_key=None), OpenVLA cannot; store it"
+    problem = (
+        "no text in the steps: Octo can do without (language_key=None), OpenVLA cannot; store it"
+    )
     if texts:
-        what = f"text is in {texts}, where the loaders do not look: pass a standardize_fn, or store"
-        what += " it next to the observation"
-    yield Demand(what, "language_instruction")
+        problem = (
+            f"text is in {texts}, where the loaders do not look: pass a standardize_fn, or store"
+        )
+        problem += " it next to the observation"
+    yield Demand(problem, "language_instruction")
 
 
 def _step_of(features: Any) -> Features:

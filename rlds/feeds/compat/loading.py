@@ -94,11 +94,11 @@ class Standardize:
     meaning: DatasetMeaning
 
     def __call__(self, trajectory: Trajectory) -> Trajectory:
-        """Returns the steps that the standard has a place for."""
-        made = standard_columns(trajectory, self.meaning)
-        leaves = dict(named_leaves({**trajectory, ACTION: made[ACTION]}))
-        if "state" in made:
-            leaves[f"{_OBSERVATION}/{_STANDARD_STATE}"] = made["state"]
+        """Returns the steps of a trajectory with the fields of the standard."""
+        standard_fields = standard_columns(trajectory, self.meaning)
+        leaves = dict(named_leaves({**trajectory, ACTION: standard_fields[ACTION]}))
+        if "state" in standard_fields:
+            leaves[f"{_OBSERVATION}/{_STANDARD_STATE}"] = standard_fields["state"]
         for path in self.meaning.language[:1]:
             leaves["language_instruction"] = leaves[path]
         return nest({path: column[slice(*self.meaning.kept)] for path, column in leaves.items()})
@@ -119,14 +119,14 @@ def oxe_kwargs(
     Raises:
       ValueError: It is not known, or the policy cannot be trained with it.
     """
-    known = name.partition(":")[0]
-    if find_meaning(known) is None:
+    dataset_name = name.partition(":")[0]
+    if find_meaning(dataset_name) is None:
         raise ValueError(
-            f"{known}: this dataset is not registered. Describe its fields with "
+            f"{dataset_name}: this dataset is not registered. Describe its fields with "
             "rlds.robotics.register, or pass dataset_kwargs={name: {...}} with arguments of "
             "make_dataset_from_rlds: standardize_fn, image_obs_keys, language_key and others"
         )
-    meaning = meaning_of(known)
+    meaning = meaning_of(dataset_name)
     if meaning.action_encoding not in encodings or not meaning.standard_action:
         raise ValueError(
             f"{name}: its actions are {meaning.action_encoding or 'unknown'}, expected "
@@ -207,21 +207,21 @@ def load(
 
     Raises:
       KeyError: There is no such field.
-      NotImplementedError: Depth images are wanted.
+      NotImplementedError: Depth images are requested.
       ValueError: A function failed, or there are no episodes.
     """
     if unknown := sorted(unneeded.keys() - _UNNEEDED):
         raise TypeError(f"{name}: there is no argument {unknown[0]!r}")
     if depth_obs_keys and any(depth_obs_keys.values()):
         raise NotImplementedError("depth_obs_keys: depth images are not supported here")
-    whole = open_all(epath.Path(data_dir) / name.replace(":", "/"))
-    part = part_of(whole.episodes, train, has_validation)
+    table = open_all(epath.Path(data_dir) / name.replace(":", "/"))
+    part = part_of(table.episodes, train, has_validation)
     filters = [_callable(given) for given in filter_functions]
     if standardize_fn is not None or filters:
         function = _callable(standardize_fn)
         version = ", ".join(_name_of(each) for each in (function, *filters) if each)
-        whole = map_episodes(whole, _Prepare(function, tuple(filters)), version=version)
-    there = whole.storage.fields
+        table = map_episodes(table, _Prepare(function, tuple(filters)), version=version)
+    there = table.storage.fields
     several = [path for path in sorted(there) if fnmatch.fnmatch(path, language_key or "")]
     if language_key is not None and not several:
         error = f"no field {language_key!r}; {fields_there_are(language_key, there)}"
@@ -236,14 +236,16 @@ def load(
             f"{name}: no field {missing[0]!r}; {fields_there_are(missing[0], there)}. Pass a "
             "standardize_fn that makes it"
         )
-    has_steps = whole.outlines.num_steps > 0
+    has_steps = table.outlines.num_steps > 0
     masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}
     if dataset_statistics is None:
-        kept = whole.filter_episodes(has_steps)
-        statistics = _exact(roles.statistics_of(kept, masks=masks), roles, kept)
+        nonempty_episodes = table.filter_episodes(has_steps)
+        statistics = _exact(
+            roles.statistics_of(nonempty_episodes, masks=masks), roles, nonempty_episodes
+        )
     else:
         statistics = _given_statistics(dataset_statistics, masks)
-    return Loaded(name, whole.filter_episodes(part[has_steps[part]]), roles, statistics)
+    return Loaded(name, table.filter_episodes(part[has_steps[part]]), roles, statistics)
 
 
 def open_all(path: Any) -> Table:
@@ -297,7 +299,7 @@ def _name_of(function: Any) -> str:
 
 
 def _callable(given: Any) -> Any:
-    """A function; of a ModuleSpec of Octo, the one that it names."""
+    """Returns a function itself, or the function that a ModuleSpec of Octo names."""
     if not isinstance(given, Mapping):
         return given
     module = __import__(given["module"], fromlist=[given["name"]])
@@ -306,14 +308,14 @@ def _callable(given: Any) -> Any:
 
 
 def _exact(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
-    """Statistics with the quantiles of all values, not of a sketch of them, as the projects do."""
+    """Replaces the sketched quantiles of statistics by exact ones, as the projects have them."""
     fields = {}
     for role, paths in ((ACTION, roles.action), (STATE, roles.state)):
-        known = [path for path in paths if path is not None]
-        if role in statistics and known:
+        present_paths = [path for path in paths if path is not None]
+        if role in statistics and present_paths:
             parts = [
-                joined(paths, columns, columns[known[0]].shape[:1])
-                for _, columns in table.blocks(known)
+                joined(paths, columns, columns[present_paths[0]].shape[:1])
+                for _, columns in table.blocks(present_paths)
             ]
             values = np.concatenate(parts).astype(np.float32)
             quantiles = {q: np.quantile(values, q, axis=0) for q in statistics[role].quantiles}
@@ -380,8 +382,8 @@ def keep_labelled(samples: Any, is_needed: bool) -> Any:
     texts = "task/language_instruction"
     if samples.roles.language is None:
         raise ValueError(f"{samples.dataset_name}: skip_unlabeled=True needs a language_key")
-    kept = samples.keep_episodes(lambda columns: any(map(len, columns[texts])))
-    return samples.on(samples.table.filter_episodes(kept))
+    is_kept = samples.keep_episodes(lambda columns: any(map(len, columns[texts])))
+    return samples.on(samples.table.filter_episodes(is_kept))
 
 
 def to_arrays(text: str, mask: Sequence[bool] | None = None) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def make_single_dataset(
       seed: Decides about all that is random.
 
     Raises:
-      NotImplementedError: An argument asks for what is not supported here; says which.
+      NotImplementedError: An argument is not supported here; the message names it.
       TypeError: There is no such argument.
     """
     traj, frame = _plain(traj_transform_kwargs), _plain(frame_transform_kwargs)
@@ -99,7 +99,7 @@ def make_interleaved_dataset(
       seed: Decides about all that is random.
 
     Raises:
-      NotImplementedError: An argument asks for what is not supported here; says which.
+      NotImplementedError: An argument is not supported here; the message names it.
       ValueError: A dataset is there twice, or the weights do not fit.
     """
     del shuffle_buffer_size, traj_transform_threads, traj_read_threads
@@ -238,15 +238,15 @@ def _cut(
     num_parallel_calls: Any = None,
     **windows: Any,
 ) -> Samples:
-    """The samples of a dataset, as `apply_trajectory_transforms` is told."""
+    """The samples of a dataset, with the arguments of `apply_trajectory_transforms`."""
     del num_parallel_calls
-    for given, known in (
+    for given, supported_strategies in (
         (goal_relabeling_strategy, ("uniform",)),
         (task_augment_strategy, ("delete_task_conditioning", "delete_and_rephrase")),
     ):
-        if given is not None and given not in known:
+        if given is not None and given not in supported_strategies:
             raise NotImplementedError(
-                f"{given!r} is not supported, only {' and '.join(map(repr, known))}"
+                f"{given!r} is not supported, only {' and '.join(map(repr, supported_strategies))}"
             )
     if post_chunk_transforms:
         raise NotImplementedError("post_chunk_transforms are not supported: change the batches")
@@ -287,8 +287,8 @@ class _Paraphrases:
 
     def of(self, text: bytes) -> list[bytes]:
         """Returns the sentences of an instruction and of its paraphrases, as Octo cuts them."""
-        whole = b".".join([text, self.texts.get(text, b"")])
-        return [part for part in whole.split(b".") if part] or [text]
+        sentences = b".".join([text, self.texts.get(text, b"")])
+        return [part for part in sentences.split(b".") if part] or [text]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -307,23 +307,23 @@ class _RephrasedSamples(_octo.OctoSamples):
         for texts in super()._instructions(chosen):
             texts = texts.copy()
             for row in np.flatnonzero((rare < self.rephrase_prob) & (texts != b"")):
-                known = self.paraphrases.of(texts[row])
-                texts[row] = known[int(drawn[row] * len(known))]
+                paraphrases = self.paraphrases.of(texts[row])
+                texts[row] = paraphrases[int(drawn[row] * len(paraphrases))]
             yield texts
 
 
 def _keep_within(samples: Any, bounds: Mapping[str, float | None]) -> Any:
-    """Leaves out episodes with larger values."""
-    wanted = {path: bound for path, bound in bounds.items() if bound is not None}
-    if not wanted:
+    """Leaves out episodes whose actions or states exceed a bound."""
+    given_bounds = {path: bound for path, bound in bounds.items() if bound is not None}
+    if not given_bounds:
         return samples
-    kept = samples.keep_episodes(
+    is_kept = samples.keep_episodes(
         lambda columns: all(
             path not in columns or (np.abs(columns[path]) <= bound).all()
-            for path, bound in wanted.items()
+            for path, bound in given_bounds.items()
         )
     )
-    return samples.on(samples.table.filter_episodes(kept))
+    return samples.on(samples.table.filter_episodes(is_kept))
 
 
 def _transform_of(

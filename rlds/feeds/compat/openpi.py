@@ -214,11 +214,11 @@ def _samples(
     with source_errors(filter_dict_path):
         ranges = json.loads(epath.Path(filter_dict_path).read_text())
     counts = samples.counts()
-    kept = np.zeros(len(samples), np.bool_)
+    is_kept = np.zeros(len(samples), np.bool_)
     for name, begin, count in zip(samples.names, np.cumsum(counts) - counts, counts):
         for first, end in ranges.get(name, ()):
-            kept[begin + first : begin + min(end, count)] = True
-    return samples.choose(np.flatnonzero(kept))
+            is_kept[begin + first : begin + min(end, count)] = True
+    return samples.choose(np.flatnonzero(is_kept))
 
 
 def source_key(episodes: Episodes, number: int) -> str:

@@ -98,21 +98,21 @@ class RLDSBatchTransform:
         labels[: -(learned + 1)] = _IGNORED
         if not self.predict_stop_token:
             labels[-1] = _IGNORED
-        made = {
+        sample = {
             "pixel_values": self.image_transform(image(observation["image_primary"][0])),
             "input_ids": input_ids,
             "labels": labels,
             "dataset_name": rlds_batch["dataset_name"],
         }
         if len(actions) > 1:
-            made["actions"] = actions
+            sample["actions"] = actions
         if self.use_wrist_image:
             wrists = [key for key in observation if "wrist" in key]
             seen = [self.image_transform(image(observation[key][0])) for key in wrists]
-            made["pixel_values_wrist"] = torch.cat(seen, dim=0)
+            sample["pixel_values_wrist"] = torch.cat(seen, dim=0)
         if self.use_proprio and "proprio" in observation:
-            made["proprio"] = observation["proprio"]
-        return made
+            sample["proprio"] = observation["proprio"]
+        return sample
 
 
 class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
