@@ -219,10 +219,10 @@ def num_rows(columns: Any, name: str) -> int:
 
 
 def _assemble(
-    num_steps: int, terminal: bool, observation: Any, *others: Mapping[str, Any]
+    num_steps: int, terminal: bool, observation: Any, *field_groups: Mapping[str, Any]
 ) -> dict[str, Any]:
     steps = {rlds_types.OBSERVATION: observation, **step_flags([num_steps], [terminal])}
-    for fields in others:
+    for fields in field_groups:
         for name, columns in fields.items():
             if name in steps:
                 raise ValueError(f"{name}: another field has this name")

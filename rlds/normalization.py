@@ -130,7 +130,7 @@ def of_one_field(values: Any, field: FieldStatistics, of_field: OfField, caller:
 
 
 def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
-    """The paths of the fields that there are statistics of."""
+    """The paths of the fields with statistics."""
     if fields is None:
         return {name for name in statistics if root_of(name) != rlds_types.REWARD}
     fields = [fields] if isinstance(fields, str) else fields
@@ -140,11 +140,11 @@ def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
     return {name for name in statistics if any(is_in(name, field) for field in fields)}
 
 
-def check_shape(shape: Any, field: FieldStatistics, which: str, caller: str) -> None:
+def check_shape(shape: Any, field: FieldStatistics, subject: str, caller: str) -> None:
     expected = field.mean.shape
     if not fits(expected, tuple(shape)[len(tuple(shape)) - len(expected) :]):
         raise ValueError(
-            f"{caller}: the shape of {which} is {tuple(shape)}, but the statistics are of shape "
+            f"{caller}: the shape of {subject} is {tuple(shape)}, but the statistics are of shape "
             f"{expected}."
         )
 
@@ -181,8 +181,8 @@ def _over_fields(
     names = names_of(fields, statistics)
     for name in names:
         if name not in columns:
-            known = sorted(columns)
-            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {known}.")
+            field_names = sorted(columns)
+            raise KeyError(f"{caller}: there is no field {name!r}. The fields are {field_names}.")
         column = columns[name]
         check_field(FieldType.of(column), column.shape, statistics[name], name, caller)
     return map_named_leaves(

@@ -1,4 +1,4 @@
-"""Checks that a dataset keeps the rules of RLDS, and names every place where it does not.
+"""Checks that a dataset keeps the rules of RLDS, and lists the location of every violation.
 
 It checks `tf.data` datasets, plain Python and NumPy episodes, and the directory of a dataset, all
 without loading TensorFlow; a `tf.data` dataset has loaded it already.
@@ -95,7 +95,7 @@ class Report:
 
     @property
     def is_valid(self) -> bool:
-        """Whether no rule is broken."""
+        """True if there is no violation."""
         return not self.violations
 
     def raise_if_invalid(self) -> None:
@@ -211,7 +211,7 @@ def validate(
 
 
 class _Finding(NamedTuple):
-    """A violation, when it is clear which episode it is in."""
+    """A violation within an episode."""
 
     what: str
     step: int | None = None
@@ -333,7 +333,7 @@ class Validator:
         lengths = np.asarray(lengths)
         ends, total = np.cumsum(lengths), int(np.sum(lengths))
         columns = {name: _as_array(leaf) for name, leaf in named_leaves(steps)}
-        known = _as_array(fields.get(rlds_types.FINAL_OBSERVATION_KNOWN, np.True_))
+        is_final_known = _as_array(fields.get(rlds_types.FINAL_OBSERVATION_KNOWN, np.True_))
         ids = [_as_text(item) for item in fields.get(metadata.EPISODE_ID, ())]
         is_valid = np.ones(total, np.bool_)
         is_right = (
@@ -347,7 +347,7 @@ class Validator:
             and rlds_types.are_flags_right(columns, ends)
         )
         if is_right:
-            is_valid[ends - 1] = ~known
+            is_valid[ends - 1] = ~is_final_known
             is_right = all(np.all(rows) for _, rows in self._finite_rows(columns, is_valid))
         if is_right:
             self._metadata = set(fields)
@@ -362,11 +362,11 @@ class Validator:
         names = set(episode) - {rlds_types.STEPS}
         self._metadata = names if self._metadata is None else self._metadata
         for field in sorted(self._metadata ^ names):
-            what = "missing" if field in self._metadata else "not in the first episode"
-            yield _Finding(what, field=field)
+            problem = "missing" if field in self._metadata else "not in the first episode"
+            yield _Finding(problem, field=field)
         if name is not None and self._episode_of_id.setdefault(name, index) != index:
-            what = f"{name!r} is also the identifier of episode {self._episode_of_id[name]}"
-            yield _Finding(what, field=metadata.EPISODE_ID, hint=_HINT_FOR_DOUBLES)
+            problem = f"{name!r} is also the identifier of episode {self._episode_of_id[name]}"
+            yield _Finding(problem, field=metadata.EPISODE_ID, hint=_HINT_FOR_DOUBLES)
         for field in sorted(names & _BOOLEAN_FIELDS):
             value = _as_array(episode[field])
             if value.dtype != np.bool_ or value.shape:
@@ -410,8 +410,8 @@ class Validator:
         for name, column in batch.items():
             expected, field = self._fields.get(name), _Field.of(column)
             if expected is None:
-                what = "unexpected: the first step of the dataset does not have it"
-                yield _Finding(what, start, name)
+                problem = "unexpected: the first step of the dataset does not have it"
+                yield _Finding(problem, start, name)
             elif not expected.holds(field):
                 yield _Finding(f"{field}, expected {expected}", start, name)
 
@@ -421,8 +421,8 @@ class Validator:
             for step in np.flatnonzero(~rows):
                 values = _as_floats(batch[name][step]).reshape(-1)
                 bad = values[~np.isfinite(values)]
-                what = f"{bad[0]} in {len(bad)} of {values.size} elements"
-                yield _Finding(what, int(start + step), name)
+                problem = f"{bad[0]} in {len(bad)} of {values.size} elements"
+                yield _Finding(problem, int(start + step), name)
 
     def _finite_rows(
         self, columns: Columns, is_valid: np.ndarray
@@ -464,12 +464,12 @@ class _Field:
         return cls(column.dtype.name, column.shape[1:])
 
     def declared(self, shape: tuple[int | None, ...] | None) -> "_Field":
-        """The same with another shape, unless it is none of as many dimensions."""
+        """Returns the type with a declared shape, if that has as many dimensions."""
         is_one = shape is not None and len(shape) == len(self.shape or ())
         return _Field(self.dtype, shape) if is_one else self
 
     def holds(self, other: "_Field") -> bool:
-        """Whether the other is of this type."""
+        """True if a column type fits this one."""
         if self.dtype != other.dtype or self.shape is None or other.shape is None:
             return self.dtype == other.dtype
         return fits(other.shape, self.shape)
@@ -535,7 +535,7 @@ def _as_floats(column: np.ndarray) -> np.ndarray:
 
 
 def _is_ragged(column: np.ndarray) -> bool:
-    """Whether the rows are arrays of their own, which differ in length."""
+    """True if the rows of a column are arrays of different lengths."""
     is_of_objects = column.dtype == object and column.ndim == 1 and len(column) > 0
     return is_of_objects and isinstance(column[0], np.ndarray)
 
@@ -580,13 +580,13 @@ def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]
         (rlds_types.IS_FIRST, is_first, "first"),
         (rlds_types.IS_LAST, is_last, "last"),
     )
-    for name, expected, which in rules:
+    for name, expected, position in rules:
         flag = flags.get(name, expected)
         for step in np.flatnonzero(flag != expected):
             is_not = "is" if expected[step] else "is not"
-            what = f"{flag[step]}, but this {is_not} the {which} step"
-            yield _Finding(what, int(start + step), name)
+            problem = f"{flag[step]}, but this {is_not} the {position} step"
+            yield _Finding(problem, int(start + step), name)
     is_terminal = flags.get(rlds_types.IS_TERMINAL, np.zeros(length, np.bool_))
     for step in np.flatnonzero(is_terminal & ~is_last):
-        what = "True, but steps follow this one"
-        yield _Finding(what, int(start + step), rlds_types.IS_TERMINAL)
+        problem = "True, but steps follow this one"
+        yield _Finding(problem, int(start + step), rlds_types.IS_TERMINAL)

@@ -80,15 +80,15 @@ def export_class(format: str) -> type[Export]:
     """Returns the class that writes a format.
 
     Raises:
-      ValueError: There is none; says which formats can be written.
+      ValueError: The format cannot be written; the message lists the formats that can.
     """
-    known = _written()
-    if format not in known:
-        names = ", ".join(known)
+    writable_formats = _written()
+    if format not in writable_formats:
+        names = ", ".join(writable_formats)
         raise ValueError(
             f"format: got {format!r}, which cannot be written; expected one of {names}"
         )
-    loaded: type[Export] = known[format].load_export()
+    loaded: type[Export] = writable_formats[format].load_export()
     return loaded
 
 
@@ -191,8 +191,8 @@ def write_export(
     **settings: Any,
 ) -> Exported:
     """Writes an export with a writer of `prepare`, as `export` does; see `draft_export`."""
-    made = draft_export(writer, path, skip_damaged=skip_damaged, at=at, **settings)
-    with advice(skip_damaged, at or path), made as exported:
+    draft = draft_export(writer, path, skip_damaged=skip_damaged, at=at, **settings)
+    with advice(skip_damaged, at or path), draft as exported:
         return exported
 
 
@@ -247,10 +247,10 @@ def draft_export(
     digests = Digests(writer, inexact) if is_checked or skip_damaged else None
     is_asked = not (jobs is None and part is None and pipeline is None)
     if at_once and (is_asked or writer.from_parts):
-        what = (
+        reason = (
             f"{format} is always written in parts" if writer.from_parts else "it takes one process"
         )
-        raise ValueError(f"at_once: {what}; leave it out, or jobs, part and Beam")
+        raise ValueError(f"at_once: {reason}; leave it out, or jobs, part and Beam")
     staging = Staging(
         writer,
         at or path,
@@ -322,7 +322,7 @@ def _staged_share(
     placements: tuple[Placement, ...],
     progress: bool | None,
 ) -> Exported:
-    """Writes a share of the parts only, beside others that do so."""
+    """Writes this process's share of the parts; other processes write the other shares."""
     numbers = staging.share(part)
     number = staging.count(numbers)
     with (
@@ -349,7 +349,7 @@ def _compared(
     Raises:
       ValueError: It differs; says where.
     """
-    read, count = comparison.found, len(comparison.written)
+    read, count = comparison.read_back, len(comparison.written)
     size = min(count // _CALLS + 1, _COMPARED)
     ranges = [range(n, min(n + size, count)) for n in range(0, count, size)]
     done = workers.do(comparison, ranges, after=_QUICK, on_advance=on_advance)
@@ -406,19 +406,19 @@ def prepare(
     split: str | None = None,
     source_format: str | None = None,
     source_options: Mapping[str, Any] | None = None,
-    said: Mapping[str, Any] | None = None,
+    lineage_record: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Export:
     """Returns the writer of episodes in a format, for its `placements`; see `export`.
 
-    `said` is their lineage; if it is None, that of a conversion.
+    `lineage_record` is the lineage of the new dataset; if it is None, that of a conversion.
     """
     loaded = export_class(format)
-    known = options_of(loaded)
-    if unknown := options.keys() - known.keys():
-        names = ", ".join(map(str, known.values())) or "none"
-        what = f"the format {format} has no option {min(unknown)!r}"
-        raise TypeError(f"{what}; its options are: {names}")
+    option_names = options_of(loaded)
+    if unknown := options.keys() - option_names.keys():
+        names = ", ".join(map(str, option_names.values())) or "none"
+        problem = f"the format {format} has no option {min(unknown)!r}"
+        raise TypeError(f"{problem}; its options are: {names}")
     name = ""
     if isinstance(source, Episodes):
         split, source_format = split or source.split, source.format
@@ -430,14 +430,14 @@ def prepare(
         name = os.fspath(source)
         split, source_format, source = opened.split, opened.format, opened.source
     source, source_format = reading.with_image_files(source), source_format or ""
-    if said is None:
-        said = lineage.converted(
+    if lineage_record is None:
+        lineage_record = lineage.converted(
             source, format, options, name=name, source_format=source_format, split=split
         )
-    about = {lineage.KEY: lineage.without_episodes(said)}
+    about = {lineage.KEY: lineage.without_episodes(lineage_record)}
     episodes = Episodes(source, split, format=source_format, said=about)
     writer = loaded(episodes, **options)
-    writer.lineage, writer.made_from = said, (episodes, options)
+    writer.lineage, writer.made_from = lineage_record, (episodes, options)
     return writer
 
 

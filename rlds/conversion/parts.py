@@ -73,7 +73,7 @@ class StreamPart(NamedTuple):
 
 
 class NotComparable(TypeError):
-    """Whether two of these are the same cannot be known, as of two functions."""
+    """Options that cannot be compared, such as functions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ class WrittenPart:
 
     Attributes:
       episodes: Its episodes, in the order in which it has them.
-      left_out: The errors of those that could not be read, by their numbers.
+      left_out: The errors of the episodes that could not be read, by their numbers.
     """
 
     episodes: Sequence[PartEpisode]
@@ -150,22 +150,22 @@ def decoded_size(source: AnySource) -> int:
 
 
 def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
-    """Cuts episodes into parts, the same whoever writes them.
+    """Cuts episodes into parts; the result does not depend on the worker.
 
     Args:
       indices: The episodes, in the order in which they are written.
-      of: The result of `sizes_of`.
+      of: The decoded size of each episode, from `sizes_of`.
     """
-    most = _EPISODES_OF_UNKNOWN_SIZE if of is None else _EPISODES
-    weights = np.full(len(indices), 1 / most)
+    max_episodes = _EPISODES_OF_UNKNOWN_SIZE if of is None else _EPISODES
+    weights = np.full(len(indices), 1 / max_episodes)
     if of is not None:
         weights = np.maximum(weights, of[np.asarray(indices, np.int64)] / _BYTES)
     ends = np.cumsum(weights)
     total = ends[-1] if len(ends) else 0
     # Parts of about equal size keep all workers busy to the end.
     numbers = np.floor((ends - weights / 2) * (math.ceil(total) / max(total, 1)))
-    places = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
-    return [[*indices[begin:end]] for begin, end in itertools.pairwise(places) if begin < end]
+    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
+    return [[*indices[begin:end]] for begin, end in itertools.pairwise(bounds) if begin < end]
 
 
 def cut_stream(episodes: Episodes) -> list[StreamPart]:
@@ -240,5 +240,5 @@ def _comparable(value: Any) -> Any:
 
 
 def _is_cached(view: View, name: str) -> bool:
-    """Whether an attribute of a view is a cached result."""
+    """True if an attribute of a view is a cached result."""
     return name in vars(type(view)) and hasattr(vars(type(view))[name], "attrname")

@@ -1,4 +1,4 @@
-"""Episodes written to parts, by several processes; and read from there for the whole dataset."""
+"""Staging: several processes write the parts of a dataset, one process joins them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _OPEN = 2
 
 
 class Staging:
-    """Writes a dataset: its episodes to parts first, if there are several, and then as a whole.
+    """Writes a dataset: first the parts, if there are several, and then the whole dataset.
 
     Args:
       export: The export that writes it.
@@ -68,8 +68,8 @@ class Staging:
       digests: The digests of its episodes; None if none are needed.
       skip_damaged: Whether episodes that cannot be read are left out.
       in_parts: Whether episodes are written to parts first, if that is possible and there are many.
-      even_small: Whether they are, too, if one process soon writes all of it again.
-      draft: The folder in which that of the parts is; None for that of the dataset.
+      even_small: True to write parts also if one process is fast enough.
+      draft: The parent of the folder of the parts; None for the parent of the dataset.
 
     Attributes:
       parts: The episodes of each part, by their numbers or by their place in a stream; none if all
@@ -92,15 +92,15 @@ class Staging:
     ) -> None:
         self.format = export.format
         self._export, self._digests, self._skip_damaged = export, digests, skip_damaged
-        whole, self._is_local = draft_of(path, draft), stores.is_local(path)
-        self._name = whole.name
-        self.folder = _folder_of(whole)
+        target_draft, self._is_local = draft_of(path, draft), stores.is_local(path)
+        self._name = target_draft.name
+        self.folder = _folder_of(target_draft)
         self._order = export.files_order()
         self.parts: Sequence[Sequence[int] | StreamPart] = []
         self.is_small = True
         self._job, self._has_begun = "", False
         self._lock: int | None = None
-        self._is_in_new_folder = not whole.parent.exists()
+        self._is_in_new_folder = not target_draft.parent.exists()
         self._files: Sequence[FileState] = ()
         if in_parts and export.in_parts:
             if export.episodes.has_random_access:
@@ -167,12 +167,12 @@ class Staging:
         return self.count(range(len(self.parts)))
 
     def count(self, numbers: Sequence[int]) -> int | None:
-        """Returns how many episodes some parts have; None if only reading them tells."""
+        """Returns the number of episodes of parts; None if they would have to be read."""
         parts = [self.parts[number] for number in numbers]
         return None if any(isinstance(it, StreamPart) for it in parts) else sum(map(len, parts))
 
     def num_written(self, numbers: Sequence[int]) -> int:
-        """Returns how many episodes some parts have, that are written."""
+        """Returns the number of episodes of written parts."""
         parts = [read_part(self.folder / f"{number:05d}.json") for number in numbers]
         return sum(len(part.episodes) for part in parts if part is not None)
 
@@ -236,7 +236,7 @@ class Staging:
         check_unchanged(self._files, may_grow=source.may_grow)
 
     def _identity(self) -> str:
-        """A digest of all that decides about the parts; empty if that cannot be known."""
+        """A digest of all inputs of the parts; empty if an input cannot be compared."""
         export, is_noted = self._export, self._digests is not None
         given = export.made_from, export.lineage, self.parts, is_noted
         try:
@@ -286,7 +286,7 @@ class Staging:
         *,
         pipeline: tuple[Any, Any] | None = None,
     ) -> Notes:
-        """Writes the whole dataset to a draft of it, from the parts if there are some.
+        """Writes the whole dataset to its draft, from the parts if there are any.
 
         Args:
           draft: The draft.
@@ -353,15 +353,15 @@ class Staging:
 
 
 def remove_finished(path: str | os.PathLike[str]) -> None:
-    """Removes the parts of a dataset that is complete, which a process that was killed has left."""
+    """Removes the parts of a complete dataset that a killed process has left behind."""
     folder = _folder_of(draft_of(path))
     if (folder / _JOINED).exists():
         _remove(folder)
 
 
-def _folder_of(whole: Path) -> Path:
-    """The folder of the parts of a dataset, beside its draft."""
-    return whole.with_name(f".{whole.name}.parts")
+def _folder_of(target_draft: Path) -> Path:
+    """Returns the folder of the parts of a dataset, next to its draft."""
+    return target_draft.with_name(f".{target_draft.name}.parts")
 
 
 def _clear(folder: Path) -> None:
@@ -382,7 +382,7 @@ def _remove(folder: Path) -> None:
 
 
 def _check_own(folder: Path) -> None:
-    """Checks that a folder of parts has no links, and is nobody else's where all users write.
+    """Checks that a folder of parts has no links, and in a shared folder no other owner.
 
     Whoever can write to it could have files anywhere overwritten.
     """
@@ -411,7 +411,7 @@ def _in_pipeline(
     tasks: Sequence[Any],
     on_advance: Callable[[float], None] = lambda number: None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Has a pipeline, if there is one, do tasks before workers do: these find them done."""
+    """Runs tasks in a pipeline, if there is one; the workers find them done."""
     if pipeline is not None:
         each = [(task,) for task in tasks]
         run_in_pipeline(functools.partial(tried, work), each, *pipeline, type(work).__name__)
@@ -431,11 +431,11 @@ class _PartWriter:
     skip_damaged: bool
 
     def __call__(self, number: int) -> None:
-        """Writes a part, unless it is there."""
+        """Writes a part of the dataset, unless it is complete."""
         check_is_seen(self.folder, "parts", instead=", or have the target in one")
         noted = self.folder / f"{number:05d}.json"
-        if (known := read_part(noted)) is not None:
-            advance(len(known.episodes) + len(known.left_out))
+        if (written_part := read_part(noted)) is not None:
+            advance(len(written_part.episodes) + len(written_part.left_out))
             return
         folder = self.folder / f"{number:05d}"
         draft = self.folder / f"{number:05d}.{uuid.uuid4().hex}"
@@ -474,7 +474,7 @@ class _PartWriter:
 
 
 class StagedParts:
-    """The parts of a dataset, from which the whole is written.
+    """The written parts of a dataset, which are joined to the whole dataset.
 
     Args:
       folder: Their folder.
@@ -497,7 +497,7 @@ class StagedParts:
         self._folder, self._name, self._format = folder, name, export.format
         self._options = dict(export.read_options())
         self._noted: dict[int, PartEpisode] = {}
-        self._places: dict[int, tuple[int, str, int]] = {}
+        self._part_locations: dict[int, tuple[int, str, int]] = {}
         self.left_out: dict[int, SourceError] = {}
         counts: Counter[str] = Counter()
         for n, numbers in enumerate(parts):
@@ -513,7 +513,10 @@ class StagedParts:
             for episode in part.episodes:
                 index = before + episode.index
                 split = export.episodes.place(index)[0] if export.keeps_splits else ""
-                self._noted[index], self._places[index] = episode, (n, split, counted[split])
+                self._noted[index], self._part_locations[index] = (
+                    episode,
+                    (n, split, counted[split]),
+                )
                 counted[split] += 1
         # If a writer reads parts in another order, all stay open, so that each is opened once.
         self._open = functools.lru_cache(None if export.from_parts else _OPEN)(self._opened)
@@ -523,7 +526,7 @@ class StagedParts:
 
     @property
     def indices(self) -> Set[int]:
-        """The episodes that they have, by their numbers in the whole."""
+        """The episodes of the parts, by their numbers in the whole dataset."""
         return self._noted.keys()
 
     def noted(self, index: int) -> tuple[int, Origin | None]:
@@ -532,8 +535,8 @@ class StagedParts:
         return noted.digest, noted.origin if noted.origin.file else None
 
     def place(self, index: int) -> Place:
-        """Returns where the parts have an episode."""
-        part_index, split, at = self._places[index]
+        """Returns the location of an episode in the parts."""
+        part_index, split, at = self._part_locations[index]
         episodes = self._open(part_index)
         assert isinstance(episodes.source, Source)
         if split:
@@ -542,7 +545,7 @@ class StagedParts:
 
     def sources(self) -> Iterator[AnySource]:
         """Yields the parts that have episodes, as sources."""
-        for number in sorted({number for number, *_ in self._places.values()}):
+        for number in sorted({number for number, *_ in self._part_locations.values()}):
             yield self._open(number).source
 
     def _opened(self, number: int) -> Episodes:

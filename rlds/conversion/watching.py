@@ -52,16 +52,16 @@ class Notes(Watch):
     """Notes of an export: digests of the written episodes, for the read-back, and origins.
 
     Args:
-      export: It.
+      export: The export.
       digests: The digests of its episodes; None if none are needed.
-      skip_damaged: Whether episodes that cannot be read are left out.
-      on_episode: Called after each.
+      skip_damaged: True to leave out episodes that cannot be read.
+      on_episode: Called after each episode.
 
     Attributes:
       written: The digests of the written episodes, by their numbers, in their order.
       origins: The locations of their values in the files of their sources.
-      copied: The numbers of those that were copied as they are stored.
-      left_out: The errors of those that were left out, by their numbers.
+      copied: The numbers of the episodes that were copied in their stored form.
+      left_out: The errors of the episodes that were left out, by their numbers.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class Notes(Watch):
         self._on_episode()
 
     def warn(self) -> None:
-        """Warns of episodes that were left out."""
+        """Warns of damaged episodes that were left out."""
         if self.left_out:
             num_left_out = len(self.left_out)
-            what = "1 episode is" if num_left_out == 1 else f"{num_left_out} episodes are"
+            subject = "1 episode is" if num_left_out == 1 else f"{num_left_out} episodes are"
             first = "" if num_left_out == 1 else ", the first"
             error = next(iter(self.left_out.values()))
-            warnings.warn(f"{what} damaged and left out{first}: {error}", stacklevel=3)
+            warnings.warn(f"{subject} damaged and left out{first}: {error}", stacklevel=3)
 
     def traces(self) -> dict[str, lineage.Trace]:
         """Returns the lineage of the episodes of each split that was written."""
@@ -140,17 +140,17 @@ class Notes(Watch):
 class ReadBack:
     """Compares written with source episodes, a range of episodes at a time.
 
-    Digests do: an episode is read from its source again only to say how it differs.
+    Digests are compared: an episode is read from its source again only to describe a difference.
 
     Attributes:
-      digests: Its digests, and the export that has written it.
-      found: The read-back. Another process opens it again.
-      written: Each episode that was written, by its number among those of the source, with its
-        digest, and whether that is one of it as it is stored.
+      digests: The digests of the source episodes, with the export that has written them.
+      read_back: The written episodes. Another process opens them again.
+      written: For each written episode its number in the source, its digest, and True if the
+        digest is that of its stored form.
     """
 
     digests: Digests
-    found: Episodes
+    read_back: Episodes
     written: Sequence[tuple[int, int, bool]]
 
     @classmethod
@@ -161,19 +161,19 @@ class ReadBack:
         return cls(digests, read, written)
 
     def __call__(self, numbers: range) -> int:
-        """Returns how many steps these episodes have that were compared by their values.
+        """Returns the number of steps of the episodes that were compared by their values.
 
         Raises:
-          ValueError: One differs; says where.
+          ValueError: An episode differs; the message has its location.
         """
-        with (self.found.source.can.hold_open or contextlib.nullcontext)():
+        with (self.read_back.source.can.hold_open or contextlib.nullcontext)():
             return self._compare(numbers)
 
     def _compare(self, numbers: range) -> int:
         num_steps, format = 0, self.digests.export.format
         for number in numbers:
             index, digest, is_stored = self.written[number]
-            if not self.found.has(number):
+            if not self.read_back.has(number):
                 raise ValueError(f"{format}: episode {number} is missing in the written files")
             if is_stored:
                 if self._digest_of_copy(number) != digest:
@@ -182,7 +182,7 @@ class ReadBack:
                         "written; write it again, to another disk"
                     )
             else:
-                other = as_converted(self.found.episode(number))
+                other = as_converted(self.read_back.episode(number))
                 if self.digests.of(other) != digest:
                     self._refuse(number, index, other)
                 num_steps += other.num_steps
@@ -190,7 +190,7 @@ class ReadBack:
         return num_steps
 
     def _digest_of_copy(self, number: int) -> int | None:
-        copy = stored_at(self.found.source, *self.found.place(number))
+        copy = stored_at(self.read_back.source, *self.read_back.place(number))
         return None if copy is None else self.digests.of(copy)
 
     def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:

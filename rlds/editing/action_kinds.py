@@ -68,20 +68,22 @@ class ActionsAs(Change):
         self._moved = [*_moved(field, fields)]
         if not self._moved:
             raise ValueError("action-as: the action has grippers only, which stay as they are")
-        rest = Field(field.dtype, field.shape, doc="What rounding leaves out of the action.")
-        stored = fields.get(_REST, rest)
-        if (stored.dtype, stored.shape) != (rest.dtype, rest.shape):
+        rest_field = Field(field.dtype, field.shape, doc="What rounding leaves out of the action.")
+        stored = fields.get(_REST, rest_field)
+        if (stored.dtype, stored.shape) != (rest_field.dtype, rest_field.shape):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
         after = {path: it for path, it in fields.items() if path != _REST}
         after[_ACTION] = dataclasses.replace(field, kind=kind)
         self.made = {_ACTION} if self._restores else {_ACTION, _REST}
         self.options = {"action_as": kind}
-        super().__init__(base, after if self._restores else {**after, _REST: rest})
+        super().__init__(base, after if self._restores else {**after, _REST: rest_field})
         episodes = Episodes(base, "+".join(base.splits))
-        for what in contradictions_in(episodes):
-            raise ValueError(f"action-as: {what}. Correct it with `rlds edit --set-meaning`")
-        for found in vector_meanings(episodes, most=20)[0].elements:
-            if found.kind == field.kind and found.lag < (kind == "delta"):
+        for contradiction in contradictions_in(episodes):
+            raise ValueError(
+                f"action-as: {contradiction}. Correct it with `rlds edit --set-meaning`"
+            )
+        for element in vector_meanings(episodes, most=20)[0].elements:
+            if element.kind == field.kind and element.lag < (kind == "delta"):
                 raise ValueError("action-as: the state of a step is what its action has led to")
 
     @functools.cached_property
@@ -94,8 +96,8 @@ class ActionsAs(Change):
         needed = {*fields} - {_REST}
         if not self.makes(fields):
             return needed
-        rest = [_REST] if self._restores else []
-        return needed | {_ACTION, *rest, *(path for _, path, _ in self._moved)}
+        rest_paths = [_REST] if self._restores else []
+        return needed | {_ACTION, *rest_paths, *(path for _, path, _ in self._moved)}
 
     @override
     def make(
@@ -109,10 +111,12 @@ class ActionsAs(Change):
             states[:, element] = values[path][:, column]
         if values[rlds.FINAL_OBSERVATION_KNOWN]:
             states[-1:] = 0
-        rest = values.get(_REST) if self._restores else None
-        made, left = _sums(action, self._sign * states, rest)
-        kept = {path: it for path, it in values.items() if path != _REST}
-        return {**kept, _ACTION: made} | ({} if self._restores else {_REST: left})
+        stored_residue = values.get(_REST) if self._restores else None
+        new_action, new_residue = _sums(action, self._sign * states, stored_residue)
+        other_values = {path: it for path, it in values.items() if path != _REST}
+        return {**other_values, _ACTION: new_action} | (
+            {} if self._restores else {_REST: new_residue}
+        )
 
 
 def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:
@@ -141,24 +145,24 @@ def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str,
 
 
 def _sums(
-    action: np.ndarray, states: np.ndarray, rest: np.ndarray | None
+    action: np.ndarray, states: np.ndarray, stored_residue: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns sums with their rounding residue; or sums that include a residue.
+    """Returns actions plus states with their rounding residue; or adds a stored residue.
 
-    A negative zero is a rest of its own. What is not finite stays.
+    The residue of a negative zero is the negative zero. Values that are not finite stay.
     """
     is_finite = np.isfinite(action)
     with np.errstate(all="ignore"):
         total = action + states
         back = total - action
-        left = (action - (total - back)) + (states - back) + 0.0
-        if rest is not None:
-            if (is_finite & (np.abs(rest) > np.spacing(np.abs(action)))).any():
+        residue = (action - (total - back)) + (states - back) + 0.0
+        if stored_residue is not None:
+            if (is_finite & (np.abs(stored_residue) > np.spacing(np.abs(action)))).any():
                 raise SourceError("it is not what rounding left out", field=ACTION_REST)
-            total = total + (left + rest)
-            total = np.where((total == 0) & np.signbit(rest), rest, total)
+            total = total + (residue + stored_residue)
+            total = np.where((total == 0) & np.signbit(stored_residue), stored_residue, total)
     if (is_finite & ~np.isfinite(total)).any():
         raise SourceError("the state of a step with an action is not finite", field=rlds.ACTION)
     is_negative_zero = (action == 0) & np.signbit(action)
-    left = np.where(is_finite, np.where(is_negative_zero, action, left), 0)
-    return np.where(is_finite, total, action).astype(action.dtype), left.astype(action.dtype)
+    residue = np.where(is_finite, np.where(is_negative_zero, action, residue), 0)
+    return np.where(is_finite, total, action).astype(action.dtype), residue.astype(action.dtype)

@@ -58,7 +58,7 @@ _NONE: Mapping[str, str] = {}
 
 
 class Change(View):
-    """The episodes of a source with other fields, or with other values of them in some.
+    """A view of the episodes of a source with other fields, or other values in some episodes.
 
     Args:
       base: The source.
@@ -84,7 +84,7 @@ class Change(View):
 
 
 class Renamed(Change):
-    """Episodes in which a field, or all below a path, has another name; a camera with its video.
+    """Episodes with a renamed field or nest; a camera is renamed with its video.
 
     Args:
       base: The episodes before.
@@ -100,7 +100,7 @@ class Renamed(Change):
         self, base: Source, old: str, new: str, aliases: Mapping[str, str] = _NONE
     ) -> None:
         fields = fields_of(base)
-        self._old = _whole(fields, path_in(fields, old, aliases))
+        self._old = _clip_or_path(fields, path_in(fields, old, aliases))
         self._new = resolve_alias(new, aliases)
         for root in (STEPS, f"{VIDEO}/"):
             if self._old.startswith(root):
@@ -143,20 +143,20 @@ class Dropped(Change):
 
     def __init__(self, base: Source, path: str, aliases: Mapping[str, str] = _NONE) -> None:
         fields = fields_of(base)
-        self._places = _paths_of(_whole(fields, path_in(fields, path, aliases)))
-        super().__init__(base, self._rest(fields))
+        self._dropped_paths = _paths_of(_clip_or_path(fields, path_in(fields, path, aliases)))
+        super().__init__(base, self._remaining(fields))
 
     @override
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        return self._rest(values)
+        return self._remaining(values)
 
-    def _rest(self, of: Mapping[str, Any]) -> dict[str, Any]:
+    def _remaining(self, of: Mapping[str, Any]) -> dict[str, Any]:
         return {
             path: each
             for path, each in of.items()
-            if not any(is_in(path, place) for place in self._places)
+            if not any(is_in(path, dropped_path) for dropped_path in self._dropped_paths)
         }
 
 
@@ -192,13 +192,13 @@ class Meant(Change):
         if names and (*field.shape, None)[-2:][0] != len(names):
             raise ValueError(f"set_meaning: {path}: {len(names)} names, but it is {field}")
         unknown = Field(field.dtype)
-        made = {name: it or getattr(unknown, name) for name, it in meaning.items()}
-        made |= {"names": names} if names else {}
-        super().__init__(base, {**fields, path: dataclasses.replace(field, **made)})
+        new_facts = {name: it or getattr(unknown, name) for name, it in meaning.items()}
+        new_facts |= {"names": names} if names else {}
+        super().__init__(base, {**fields, path: dataclasses.replace(field, **new_facts)})
 
 
 class Filled(Change):
-    """Episodes of which some have one value of a field, in all of their steps if it is of steps.
+    """Episodes, some of which get a constant value of a field, in every step if it is a step field.
 
     Placeholders in the step of the final observation stay.
 
@@ -222,15 +222,17 @@ class Filled(Change):
         aliases: Mapping[str, str] = _NONE,
     ) -> None:
         fields = fields_of(base)
-        known = {**_FACTS, **fields}
-        if path == INSTRUCTION and path not in known:
-            texts = (name for name, it in known.items() if isinstance(it, Field) and it.is_text)
+        settable_fields = {**_FACTS, **fields}
+        if path == INSTRUCTION and path not in settable_fields:
+            texts = (
+                name for name, it in settable_fields.items() if isinstance(it, Field) and it.is_text
+            )
             path = next(filter(is_instruction, texts), path)
-        self._path = path_in(known, path, aliases)
-        if self._path not in known:
-            below = [name for name in known if is_in(name, self._path)]
+        self._path = path_in(settable_fields, path, aliases)
+        if self._path not in settable_fields:
+            below = [name for name in settable_fields if is_in(name, self._path)]
             raise ValueError(f"set: {self._path!r} is a group of fields; set one of {below}")
-        self._value = as_field(value, known[self._path], self._path)
+        self._value = as_field(value, settable_fields[self._path], self._path)
         self._chosen = chosen
         self._is_fact = self._path not in fields
         if is_derived(self._path.removeprefix(STEPS), fields.get(self._path)):
@@ -280,7 +282,7 @@ class Filled(Change):
 
 
 class Added(Change):
-    """Episodes with a field that a function makes of each.
+    """Episodes with an added field that a function computes.
 
     Args:
       base: The episodes before.
@@ -305,17 +307,17 @@ class Added(Change):
         fields = fields_of(base)
         _check_is_free(fields, path, "add")
         self._path, self._function, self.made = path, function, {path}
-        value = np.asarray(self._made(like))
+        value = np.asarray(self._computed(like))
         shape = value.shape[1:] if path.startswith(STEPS) else value.shape
         self._field = Field(str if value.dtype.kind in "USO" else value.dtype, shape)
         super().__init__(base, {**fields, path: self._field})
 
-    def _made(self, episode: SourceEpisode) -> Any:
+    def _computed(self, episode: SourceEpisode) -> Any:
         try:
             return self._function(episode)
         except Exception as error:
-            what = f"add: the function for {self._path!r} failed with episode {episode.key!r}"
-            raise ValueError(f"{what}: {error!r}") from error
+            problem = f"add: the function for {self._path!r} failed with episode {episode.key!r}"
+            raise ValueError(f"{problem}: {error!r}") from error
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str] | None:
@@ -327,10 +329,10 @@ class Added(Change):
     ) -> dict[str, Any]:
         assert of.episode is not None
         key = of.episode.key
-        made = self._made(with_values(of.episode, values))
+        value = self._computed(with_values(of.episode, values))
         if not self._path.startswith(STEPS):
-            return {**values, self._path: as_field(made, self._field, self._path)}
-        column = np.asarray(made, object if self._field.is_text else None)
+            return {**values, self._path: as_field(value, self._field, self._path)}
+        column = np.asarray(value, object if self._field.is_text else None)
         expected = (len(of.steps), *self._field.shape)
         if column.shape != expected:
             raise ValueError(
@@ -343,9 +345,9 @@ class Added(Change):
         return {**values, self._path: column}
 
 
-def _check_is_free(fields: Mapping[str, Any], path: str, what: str) -> None:
+def _check_is_free(fields: Mapping[str, Any], path: str, operation: str) -> None:
     if any(is_in(path, other) or is_in(other, path) for other in fields):
-        raise ValueError(f"{what}: the dataset already has a field {path!r}")
+        raise ValueError(f"{operation}: the dataset already has a field {path!r}")
 
 
 def fields_of(source: AnySource) -> dict[str, Any]:
@@ -355,7 +357,7 @@ def fields_of(source: AnySource) -> dict[str, Any]:
 
 
 def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE) -> str:
-    """Returns the path of a field or a nest, whose given name may lack `steps/`.
+    """Returns the path of a field or a nest; its name may lack `steps/`.
 
     Args:
       fields: The paths of all fields.
@@ -363,20 +365,20 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE
       aliases: Other names of fields, see `About`.
 
     Raises:
-      ValueError: There is none; says which there are.
+      ValueError: There is no such field; the message lists the fields.
     """
     fields = list(fields)
     for path in (name, STEPS + name, resolve_alias(name, aliases)):
         if any(is_in(field, parent) for field in fields for parent in _paths_of(path)):
             return path
-    known = dict.fromkeys(map(camera_path, fields))
-    known |= {
+    known_names = dict.fromkeys(map(camera_path, fields))
+    known_names |= {
         alias + field.removeprefix(path): None
         for alias, path in aliases.items()
-        for field in [*known]
+        for field in [*known_names]
         if is_in(field, path) and path != rlds.STEPS
     }
-    raise ValueError(f"there is no field {name!r}; {fields_there_are(name, known)}")
+    raise ValueError(f"there is no field {name!r}; {fields_there_are(name, known_names)}")
 
 
 def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:
@@ -385,16 +387,18 @@ def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:
     >>> resolve_alias("observation.grip", {"observation.state": "steps/observation/state"})
     'steps/observation/grip'
     """
-    known = [alias for alias, path in aliases.items() if is_in(name, alias) and path != rlds.STEPS]
-    if known:
-        alias = max(known, key=len)
+    matching_aliases = [
+        alias for alias, path in aliases.items() if is_in(name, alias) and path != rlds.STEPS
+    ]
+    if matching_aliases:
+        alias = max(matching_aliases, key=len)
         return aliases[alias] + name.removeprefix(alias)
     is_dotted = "." in name and "/" not in name and any("." in alias for alias in aliases)
     return STEPS + name.replace(".", "/") if is_dotted else name
 
 
-def _whole(fields: Mapping[str, Any], path: str) -> str:
-    """A path, or that of the clip which is nothing without this part of it."""
+def _clip_or_path(fields: Mapping[str, Any], path: str) -> str:
+    """Returns the path of a field; for a field that its video clip needs, the path of the clip."""
     clip = path.rpartition("/")[0]
     is_part = path in fields and path != camera_path(path) and f"{clip}/{CLIP}" in fields
     return clip if is_part else path

@@ -35,12 +35,12 @@ __all__ = ["Draft", "state_of"]
 
 
 class Part(NamedTuple):
-    """One of the datasets that an edit is of.
+    """One of the source datasets of an edit.
 
     Attributes:
-      episodes: Its episodes.
-      changed: The same with the fields that all of them have.
-      prefix: The prefix of the keys of its episodes, which no other part has.
+      episodes: The episodes of the dataset.
+      changed: The episodes with the fields that all datasets have.
+      prefix: The prefix of the keys of its episodes, unique to this part.
     """
 
     episodes: Episodes
@@ -58,20 +58,21 @@ class Draft:
 
     Attributes:
       parts: The datasets, by their names.
-      inputs: The `state_of` the first one, before anything else was read of it.
+      inputs: The `state_of` the first dataset, before anything else was read of it.
       aliases: Other names of fields, see `About`.
-      kept: A mask of the episodes that stay.
-      begin: The first step that each keeps.
+      is_kept: A mask of the episodes that stay.
+      begin: The first step that each episode keeps.
       end: The step after the last one; -1 for all.
-      fixed: A mask of the episodes whose flags are made anew.
-      split: The name of the split that each gets into.
-      names: The splits in their order, if an operation has made them.
+      fixed: A mask of the episodes whose step flags are set again.
+      split: The name of the new split of each episode.
+      names: The new splits in their order, if an operation sets them.
       metadata: The metadata of the dataset.
       facts: Changed attributes of sources, such as `license`.
       notes: Warnings, and changes that follow from the operations, in sentences.
       uses_tables: True if the tables of episodes were queried.
-      asked: Digests of the episodes that each condition chose, see `lineage.digest_of_rows`.
-      expected: The same, from the time when the recipe was made.
+      row_digests: Digests of the episodes that each condition chose, see
+        `lineage.digest_of_rows`.
+      expected: The digests that a recipe has recorded for its conditions.
       duplicates: The treatment of duplicates in merged datasets, see `Merge`.
       target: The format of the new dataset and its options, if an operation names it.
     """
@@ -81,12 +82,12 @@ class Draft:
         with_files = _with_files(episodes)
         self.parts: dict[str, Part] = {name: Part(with_files, with_files)}
         self.inputs = state_of(episodes)
-        # The episodes of all parts with the changes so far, but with all of their steps.
-        self._whole: View = JoinedSource([with_files])
+        # The episodes of all parts with the field changes so far, before steps are trimmed.
+        self._changed_view: View = JoinedSource([with_files])
         self.aliases = episodes.source.about.aliases
         self._changes: list[Change] = []
         self._renumbered: list[Renumbered] = []
-        self.kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+        self.is_kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self.begin, self.end = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.split = np.zeros(0, object)
         self._extend([episodes])
@@ -95,8 +96,8 @@ class Draft:
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
         self.uses_tables = False
-        # Digests of the rows that each condition chose, now and in a recipe, which must be equal.
-        self.asked: dict[str, str] = {}
+        # Digests of the rows that each condition chose now, and those that a recipe recorded.
+        self.row_digests: dict[str, str] = {}
         self.expected: dict[str, str] = {}
         self.duplicates = "error"
         self.target: tuple[str, Mapping[str, Any]] | None = None
@@ -104,12 +105,12 @@ class Draft:
     @property
     def fields(self) -> Mapping[str, Any]:
         """The fields by path, as the changes so far leave them."""
-        return fields_of(self._whole)
+        return fields_of(self._changed_view)
 
     def change(self, kind: Callable[..., Change], *arguments: Any) -> None:
-        """Adds a change of fields, made of the episodes before it and of other arguments."""
-        self._whole = kind(self._whole, *arguments)
-        self._changes.append(self._whole)
+        """Adds a change of fields: `kind` gets the episodes before it, and other arguments."""
+        self._changed_view = kind(self._changed_view, *arguments)
+        self._changes.append(self._changed_view)
 
     def in_split(self, split: str) -> np.ndarray:
         """Returns which episodes are in a split, or in a part such as `train[:10%]`.
@@ -135,32 +136,36 @@ class Draft:
 
     def some(self, where: str | None) -> np.ndarray:
         """Returns for which episodes a condition holds; all without one."""
-        return np.ones(len(self.kept), np.bool_) if where is None else self._where(where)
+        return np.ones(len(self.is_kept), np.bool_) if where is None else self._where(where)
 
     def chosen(self, op_name: str, where: str | None, numbers: Sequence[int] | None) -> np.ndarray:
-        """Returns which episodes a condition or numbers choose.
+        """Returns a mask of the episodes that a condition or numbers choose.
 
         Raises:
-          ValueError: There are both or neither, or there is no such episode.
+          ValueError: Both or neither are given, or there is no such episode.
         """
         if (where is None) == (numbers is None):
             raise ValueError(f"{op_name}: expected either a condition or numbers of episodes")
         if where is not None:
             return self._where(where)
-        chosen = np.zeros(len(self.kept), np.bool_)
-        wanted = np.asarray(numbers)
-        if wanted.size and wanted.dtype.kind not in "iu":  # Masks are no numbers.
-            raise ValueError(f"{op_name}: got {wanted.dtype}, expected the numbers of episodes")
-        wanted = wanted.astype(np.int64)
-        if wrong := wanted[(wanted < 0) | (wanted >= len(chosen))].tolist():
+        chosen = np.zeros(len(self.is_kept), np.bool_)
+        episode_numbers = np.asarray(numbers)
+        if episode_numbers.size and episode_numbers.dtype.kind not in "iu":  # Masks are no numbers.
+            raise ValueError(
+                f"{op_name}: got {episode_numbers.dtype}, expected the numbers of episodes"
+            )
+        episode_numbers = episode_numbers.astype(np.int64)
+        if wrong := episode_numbers[
+            (episode_numbers < 0) | (episode_numbers >= len(chosen))
+        ].tolist():
             raise ValueError(f"{op_name}: no episode {wrong[0]}: there are {len(chosen)}")
-        chosen[wanted] = True
+        chosen[episode_numbers] = True
         return chosen
 
     def _where(self, condition: str) -> np.ndarray:
         check_repeatable(condition)
         self.uses_tables = True
-        chosen, first = np.zeros(len(self.kept), np.bool_), 0
+        chosen, first = np.zeros(len(self.is_kept), np.bool_), 0
         for part in self.parts.values():
             table = part.episodes.table(progress=self._progress)
             chosen[first + table.where(condition, first=first)] = True
@@ -171,16 +176,20 @@ class Draft:
                 "`index` counts anew in each split of each dataset; `number` counts all episodes"
             )
             self.notes.append(f"where: {condition!r}: {explanation}")
-        self.asked[condition] = digest_of_rows(np.flatnonzero(chosen), len(chosen))
+        self.row_digests[condition] = digest_of_rows(np.flatnonzero(chosen), len(chosen))
         return chosen
 
     def num_steps(self) -> np.ndarray:
-        """Returns how many steps each episode has, before the edit."""
+        """Returns the number of steps of each episode before the edit."""
         lengths = []
         for part in self.parts.values():
-            known = part.episodes.lengths()
-            each = part.episodes.outlines() if known is None else ()
-            lengths.append([one.num_steps for one in each] if known is None else known.num_steps)
+            lengths_of_part = part.episodes.lengths()
+            each = part.episodes.outlines() if lengths_of_part is None else ()
+            lengths.append(
+                [one.num_steps for one in each]
+                if lengths_of_part is None
+                else lengths_of_part.num_steps
+            )
         return np.concatenate(lengths)
 
     def column(self, name: str) -> list[Any]:
@@ -221,7 +230,7 @@ class Draft:
         seen: dict[bytes, int] = {}
         pairs: dict[tuple[str, str], list[int]] = {}
         for row, digest in enumerate(self.column("digest")):
-            if not self.kept[row] or digest is None:
+            if not self.is_kept[row] or digest is None:
                 continue
             first = seen.setdefault(digest, row)
             if names[first] != names[row]:
@@ -230,7 +239,7 @@ class Draft:
             where = split if split == other_split else f"{split} and {other_split}"
             note = f"duplicate episodes in {where}: {len(rows)}"
             if self.duplicates == "drop":
-                self.kept[rows] = False
+                self.is_kept[rows] = False
                 note += "; the later ones are left out"
             elif split != other_split and self.duplicates == "error":
                 first = int(np.searchsorted(np.flatnonzero(names == names[rows[0]]), rows[0]))
@@ -245,7 +254,7 @@ class Draft:
 
     def example(self) -> SourceEpisode:
         """Returns the first episode that stays, as the changes so far leave it."""
-        rows = np.flatnonzero(self.kept)[:1]
+        rows = np.flatnonzero(self.is_kept)[:1]
         if not len(rows):
             raise ValueError("no episode is left")
         return self._view({"all": rows}).read("all", 0)
@@ -268,9 +277,9 @@ class Draft:
             name = os.fspath(path)
             datasets[free_name(name, datasets)] = _with_files(open_episodes(path, "all"))
         _check_rates(datasets)
-        known = {name: each.metadata for name, each in datasets.items()}
-        whole, own, notes = merged({**known, first: self.metadata}, metadata)
-        self.metadata, self.notes = _without_counts(whole), [*self.notes, *notes]
+        all_metadata = {name: each.metadata for name, each in datasets.items()}
+        merged_metadata, own, notes = merged({**all_metadata, first: self.metadata}, metadata)
+        self.metadata, self.notes = _without_counts(merged_metadata), [*self.notes, *notes]
         self.facts = {**_joined_facts(datasets), **self.facts}
         before: dict[str, Source] = {}
         for name, episodes in datasets.items():
@@ -280,7 +289,7 @@ class Draft:
                 source = Renamed(source, old, ours, episodes.source.about.aliases)
             before[name] = source
         renamed = {n: Episodes(before[n], it.split) for n, it in datasets.items()}
-        self.notes += [f"warning: {what}" for what in unlike(renamed)]
+        self.notes += [f"warning: {difference}" for difference in unlike(renamed)]
         fills = {resolve_alias(name, self.aliases): value for name, value in fills.items()}
         unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
         metadata_of = [episodes.metadata for episodes in datasets.values()]
@@ -307,12 +316,12 @@ class Draft:
                 change = Unified(change, after, {path: json.dumps(own[index])})
             changed = Episodes(change, episodes.split, format=episodes.format)
             self.parts[name] = Part(episodes, changed, prefixes[name])
-        self._whole = self._joined()
+        self._changed_view = self._joined()
         self._extend([episodes for name, episodes in datasets.items() if name != first])
 
     def _extend(self, datasets: Sequence[Episodes]) -> None:
         num_new = sum(map(len, datasets))
-        self.kept = np.append(self.kept, np.ones(num_new, np.bool_))
+        self.is_kept = np.append(self.is_kept, np.ones(num_new, np.bool_))
         self.fixed = np.append(self.fixed, np.zeros(num_new, np.bool_))
         self.begin = np.append(self.begin, np.zeros(num_new, np.int64))
         self.end = np.append(self.end, np.full(num_new, -1, np.int64))
@@ -327,17 +336,17 @@ class Draft:
         Raises:
           ValueError: None is left.
         """
-        if not self.kept.any():
+        if not self.is_kept.any():
             raise ValueError(
                 "no episode is left, so nothing was changed. `rlds list PATH --where CONDITION` "
                 "shows the episodes for which a condition holds"
             )
-        remaining = dict.fromkeys(self.split[self.kept].tolist())
+        remaining = dict.fromkeys(self.split[self.is_kept].tolist())
         self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in remaining]
         for change in self._renumbered:
             change.is_copied = copies_numbers
         names = [name for name in self.names if name in remaining] or list(remaining)
-        return self._view({str(n): np.flatnonzero(self.kept & (self.split == n)) for n in names})
+        return self._view({str(n): np.flatnonzero(self.is_kept & (self.split == n)) for n in names})
 
     def _joined(self, about: About | None = None) -> JoinedSource:
         changed, prefixes = zip(*((part.changed, part.prefix) for part in self.parts.values()))
@@ -384,7 +393,7 @@ def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_files(episodes: Episodes) -> Episodes:
-    """The same episodes with the files of images, which are copied."""
+    """Returns the episodes with image files in place of pixels; the files are copied."""
     source = reading.with_image_files(with_random_access(episodes.source))
     return Episodes(source, episodes.split, format=episodes.format)
 
@@ -396,9 +405,9 @@ def _splits_of(episodes: Episodes) -> np.ndarray:
 
 def _check_rates(datasets: Mapping[str, Episodes]) -> None:
     rates = {name: rate_in(episodes.metadata) for name, episodes in datasets.items()}
-    known = {name: rate for name, rate in rates.items() if rate is not None}
-    if len(set(known.values())) > 1:
-        listed = ", ".join(f"{rate:g} in {name}" for name, rate in known.items())
+    known_rates = {name: rate for name, rate in rates.items() if rate is not None}
+    if len(set(known_rates.values())) > 1:
+        listed = ", ".join(f"{rate:g} in {name}" for name, rate in known_rates.items())
         raise ValueError(f"merge: the frame rates differ: {listed}")
 
 

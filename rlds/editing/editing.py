@@ -76,7 +76,7 @@ class Edit:
       of: The number of episodes before the edit.
       copied: The number of episodes that stay as they are stored.
       placements: The placement of each field.
-      stale: Files of others in the folder that are wrong for what becomes of it; they are left out.
+      stale: Statistics files of other tools that describe the old episodes; they are left out.
       notes: Warnings, and changes that follow from the operations, in sentences.
       lineage: The lineage of the new dataset, see `rlds.sources.lineage`.
     """
@@ -93,19 +93,19 @@ class Edit:
         self.episodes, self.inputs = first.episodes, draft.inputs
         self.source = with_random_access(self.episodes.source)
         draft.settle_duplicates()
-        self._recipe = _with_rows(as_recipe(operations), draft.asked)
+        self._recipe = _with_rows(as_recipe(operations), draft.row_digests)
         if draft.target is None and format != self.episodes.format:
             options = {"options": lineage.as_json(target_options)} if target_options else {}
             self._recipe.append({"do": lineage.CONVERT, "format": format, **options})
-        self.of = len(draft.kept)
-        kept = int(draft.kept.sum())
-        known = {}
+        self.of = len(draft.is_kept)
+        num_kept = int(draft.is_kept.sum())
+        digests = {}
         if draft.uses_tables:
-            known = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
+            digests = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
         datasets = {name: part.episodes for name, part in draft.parts.items()}
         license = draft.facts.get("license", self.source.about.license)
         self.lineage = lineage.made(
-            self._recipe, datasets, kept=kept, of=self.of, license=license, known=known
+            self._recipe, datasets, kept=num_kept, of=self.of, license=license, known=digests
         )
         names = [each.name for each in operations if isinstance(each, Describe)]
         facts = {**draft.metadata, **draft.facts}
@@ -127,24 +127,24 @@ class Edit:
         self.notes = [*draft.notes, *self._notes_on(licenses)]
         self.notes += [f"{file} is left out: it describes the old episodes" for file in self.stale]
         self.notes += [
-            f"{where!r} chose {rows} when the recipe was made, but {draft.asked[where]} now"
+            f"{where!r} chose {rows} when the recipe was made, but {draft.row_digests[where]} now"
             for where, rows in draft.expected.items()
-            if draft.asked.get(where, rows) != rows
+            if draft.row_digests.get(where, rows) != rows
         ]
-        whole = self._export("+".join(self.view.splits))
-        self.placements = tuple(whole.placements())
-        self.keeps_splits, self.is_split = whole.keeps_splits, bool(draft.names)
+        full_export = self._export("+".join(self.view.splits))
+        self.placements = tuple(full_export.placements())
+        self.keeps_splits, self.is_split = full_export.keeps_splits, bool(draft.names)
 
     def _notes_on(self, licenses: Mapping[str, str]) -> Iterator[str]:
-        yield from (f"license: {what}" for what in self.lineage.get("conflicts", ()))
-        known = set(licenses.values())
-        if len(licenses) > 1 and known != {""}:
+        yield from (f"license: {conflict}" for conflict in self.lineage.get("conflicts", ()))
+        all_terms = set(licenses.values())
+        if len(licenses) > 1 and all_terms != {""}:
             listed = ", ".join(f"{name}: {terms or 'unknown'}" for name, terms in licenses.items())
-            yield f"licenses{' differ' if len(known) > 1 else ''}: {listed}"
+            yield f"licenses{' differ' if len(all_terms) > 1 else ''}: {listed}"
 
     def _export(self, split: str) -> Export:
         episodes = Episodes(self.view, split)
-        return prepare(episodes, self.format, said=self.lineage, **self._options)
+        return prepare(episodes, self.format, lineage_record=self.lineage, **self._options)
 
     def targets(self, to: str | os.PathLike[str]) -> dict[str, list[str]]:
         """Returns the new datasets with their splits: one, or a folder or a file for each split."""
@@ -168,11 +168,11 @@ class Edit:
         return draft_export(writer, path, described=self.described, **settings)
 
     def __str__(self) -> str:
-        kept = sum(self.num_episodes.values())
-        lines = [f"{self.format}: {kept} of {self.of} episodes stay"]
+        num_kept = sum(self.num_episodes.values())
+        lines = [f"{self.format}: {num_kept} of {self.of} episodes stay"]
         if len(self.num_episodes) > 1:
             lines += [f"  {name}: {number}" for name, number in self.num_episodes.items()]
-        lines.append(f"{self.copied} are copied unchanged, {kept - self.copied} change")
+        lines.append(f"{self.copied} are copied unchanged, {num_kept - self.copied} change")
         lines += [str(each) for each in self.placements if each.how != "exact" or each.why]
         return "\n".join([*lines, *self.notes])
 
@@ -293,8 +293,8 @@ def edit(
                     drafts.enter_context(write(target, splits, workers=workers))
                     for target, splits in targets.items()
                 ]
-    kept = sum(each.num_episodes for each in written)
-    return Edited(tuple(written), kept, plan.of, str(plan))
+    num_kept = sum(each.num_episodes for each in written)
+    return Edited(tuple(written), num_kept, plan.of, str(plan))
 
 
 def _in_place(
@@ -303,7 +303,7 @@ def _in_place(
     keep_old: bool,
     write: Callable[..., contextlib.AbstractContextManager[Exported]],
 ) -> Exported:
-    """Puts the new dataset in the place of the old one."""
+    """Replaces the old dataset by the new one."""
     for running in (target / FOLDER).glob(f"{RUNNING}*"):
         raise StorageError(
             f"{running} is an unfinished recording. Wait until its recorder has ended. After a "
@@ -323,8 +323,8 @@ def _in_place(
         with write(draft, list(plan.view.splits), at=at) as written:
             pass
         if target.is_dir():
-            known = {os.path.abspath(path) for path in (*plan.source.inputs(), *plan.stale)}
-            _copy_others(target, draft, known)
+            dataset_files = {os.path.abspath(path) for path in (*plan.source.inputs(), *plan.stale)}
+            _copy_others(target, draft, dataset_files)
     return dataclasses.replace(written, path=os.fspath(target))
 
 
@@ -343,7 +343,7 @@ def _opened(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
 
 
 def _target_of(plan: Edit, path: str | os.PathLike[str]) -> Path:
-    """Returns the target of an edit in place: the file or the folder that the episodes come from.
+    """Returns the target of an edit in place: the file or the folder of the old dataset.
 
     Raises:
       ValueError: The target is ambiguous, or cannot be replaced.
@@ -371,14 +371,21 @@ def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathL
     return path if source.can.examples is None else source.can.examples.directory
 
 
-def _with_rows(recipe: list[dict[str, Any]], asked: Mapping[str, str]) -> list[dict[str, Any]]:
+def _with_rows(
+    recipe: list[dict[str, Any]], row_digests: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Returns operations with the digests of the episodes that their conditions chose this time."""
     ops = []
     for operation in recipe:
         parts = operation.get("parts", {}).values()
-        where = [text for text in (operation.get("where"), *parts) if text in asked]
-        rest = {name: value for name, value in operation.items() if name != "rows"}
-        ops.append({**rest, **({"rows": {text: asked[text] for text in where}} if where else {})})
+        where = [text for text in (operation.get("where"), *parts) if text in row_digests]
+        arguments = {name: value for name, value in operation.items() if name != "rows"}
+        ops.append(
+            {
+                **arguments,
+                **({"rows": {text: row_digests[text] for text in where}} if where else {}),
+            }
+        )
     return ops
 
 

@@ -55,8 +55,8 @@ class Operation(abc.ABC):
     """One of the things that an edit does.
 
     Attributes:
-      do: Its name in a recipe.
-      rows: In a recipe, which episodes each of its conditions chose when it was made.
+      do: The name of the operation in a recipe.
+      rows: In a recipe, digests of the episodes that each condition chose when it was recorded.
     """
 
     do: ClassVar[str]
@@ -86,12 +86,12 @@ class Delete(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.kept &= ~draft.chosen(self.do, self.where, self.episodes)
+        draft.is_kept &= ~draft.chosen(self.do, self.where, self.episodes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Keep(Operation):
-    """Leaves out all episodes but some.
+    """Keeps the chosen episodes and leaves out the others.
 
     Attributes:
       where: The episodes to keep, as a condition over the table of episodes.
@@ -104,12 +104,12 @@ class Keep(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.kept &= draft.chosen(self.do, self.where, self.episodes)
+        draft.is_kept &= draft.chosen(self.do, self.where, self.episodes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trim(Operation):
-    """Keeps some of the steps of episodes, which are truncated then. Video is not encoded again.
+    """Trims episodes to a range of steps; they end truncated. Video is not encoded again.
 
     Negative numbers count from the end of each episode, as in slices: `end=-2` leaves out the last
     two steps.
@@ -165,7 +165,7 @@ class Set(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Describe(Operation):
-    """Says something of the dataset as a whole.
+    """Sets metadata of the dataset.
 
     Attributes:
       name: `description`, `homepage`, `citation`, `license`, or a name in its metadata.
@@ -265,7 +265,7 @@ class Drop(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Add(Operation):
-    """Adds a field that a function makes of each episode.
+    """Adds a field that a function computes from each episode.
 
     Attributes:
       field: The path; a field of the steps if it begins with `steps/`.
@@ -286,7 +286,7 @@ class Add(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Fix(Operation):
-    """Sets the flags of steps by their places: the first, the last, none terminal before.
+    """Sets the step flags by position: the first step, the last step, no terminal step before it.
 
     Attributes:
       where: A condition on the episodes; all if None.
@@ -342,32 +342,34 @@ class Split(Operation):
 
     def _by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
-        rest = [part for part, name in enumerate(self.parts) if self.parts[name] is None]
-        parts = np.full(len(draft.kept), -1)
+        default_parts = [part for part, name in enumerate(self.parts) if self.parts[name] is None]
+        parts = np.full(len(draft.is_kept), -1)
         for part, condition in enumerate(self.parts.values()):
             if condition is not None:
                 parts[(parts < 0) & draft.chosen(self.do, str(condition), None)] = part
-        left = (parts < 0) & draft.kept
-        if left.any() and len(rest) != 1:
+        is_unassigned = (parts < 0) & draft.is_kept
+        if is_unassigned.any() and len(default_parts) != 1:
             raise ValueError(
-                f"split: {left.sum()} episodes are in no part: name one more part, without a "
-                "condition, for the rest (None, --split NAME)"
+                f"split: {is_unassigned.sum()} episodes are in no part: name one more part, without "
+                "a condition, for the rest (None, --split NAME)"
             )
-        parts[left] = rest[0] if rest else -1
+        parts[is_unassigned] = default_parts[0] if default_parts else -1
         return [names[part] for part in parts.tolist()]
 
     def _by_fraction(self, draft: Draft) -> list[str | None]:
         given = [part for part in self.parts.values() if part is not None]
         if wrong := [part for part in given if isinstance(part, str)]:
             raise ValueError(f"split: got {wrong[0]!r} beside fractions; use two splits")
-        rest = max(1 - sum(map(float, given)), 0)
-        fractions = np.array([rest if part is None else part for part in self.parts.values()])
+        rest_fraction = max(1 - sum(map(float, given)), 0)
+        fractions = np.array(
+            [rest_fraction if part is None else part for part in self.parts.values()]
+        )
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
             raise ValueError(
                 f"split: the fractions {dict(self.parts)} do not add up to 1: name one more part, "
                 "without a fraction, for the rest (None, --split NAME)"
             )
-        rows = np.flatnonzero(draft.kept)
+        rows = np.flatnonzero(draft.is_kept)
         values = draft.column(self.groups) if self.groups else None
         groups: dict[Any, list[int]] = {}
         for row in rows.tolist():
@@ -376,7 +378,7 @@ class Split(Operation):
         order = np.random.default_rng(self.seed).permutation(len(members))
         ends = np.rint(np.cumsum(fractions) * len(rows))
         names, done = list(self.parts), 0
-        part_of: list[str | None] = [None] * len(draft.kept)
+        part_of: list[str | None] = [None] * len(draft.is_kept)
         for group in order.tolist():
             # A group stays together, so it goes where most of its episodes would go one by one.
             middle = done + len(members[group]) / 2
@@ -425,9 +427,9 @@ class Merge(Operation):
     def apply(self, draft: Draft) -> None:
         if isinstance(self.paths, str | os.PathLike):
             raise ValueError(f"merge: got {os.fspath(self.paths)!r}, expected a list of datasets")
-        for name, known in _CHOICES.items():
-            if (given := getattr(self, name)) not in known:
-                raise ValueError(f"merge: {name}: got {given!r}, expected one of {known}")
+        for name, choices in _CHOICES.items():
+            if (given := getattr(self, name)) not in choices:
+                raise ValueError(f"merge: {name}: got {given!r}, expected one of {choices}")
         draft.duplicates = self.duplicates
         drops = self.missing == "drop"
         draft.merge(
@@ -454,7 +456,7 @@ class Convert(Operation):
     def apply(self, draft: Draft) -> None:
         draft.target = self.format, self.options
         if self.split is not None:
-            draft.kept &= draft.in_split(self.split)
+            draft.is_kept &= draft.in_split(self.split)
 
 
 _OPERATIONS: Mapping[str, type[Operation]] = {
@@ -498,8 +500,8 @@ _PLAIN: Mapping[str, type] = {"str": str, "int": int}
 def _operation(number: int, entry: Any) -> Operation:
     if not isinstance(entry, Mapping) or entry.get("do") not in _OPERATIONS:
         name = str(entry.get("do")) if isinstance(entry, Mapping) else repr(entry)
-        known = what_there_is(name, _OPERATIONS)
-        raise ValueError(f"recipe: operation {number}: no operation {name}; {known}")
+        available = what_there_is(name, _OPERATIONS)
+        raise ValueError(f"recipe: operation {number}: no operation {name}; {available}")
     arguments = {name: value for name, value in entry.items() if name != "do"}
     kind = _OPERATIONS[entry["do"]]
     names = [field.name for field in dataclasses.fields(kind)]

@@ -32,7 +32,7 @@ _LONGEST = 60
 def merged(
     datasets: Mapping[str, Mapping[str, Any]], policy: Policy
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
-    """Returns the metadata of a dataset that is merged of several.
+    """Merges the metadata of several datasets.
 
     Counts and other facts about files are those of the first dataset: exports make them anew. Names
     of authors and the like are left out where they differ. All else gives the rows their meaning,
@@ -44,30 +44,30 @@ def merged(
         all episodes, or the value of each dataset kept with its "episodes".
 
     Returns:
-      The metadata of the whole; for each dataset, the metadata in which it differs, nothing if
-      none is kept; and the differences that are no error, in words.
+      The common metadata; for each dataset, the metadata in which it differs, or nothing if no
+      difference is kept; and notes on the differences that are no error.
 
     Raises:
-      ValueError: They differ; says where and what to do.
+      ValueError: The metadata differs; the message has the location and the remedy.
     """
     rules, first = _Rules(), next(iter(datasets))
-    whole: dict[str, Any] = {}
+    common_metadata: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in datasets}
     notes: list[str] = []
     alike = rules.alike(datasets)
     for path, values in alike.items():
-        diff, kept = rules.difference(path, values, alike), values
+        diff, common_values = rules.difference(path, values, alike), values
         of_first = [each for each in values if each[0] == first]
         if diff and policy == "episodes":
-            kept = []
+            common_values = []
             for name, keys, value in values:
                 put(own[name], keys, value)
             notes.append(f"{diff}; kept for each episode, in the field {DATASET_METADATA}")
         elif diff and rules.is_provenance(path):
-            kept = []
+            common_values = []
             notes.append(f"{diff}; left out")
         elif diff and policy == "first":
-            kept = of_first
+            common_values = of_first
             notes.append(f"{diff}; the value of the first dataset is used for all")
         elif diff:
             raise ValueError(
@@ -76,12 +76,12 @@ def merged(
                 "dataset for all (metadata='first', --metadata first)"
             )
         elif rules.is_counted(path):
-            kept = of_first if _is_split(path, alike) else values
+            common_values = of_first if _is_split(path, alike) else values
         elif missing := [name for name in datasets if name not in {each for each, *_ in values}]:
             notes.append(f"{path}: missing in {', '.join(missing)}; used for all")
-        for _, keys, value in reversed(kept):
-            put(whole, keys, value)
-    return whole, [*own.values()] if any(own.values()) else [], notes
+        for _, keys, value in reversed(common_values):
+            put(common_metadata, keys, value)
+    return common_metadata, [*own.values()] if any(own.values()) else [], notes
 
 
 class _Rules:
@@ -93,13 +93,15 @@ class _Rules:
     """
 
     def __init__(self) -> None:
-        known = formats().values()
-        self.is_counted = _matcher([*_MADE_ANEW, *(name for it in known for name in it.counted)])
-        self.is_provenance = _matcher([name for it in known for name in it.provenance])
-        self._by_file = {tuple(name.split("/")) for it in known for name in it.by_file}
+        all_formats = formats().values()
+        self.is_counted = _matcher(
+            [*_MADE_ANEW, *(name for it in all_formats for name in it.counted)]
+        )
+        self.is_provenance = _matcher([name for it in all_formats for name in it.provenance])
+        self._by_file = {tuple(name.split("/")) for it in all_formats for name in it.by_file}
 
     def alike(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Stated]]:
-        """Returns the values that have to be equal, by their place.
+        """Returns the values that have to be equal, by their path in the metadata.
 
         What is stated of single files has one place for all files.
         """
@@ -113,12 +115,12 @@ class _Rules:
 
     def difference(self, path: str, stated: Sequence[_Stated], alike: Paths[Any]) -> str:
         """Describes the differences of values; empty if only counts differ."""
-        (first, _, value), *others = stated
+        (first, _, value), *other_statements = stated
         if self.is_counted(path):
             return ""
         if _is_split(path, alike):
             return f"{path}: a value in one dataset, a group in another"
-        for name, _, other in others:
+        for name, _, other in other_statements:
             sides = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
             for keys in {**sides[0], **sides[1]} if value != other else ():
                 where, values = "/".join((path, *keys)), [side.get(keys) for side in sides]
@@ -130,7 +132,7 @@ class _Rules:
 
 
 def _is_split(key: str, alike: Paths[Any]) -> bool:
-    """Whether a place has a value in one dataset, and a group of values in another."""
+    """True if a path has a value in one dataset, and a group of values in another."""
     parts = key.split("/")
     above = ("/".join(parts[:n]) for n in range(1, len(parts)))
     return key in alike.parents or any(path in alike for path in above)

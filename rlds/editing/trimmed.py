@@ -1,4 +1,4 @@
-"""Views of episodes with some of their steps, and with flags made anew."""
+"""Views of episodes with a range of their steps, and with step flags set again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FLAGS = tuple(_STEPS + name for name in rlds.STEP_FLAGS)
 
 
 class Trimmed(View):
-    """The episodes of a source, in one split, some of them with some of their steps only.
+    """The episodes of a source, in one split, of which some are cut to a range of steps.
 
     Clips stay, and frames are counted from elsewhere.
 
@@ -95,7 +95,7 @@ class Trimmed(View):
 
 
 class Flagged(View):
-    """The episodes of a source, in one split, some of them with flags by where their steps are.
+    """The episodes of a source, in one split, some with flags set by the position of the steps.
 
     Args:
       base: The source.
@@ -121,8 +121,8 @@ class Flagged(View):
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        known = {*self.bases[0].fields.flags, *self.bases[0].fields.steps}
-        flags = [path for name, path in zip(rlds.STEP_FLAGS, _FLAGS) if name in known]
+        stored_names = {*self.bases[0].fields.flags, *self.bases[0].fields.steps}
+        flags = [path for name, path in zip(rlds.STEP_FLAGS, _FLAGS) if name in stored_names]
         return {*fields, *flags}
 
     @override
@@ -135,7 +135,7 @@ class Flagged(View):
 
 
 def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:
-    """The values of some of the steps; clips stay, and frames are counted from elsewhere."""
+    """The values of a range of steps; video clips stay, and their first frame moves."""
     trimmed = {
         path: _stacked(value[begin:end]) if path.startswith(_STEPS) else value
         for path, value in values.items()
@@ -164,7 +164,7 @@ def _stacked(column: Any) -> Any:
 
 
 def _flags(is_terminal: Any, num_steps: int, names: Collection[str]) -> dict[str, np.ndarray]:
-    """Flags by path, of which the first step is the first, and the last step alone is the last."""
+    """The step flags by path: true for the first step, and for the last step."""
     rows = np.arange(num_steps)
     stored = np.zeros(num_steps, np.bool_) if is_terminal is None else is_terminal
     is_last = rows == num_steps - 1

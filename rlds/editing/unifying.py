@@ -82,7 +82,7 @@ def unify(
     drops_missing: bool,
     policy: Policy = "error",
 ) -> list[Unified]:
-    """Returns how each of several datasets gets the fields that all of them can have.
+    """Returns views of several datasets with common fields.
 
     Numbers become wider, texts become `str`, images of unlike files become pixels.
 
@@ -93,14 +93,14 @@ def unify(
       policy: The treatment of kinds of actions that differ, as of metadata, see `Merge`.
 
     Raises:
-      ValueError: A field is missing somewhere, or holds unlike things; says where and what to do.
+      ValueError: A field is missing in a dataset, or its types do not fit; has the remedy.
     """
-    known = {name: fields_of(source) for name, source in datasets.items()}
-    paths = dict.fromkeys(path for fields in known.values() for path in fields)
+    fields_of_datasets = {name: fields_of(source) for name, source in datasets.items()}
+    paths = dict.fromkeys(path for fields in fields_of_datasets.values() for path in fields)
     fills = {path_in(paths, name): value for name, value in fills.items()}
     after: dict[str, Any] = {}
     for path in paths:
-        without = [name for name, fields in known.items() if path not in fields]
+        without = [name for name, fields in fields_of_datasets.items() if path not in fields]
         if without and path not in fills:
             if drops_missing:
                 continue
@@ -110,7 +110,9 @@ def unify(
                 f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
-        of_datasets = {name: fields[path] for name, fields in known.items() if path in fields}
+        of_datasets = {
+            name: fields[path] for name, fields in fields_of_datasets.items() if path in fields
+        }
         after[path] = _common(path, of_datasets, policy)
     if unknown := fills.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
@@ -125,9 +127,9 @@ def _kind(field: Any) -> Any:
 
 
 def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
-    """Returns a field that holds the values of all of these."""
-    (name, first), *others = fields.items()
-    for other, field in others:
+    """Returns a field that can hold the values of the field in every dataset."""
+    (name, first), *other_fields = fields.items()
+    for other, field in other_fields:
         diff = f"merge: {path!r} is {first} in {name}, and {field} in {other}"
         if not (isinstance(first, Field) and isinstance(field, Field)):
             if first != field:

@@ -195,12 +195,12 @@ class Estimate:
             computed again from each draw; for every estimator. `"t"`: Student's t, for means over
             episodes. `"bernstein"`: holds for any number of episodes, and is much wider; for means.
           num_samples: The number of bootstrap samples.
-          seed: Of the bootstrap. The same seed draws the same episodes.
+          seed: The seed of the bootstrap. The same seed draws the same episodes.
           value_range: For `"bernstein"`, how much the numbers of two episodes can differ at most,
             with the largest weight that can be. The largest difference found will not do.
 
         Raises:
-          ValueError: There is no interval; says why, and what to do.
+          ValueError: There is no interval; the message has the reason and the remedy.
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level}")
@@ -253,7 +253,7 @@ class Estimate:
 
     @property
     def num_episodes(self) -> int:
-        """N, how many episodes there are."""
+        """N, the number of episodes."""
         return self.ends.terminal + self.ends.truncated + self.ends.unknown
 
     def _from(self) -> str:
@@ -326,19 +326,19 @@ def _warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
 def _bootstrap(
     statistic: Statistic, weights: np.ndarray, level: float, num_samples: int, seed: int
 ) -> tuple[float, float, list[str]]:
-    """The ends between which the estimates from resampled episodes are."""
+    """Returns the bootstrap interval of an estimate, with warnings."""
     least = math.ceil(round(2 / (1 - level), 6))
     if num_samples < least:
         raise ValueError(f"num_samples must be at least {least} for level {level}: {num_samples}")
     values = _resampled(statistic, weights, num_samples, np.random.default_rng(seed))
-    known = values[~np.isnan(values)]
-    num_missing = num_samples - len(known)
+    finite_values = values[~np.isnan(values)]
+    num_missing = num_samples - len(finite_values)
     if 2 * num_missing > num_samples:
         raise ValueError(
             f"there is no interval: {num_missing} of {num_samples} samples of the episodes have no "
             "estimate, so too few episodes tell about the policy; collect more"
         )
-    lower, upper = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    lower, upper = np.quantile(finite_values, [(1 - level) / 2, (1 + level) / 2])
     warnings = [f"{num_missing} of {num_samples} samples have no estimate and were left out"]
     return float(lower), float(upper), warnings[: bool(num_missing)]
 

@@ -134,7 +134,7 @@ class EvaluationSet:
 
     @property
     def num_episodes(self) -> int:
-        """N, how many episodes there are."""
+        """N, the number of episodes."""
         return len(self.num_transitions)
 
     @functools.cached_property
@@ -249,7 +249,7 @@ class EvaluationSet:
     def ends(
         self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0
     ) -> Ends:
-        """Returns how the episodes end, or some of them; for the rest, see `Ends`."""
+        """Returns the ends of episodes, see `Ends`."""
         chosen = slice(None) if episodes is None else episodes
         is_terminal, is_known = self.is_terminal[chosen], self.final_observation_known[chosen]
         return Ends(
@@ -261,20 +261,26 @@ class EvaluationSet:
         )
 
     def place(self, transition: int) -> str:
-        """Returns where a transition is, for messages."""
+        """Returns the episode and the step of a transition, for messages."""
         return f"episode {self.episodes[transition]}, step {self.times[transition]}"
 
     def select(self, episodes: Any) -> EvaluationSet:
-        """Returns some of the episodes: by their numbers, by a mask, or a slice of them."""
+        """Returns the set of the chosen episodes.
+
+        Args:
+          episodes: Numbers of episodes, a mask, or a slice.
+        """
         chosen = np.arange(self.num_episodes)[episodes]
-        lengths, known = self.num_transitions[chosen], self.final_observation_known[chosen]
+        lengths, is_final_known = self.num_transitions[chosen], self.final_observation_known[chosen]
         transitions = _ranges(self.splits[:-1][chosen], lengths)
         return dataclasses.replace(
             self,
             num_transitions=lengths,
             is_terminal=self.is_terminal[chosen],
-            final_observation_known=known,
-            observations=self.observations_at(_ranges(self._first_rows[chosen], lengths + known)),
+            final_observation_known=is_final_known,
+            observations=self.observations_at(
+                _ranges(self._first_rows[chosen], lengths + is_final_known)
+            ),
             actions=self.actions_at(transitions),
             rewards=self.rewards[transitions],
             log_probs=None if self.log_probs is None else self.log_probs[transitions],
@@ -290,7 +296,7 @@ def check_horizon(horizon: int | None) -> int | None:
 
 
 def check_gamma(gamma: float) -> None:
-    """Raises a ValueError if there is no such discount."""
+    """Raises a ValueError if gamma is not a valid discount."""
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
 
@@ -385,16 +391,16 @@ def collect(
         raise ValueError("collect: there are no episodes")
     columns = {path: _concatenated(blocks, path) for path in blocks[0].columns}
     lengths = np.concatenate([block.num_steps for block in blocks])
-    known = np.concatenate([block.final_observation_known for block in blocks])
+    is_final_known = np.concatenate([block.final_observation_known for block in blocks])
     is_transition = np.ones(int(lengths.sum()), np.bool_)
-    is_transition[np.cumsum(lengths)[known] - 1] = False
+    is_transition[np.cumsum(lengths)[is_final_known] - 1] = False
     transitions = np.flatnonzero(is_transition)
     rows = dict.fromkeys(numbers, transitions)
     if log_prob_comes_later and log_prob is not None:
-        if not known.all():
+        if not is_final_known.all():
             raise ValueError(
-                f"collect: the final observation of episode {np.argmin(known)} is unknown, so no "
-                f"step after its last action has the field {log_prob!r}"
+                f"collect: the final observation of episode {np.argmin(is_final_known)} is "
+                f"unknown, so no step after its last action has the field {log_prob!r}"
             )
         rows["log_probs"] = transitions + 1
     nested = nest(columns)
@@ -404,9 +410,9 @@ def collect(
             _check_numbers(path, column, its_rows, lengths)
     actions = _role(nested, action, len(is_transition))
     return EvaluationSet(
-        num_transitions=lengths - known,
+        num_transitions=lengths - is_final_known,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
-        final_observation_known=known,
+        final_observation_known=is_final_known,
         observations=_role(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[transitions], actions),
         **{name: _numbers(nested, path, rows[name], lengths) for name, path in numbers.items()},
@@ -431,9 +437,11 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     first = 0
     table = _table_of(data)
     parts = _of_episodes(data, paths) if table is None else _of_table(table, paths)
-    for columns, flags, num_steps, known in parts:
+    for columns, flags, num_steps, is_final_known in parts:
         _check_flags(flags, num_steps, first)
-        yield _Block(columns, num_steps, known, _ends(flags, num_steps, known, first))
+        yield _Block(
+            columns, num_steps, is_final_known, _ends(flags, num_steps, is_final_known, first)
+        )
         first += len(num_steps)
 
 
@@ -442,7 +450,7 @@ _Read = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarr
 
 
 def _table_of(data: Any) -> Table | None:
-    """The table that data is, or is made of; None for other data."""
+    """Returns the table of `rlds.feeds` behind data; None for other data."""
     if isinstance(data, rlds.feeds.Feed):
         if data.transform is not None:
             _refuse_changes("a feed with a transform", "feed.samples")
@@ -456,25 +464,25 @@ def _table_of(data: Any) -> Table | None:
     return data if isinstance(data, Table) else None
 
 
-def _refuse_changes(what: str, instead: str) -> NoReturn:
+def _refuse_changes(data_name: str, instead: str) -> NoReturn:
     raise TypeError(
-        f"collect: needs whole, unchanged episodes, got {what}. Pass {instead}; "
+        f"collect: needs whole, unchanged episodes, got {data_name}. Pass {instead}; "
         "Table.filter_episodes leaves out episodes."
     )
 
 
 def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
     fields, storage = table.storage.fields, table.storage
-    wanted = _without_images(
+    role_paths = _without_images(
         fields,
         paths,
         lambda path: storage.is_image(path) or _is_image(fields[path].dtype, fields[path].shape),
     )
     flags = [path for name in _FLAGS for path in fields if is_in(path, name)]
-    names = list(dict.fromkeys([*wanted, *flags]))
+    names = list(dict.fromkeys([*role_paths, *flags]))
     for chosen, columns in table.blocks(names):
         yield (
-            {name: columns[name] for name in wanted},
+            {name: columns[name] for name in role_paths},
             {name: columns[name] for name in flags},
             table.outlines.num_steps[chosen],
             table.outlines.final_observation_known[chosen],
@@ -482,15 +490,15 @@ def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
 
 
 def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Read]:
-    wanted: list[str] | None = None
+    role_paths: list[str] | None = None
     for index, episode in enumerate(episodes):
         steps = _columns_of(episode, index)
         try:
-            if wanted is None:
+            if role_paths is None:
                 leaves = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, paths)}
                 images = [n for n, leaf in leaves.items() if _is_image(leaf.dtype, leaf.shape[1:])]
-                wanted = _without_images(leaves, paths, images.__contains__)
-            columns = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, wanted)}
+                role_paths = _without_images(leaves, paths, images.__contains__)
+            columns = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, role_paths)}
         except KeyError as error:
             raise KeyError(f"collect: episode {index}: {error.args[0]}") from None
         flag_names = [name for name in _FLAGS if name in steps]
@@ -498,25 +506,25 @@ def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Rea
         lengths = {name: len(column) for name, column in (columns | flags).items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"collect: columns of episode {index} differ in length: {lengths}")
-        known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
+        is_final_known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
         length = np.array([next(iter(lengths.values()))])
-        yield columns, flags, length, known.reshape(1)
+        yield columns, flags, length, is_final_known.reshape(1)
 
 
 def _without_images(
     leaves: Mapping[str, Any], paths: Sequence[str], is_image: Callable[[str], bool]
 ) -> list[str]:
-    """The paths at or below some, without images that are only nested there."""
+    """The paths at or below some paths, without images nested in them."""
     chosen: list[str] = []
     for path in paths:
         below = dict(leaves_at(nest(leaves), path))
-        kept = [name for name in below if name == path or not is_image(name)]
-        if not kept:
+        numeric_paths = [name for name in below if name == path or not is_image(name)]
+        if not numeric_paths:
             raise ValueError(
                 f"collect: {path!r} has only images: {', '.join(below)}. Name those that the "
                 "policies use."
             )
-        chosen += kept
+        chosen += numeric_paths
     return list(dict.fromkeys(chosen))
 
 
@@ -546,7 +554,7 @@ def _columns_of(episode: Any, index: int) -> Mapping[str, Any]:
     return nest({path: join([part[path] for part in columns]) for path in columns[0]})
 
 
-def _place(row: int, lengths: np.ndarray) -> str:
+def _row_location(row: int, lengths: np.ndarray) -> str:
     """Returns the episode and the step of a row of all steps, for messages."""
     ends = np.cumsum(lengths)
     episode = int(np.searchsorted(ends, row, side="right"))
@@ -554,12 +562,12 @@ def _place(row: int, lengths: np.ndarray) -> str:
 
 
 def _check_numbers(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> None:
-    """Checks that no number of some rows is NaN."""
+    """Checks that the chosen rows of a column have no NaN."""
     if column.dtype.kind not in "fc":
         return
     wrong = rows[np.isnan(column).reshape(len(column), -1).any(axis=1)[rows]]
     if len(wrong):
-        raise ValueError(f"collect: {_place(wrong[0], lengths)}, field {path!r} is NaN")
+        raise ValueError(f"collect: {_row_location(wrong[0], lengths)}, field {path!r} is NaN")
 
 
 def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: int) -> None:
@@ -591,9 +599,9 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
 
 
 def _ends(
-    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, known: np.ndarray, first: int
+    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_final_known: np.ndarray, first: int
 ) -> np.ndarray:
-    """Whether episodes are terminal: by their flags, or by the discounts that led to their ends."""
+    """A mask of the terminal episodes: by their flags, or their last discount."""
     last = np.cumsum(num_steps) - 1
     if rlds.IS_TERMINAL in flags:
         return flags[rlds.IS_TERMINAL][last].astype(np.bool_)
@@ -603,9 +611,9 @@ def _ends(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
             f"{rlds.DISCOUNT!r}; without one, terminated and truncated episodes look alike"
         )
-    rows = np.maximum(last - known, 0)
+    rows = np.maximum(last - is_final_known, 0)
     led_on = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
-    return (num_steps > known) & ~np.any(led_on, axis=0)
+    return (num_steps > is_final_known) & ~np.any(led_on, axis=0)
 
 
 def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:
@@ -633,11 +641,11 @@ def _numbers(
 ) -> np.ndarray:
     leaf = at(nested, path)
     if not isinstance(leaf, np.ndarray) or leaf.ndim != 1 or leaf.dtype.kind not in "biuf":
-        what = "a nest" if isinstance(leaf, Mapping) else f"{leaf.dtype} of shape {leaf.shape}"
-        raise ValueError(f"collect: field {path!r} must be a number in each step, got {what}")
+        leaf_type = "a nest" if isinstance(leaf, Mapping) else f"{leaf.dtype} of shape {leaf.shape}"
+        raise ValueError(f"collect: field {path!r} must be a number in each step, got {leaf_type}")
     numbers: np.ndarray = leaf[rows].astype(np.float64)
     wrong = rows[~np.isfinite(numbers)]
     if len(wrong):
         fault = f"field {path!r} must be finite, got {leaf[wrong[0]]}"
-        raise ValueError(f"collect: {_place(wrong[0], lengths)}, {fault}")
+        raise ValueError(f"collect: {_row_location(wrong[0], lengths)}, {fault}")
     return numbers

@@ -31,7 +31,7 @@ class Features(abc.ABC):
 
     Attributes:
       num_samples: The number of actions to draw for an average that is not exact.
-      seed: Of these actions.
+      seed: The seed of the drawn actions.
     """
 
     num_samples: int = 10
@@ -157,7 +157,7 @@ class Quadratic(Features):
 
     Attributes:
       num_samples: The number of actions to draw for a mean under a policy that is not exact.
-      seed: Of these actions.
+      seed: The seed of the drawn actions.
 
     >>> Quadratic()(np.array([[2.0]]), np.array([[3.0]]))
     array([[1., 2., 3., 4., 6., 9.]])
@@ -234,7 +234,7 @@ class Sampled(Features):
     Attributes:
       function: A function that returns the features of observations and actions, `[n, d]`.
       num_samples: The number of actions to draw for the mean, if the policy is not categorical.
-      seed: Of these actions.
+      seed: The seed of the drawn actions.
 
     >>> centers = np.linspace(-1, 1, 3)
     >>> bumps = Sampled(lambda observations, actions: np.exp(-((observations - centers) ** 2)))
@@ -274,23 +274,23 @@ def _check_number(count: int, origin: str) -> None:
         )
 
 
-def as_vectors(nested: Any, what: str) -> np.ndarray:
+def as_vectors(nested: Any, role: str) -> np.ndarray:
     """Returns an array, or dicts of arrays, as one vector for each row, `[n, d]`, float64.
 
     Args:
       nested: Arrays with a leading axis.
-      what: The argument of `collect` that they come from, for messages.
+      role: The argument of `collect` that named the arrays, for messages.
 
     Raises:
-      ValueError: There is something that is not a number; names the field.
+      ValueError: A field is not numeric; the message names it.
     """
     columns = []
-    for path, leaf in leaves_at({what: nested}, None):
+    for path, leaf in leaves_at({role: nested}, None):
         column = np.asarray(leaf)
         if column.dtype.kind not in "biuf":
             raise ValueError(
                 f"field {path!r} has {column.dtype}, not numbers: choose others with "
-                f"collect(..., {what}=...)"
+                f"collect(..., {role}=...)"
             )
         columns.append(column.reshape(len(column), int(np.prod(column.shape[1:]))))
     return np.concatenate(columns, axis=1, dtype=np.float64)

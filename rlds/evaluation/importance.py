@@ -147,10 +147,14 @@ def _censor(
             "censored='observed' to average each step over the episodes observed there."
         )
     if censored == "drop":
-        kept = np.flatnonzero(~is_cut)
-        if not len(kept):
+        kept_episodes = np.flatnonzero(~is_cut)
+        if not len(kept_episodes):
             raise ValueError(f"{fact}, so none is left. Pass a shorter horizon.")
-        return kept, num_cut, [f"{fact} and left out: the others may have higher or lower returns."]
+        return (
+            kept_episodes,
+            num_cut,
+            [f"{fact} and left out: the others may have higher or lower returns."],
+        )
     if not per_decision:
         raise ValueError(
             f"{fact}: censored='observed' goes with per_decision=True, because the weight of "

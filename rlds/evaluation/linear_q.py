@@ -150,7 +150,7 @@ class _Problem:
         return int(self.of_transitions(np.flatnonzero(self.is_used)[:1]).shape[1])
 
     def blocks(self) -> Iterator[_Block]:
-        """All episodes, some at a time; each time the same."""
+        """Blocks of consecutive episodes, which together are all episodes."""
         rng = np.random.default_rng(self.features.seed)
         data, used = self.data, np.flatnonzero(self.is_used)
         splits = np.concatenate([[0], np.cumsum(self.num_used)])
@@ -186,7 +186,7 @@ class _Problem:
         return _finite(lambda: self.features.expected(observations, self.target, rng), locate)
 
     def of_transitions(self, transitions: np.ndarray) -> np.ndarray:
-        """The features of some transitions."""
+        """The features of the given transitions."""
         observations = self.data.observations_at(self.data.rows[transitions])
         actions = self.data.actions_at(transitions)
         return _finite(
@@ -285,7 +285,7 @@ class _Problem:
         return coefficients, starts
 
     def _names(self, is_named: np.ndarray) -> str:
-        """Names some features, for messages."""
+        """Returns the names of features, for messages."""
         columns, first = np.flatnonzero(is_named), np.arange(1)
         observations, actions = self.data.observations_at(first), self.data.actions_at(first)
         names = [self.features.name(int(i), observations, actions) for i in columns[:_MOST_NAMES]]
@@ -294,7 +294,7 @@ class _Problem:
 
 
 def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields the begin and the end of each run of equal numbers."""
+    """Yields the begin and the end of each run of equal numbers in an array."""
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True)
 

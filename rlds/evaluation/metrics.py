@@ -94,7 +94,7 @@ def compare(
       cap: The limit of estimates: this multiple of the range of the true values above the
         smallest one. The plots of the DOPE benchmark take 2; None takes estimates as they are.
       num_samples: The number of bootstrap samples of policies, for the standard errors.
-      seed: Of the bootstrap.
+      seed: The seed of the bootstrap.
 
     Raises:
       ValueError: The names, or the numbers of policies, differ; there are fewer than 2 policies; a
@@ -145,11 +145,11 @@ def compare(
 def _aligned(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Returns the names of policies for messages, their true values, and their estimates."""
     if isinstance(truth, Mapping) and isinstance(estimates, Mapping):
-        for kind, names, others in [
+        for kind, names, counterparts in [
             ("estimate", truth, estimates),
             ("true value", estimates, truth),
         ]:
-            if missing := [name for name in names if name not in others]:
+            if missing := [name for name in names if name not in counterparts]:
                 listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
                 raise ValueError(f"compare: there is no {kind} of {listed}")
         labels = [f"policy {name!r}" for name in truth]
@@ -191,12 +191,12 @@ def _rank_correlation(true_values: np.ndarray, estimates: np.ndarray) -> np.ndar
 
 
 def _centered_ranks(rows: np.ndarray) -> np.ndarray:
-    """The places of numbers in the order of their row, around 0; equal ones share their mean."""
+    """The ranks of numbers in their row, centred at 0; equal numbers share their mean rank."""
     return np.apply_along_axis(midranks, 1, rows) - (rows.shape[1] - 1) / 2
 
 
 def _deviation(column: np.ndarray) -> float:
-    """The deviation of those samples for which a score is defined; NaN if there are none."""
+    """The standard deviation of the defined scores of samples; NaN if none is defined."""
     defined = column[~np.isnan(column)]
     return float(defined.std()) if len(defined) else np.nan
 

@@ -1,4 +1,4 @@
-"""Policies: their actions, and the probabilities of these."""
+"""Policies: their actions, and the probabilities of actions."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Policy(abc.ABC):
         _no_probabilities(type(self).__name__)
 
     def log_ratio(self, behaviour: Policy, observations: Any, actions: np.ndarray) -> np.ndarray:
-        """Returns how much more probable the actions are than under another policy, as logarithms.
+        """Returns the log ratio of the probabilities of actions under this and another policy.
 
         Raises:
           RowError: The other policy never takes an action, so that it did not record this one. Or
@@ -118,8 +118,8 @@ class Policy(abc.ABC):
         recorded = behaviour.log_prob(observations, actions)
         impossible = np.isneginf(recorded)
         if impossible.any():
-            what = f"the behaviour policy never takes {np.asarray(actions)[impossible][0]}"
-            raise RowError(int(np.argmax(impossible)), "action", what)
+            problem = f"the behaviour policy never takes {np.asarray(actions)[impossible][0]}"
+            raise RowError(int(np.argmax(impossible)), "action", problem)
         return self.log_prob(observations, actions) - recorded
 
 
@@ -138,7 +138,7 @@ def _length(observations: Any) -> int:
 def _check_rows(
     is_right: np.ndarray, field: Literal["observation", "action"], fault_of: Callable[[int], str]
 ) -> None:
-    """Checks a condition for each row; `fault_of` describes that of a row."""
+    """Checks a condition for each row; `fault_of` describes the fault of a row."""
     rows = np.asarray(is_right.all(axis=tuple(range(1, is_right.ndim))))
     if not rows.all():
         row = int(np.argmin(rows))
@@ -632,11 +632,11 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
     return weight, bias
 
 
-def _text(arrays: Mapping[str, Any], name: str, known: Mapping[str, Any]) -> str:
+def _text(arrays: Mapping[str, Any], name: str, choices: Mapping[str, Any]) -> str:
     if name not in arrays:
         raise KeyError(f"no array {name!r}; {what_there_is(name, sorted(arrays))}")
     value = arrays[name]
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    if text not in known:
-        raise ValueError(f"{name} is {text!r}, expected one of {', '.join(known)}")
+    if text not in choices:
+        raise ValueError(f"{name} is {text!r}, expected one of {', '.join(choices)}")
     return text

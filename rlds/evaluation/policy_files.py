@@ -58,7 +58,7 @@ def load_policy(
 
 
 def _is_data(path: str) -> bool:
-    """Whether it is a file of D4RL, or a dataset."""
+    """True if a path is a file of D4RL, or a dataset."""
     if as_path(path).is_dir():
         return True
     require_files(path)

@@ -172,14 +172,16 @@ def rank(
         raise ValueError("rank: the data has no transitions")
     for name, weight in weights.items():
         if name not in WEIGHTS or not (np.isfinite(weight) and weight >= 0):
-            known = ", ".join(WEIGHTS)
-            raise ValueError(f"rank: weight {name!r} is {weight}, expected 0 or more, for {known}")
+            score_names = ", ".join(WEIGHTS)
+            raise ValueError(
+                f"rank: weight {name!r} is {weight}, expected 0 or more, for {score_names}"
+            )
     logs = data if logs is None else logs
     setting = _Setting(data, training, logs, features, gamma, behaviour, ridge, time_limit)
     scored = [_scored(name, policy, setting) for name, policy in policies.items()]
     ranked = [
-        dataclasses.replace(one, value=_value(places, weights), places=places)
-        for one, places in zip(scored, _places(scored))
+        dataclasses.replace(one, value=_value(relative_ranks, weights), places=relative_ranks)
+        for one, relative_ranks in zip(scored, _relative_ranks(scored))
     ]
     if all(one.value is None for one in ranked):
         raise ValueError(f"rank: no policy has a score that counts: {dict(ranked[0].missing)}")
@@ -187,22 +189,24 @@ def rank(
     return Ranking(tuple(ranked), dict(weights))
 
 
-def _places(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
-    """The share of the others that each policy is better than, by the name of the score."""
-    places: list[dict[str, float]] = [{} for _ in scored]
+def _relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
+    """The share of the other policies that each policy is better than, by score."""
+    relative_ranks: list[dict[str, float]] = [{} for _ in scored]
     for name in dict.fromkeys(name for one in scored for name in one.scores):
-        known = [index for index, one in enumerate(scored) if name in one.scores]
-        scores = np.array([scored[index].scores[name] for index in known])
+        scored_indices = [index for index, one in enumerate(scored) if name in one.scores]
+        scores = np.array([scored[index].scores[name] for index in scored_indices])
         ranks = midranks(-scores if name.endswith("_error") else scores)
-        for index, rank in zip(known, ranks.tolist()):
-            places[index][name] = rank / max(len(known) - 1, 1)
-    return places
+        for index, rank in zip(scored_indices, ranks.tolist()):
+            relative_ranks[index][name] = rank / max(len(scored_indices) - 1, 1)
+    return relative_ranks
 
 
-def _value(places: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
-    """The value that a policy is ordered by; None if none of its scores counts."""
-    counted = [weights.get(name, 0.0) for name in places]
-    return float(np.dot(counted, [*places.values()]) / sum(counted)) if any(counted) else None
+def _value(relative_ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+    """The weighted mean of the relative ranks of a policy; None if none of its scores counts."""
+    counted = [weights.get(name, 0.0) for name in relative_ranks]
+    return (
+        float(np.dot(counted, [*relative_ranks.values()]) / sum(counted)) if any(counted) else None
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,8 +239,8 @@ class _Setting:
         distances = _nearest(rows / scales, trained / scales)
         if distances.max() < 1e-9:
             raise ValueError("all observations are among those of the training")
-        found: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_SHARE)
-        return found
+        is_far: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_SHARE)
+        return is_far
 
     def q_of(self, policy: Policy) -> LinearQ:
         """The Q-function of a policy."""
@@ -260,11 +264,13 @@ class _Setting:
         return self.q_of(self.behaviour)
 
 
-def _nearest(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The squared distance of each row to the nearest of the others."""
-    squares, blocks = (others**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
-    found = [(squares - 2 * block @ others.T).min(axis=1) for block in np.split(rows, blocks)]
-    return (rows**2).sum(axis=1) + np.concatenate(found)
+def _nearest(rows: np.ndarray, references: np.ndarray) -> np.ndarray:
+    """The squared distance of each row to the nearest reference row."""
+    squares, blocks = (references**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
+    least_parts = [
+        (squares - 2 * block @ references.T).min(axis=1) for block in np.split(rows, blocks)
+    ]
+    return (rows**2).sum(axis=1) + np.concatenate(least_parts)
 
 
 def _scored(name: str, policy: Policy, setting: _Setting) -> RankedPolicy:
@@ -308,8 +314,8 @@ class _Scores:
         changes = np.ptp(theirs, axis=0) > 0
         if not changes.any():
             raise ValueError("all recorded actions are equal, so that errors have no scale")
-        found: np.ndarray = (ours - theirs)[:, changes] / theirs[:, changes].std(axis=0)
-        return found / np.sqrt(changes.sum())
+        scaled: np.ndarray = (ours - theirs)[:, changes] / theirs[:, changes].std(axis=0)
+        return scaled / np.sqrt(changes.sum())
 
     @functools.cached_property
     def _without_noise(self) -> np.ndarray:

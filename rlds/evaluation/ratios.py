@@ -234,7 +234,7 @@ class StepWeights:
             yield _Block(first, episodes, grid, weights, None if is_full else is_there)
 
     def _bounds(self) -> Iterator[tuple[int, int, np.ndarray | slice]]:
-        """The first step and the end of each block, and its episodes: those that reach it."""
+        """The first step and the end of each block, and the episodes that reach it."""
         order = np.argsort(-self._lengths, kind="stable")
         lengths = self._lengths[order]
         reaching, first = int(np.count_nonzero(lengths)), 0
@@ -370,7 +370,7 @@ class StepRatios(Statistic):
         return sums
 
     def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-        """Numerators and denominators of some steps at a time, `[B, k]`; and `_Steps.has_lost`."""
+        """Yields numerators and denominators of blocks of steps, `[B, k]`, with `_Steps.has_lost`."""
         ended = np.zeros(len(counts))
         width = max(_BLOCK_PRODUCTS // len(counts), 1)
         for steps in self.steps:

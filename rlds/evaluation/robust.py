@@ -144,7 +144,7 @@ def doubly_robust(
 
 
 def _is_of(q: QFunction, data: EvaluationSet, estimate: Estimate) -> TypeGuard[LinearQ]:
-    """Whether a Q-function was fitted to the very episodes of an estimate."""
+    """True if a Q-function was fitted to the same episodes as an estimate."""
     if not isinstance(q, LinearQ) or q.data is not data or q.gamma != estimate.gamma:
         return False
     weights = estimate.episode_weights
@@ -190,7 +190,7 @@ class _Corrected(Statistic):
 
 @dataclasses.dataclass(frozen=True)
 class _Refitted(Statistic):
-    """The same, with a Q-function that is fitted again to each sample of the episodes."""
+    """The doubly robust estimate with a Q-function refitted to each bootstrap sample."""
 
     q: LinearQ
     corrections: _Corrections

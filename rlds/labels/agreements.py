@@ -34,11 +34,11 @@ class Agreement:
 
 
 def agreement(labels: Labels, layer: str) -> list[Agreement]:
-    """Returns how far annotators agree about a layer: all, and each two if there are more.
+    """Returns the inter-annotator agreement on a layer: of all annotators, and of each pair.
 
-    Labels of an episode are compared as wholes, those of steps step by step. Where somebody labels
-    some steps of an episode, it is a value of its own to say nothing of the others; numbers are
-    compared only where there are some. Numbers differ by their distance, all else does or not.
+    Labels of whole episodes are compared by episode, labels of steps by step. If an annotator
+    labels some steps of an episode, the other steps count as a value of their own; of numbers, only
+    labelled steps are compared. Numbers differ by their distance, other values are equal or not.
 
     Args:
       labels: The labels.
@@ -47,10 +47,10 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
     Raises:
       KeyError: There is no such layer.
     """
-    known = labels.layers()
-    if layer not in known:
-        raise KeyError(f"no layer {layer!r}; {what_there_is(layer, known)}")
-    is_number = known[layer] == "number"
+    layer_types = labels.layers()
+    if layer not in layer_types:
+        raise KeyError(f"no layer {layer!r}; {what_there_is(layer, layer_types)}")
+    is_number = layer_types[layer] == "number"
     rows = [row for row in labels if row.layer == layer]
     codes = {value: number for number, value in enumerate(dict.fromkeys(r.value for r in rows))}
     annotators = sorted({row.annotator for row in rows})
@@ -81,11 +81,11 @@ def _compared(values: np.ndarray, *, is_number: bool) -> tuple[float | None, flo
     values = values[:, (~np.isnan(values)).sum(axis=0) > 1]
     if not values.size:
         return None, None, 0
-    least, most = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    least, greatest = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     alpha = None
-    if least.min() < most.max():  # Otherwise there is no chance to compare with.
+    if least.min() < greatest.max():  # Otherwise there is no chance to compare with.
         alpha = alpha_of(values, is_number=is_number)
-    return alpha, float((least == most).mean()), values.shape[1]
+    return alpha, float((least == greatest).mean()), values.shape[1]
 
 
 def alpha_of(values: np.ndarray, *, is_number: bool) -> float:

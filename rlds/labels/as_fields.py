@@ -25,11 +25,12 @@ _NOTHING: Mapping[type, Any] = {bool: False, str: "", float: np.nan}
 
 
 def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episodes:
-    """Returns the same episodes with their labels as fields.
+    """Returns the episodes with their labels as fields.
 
-    What is said of whole episodes is in `label/<layer>`, what is said of steps in the field of the
-    steps of that name: what all annotators say who say something. Where they differ or nobody says
-    anything, text is empty, a number NaN, and a flag false: `<layer>_known` is false there, too.
+    Labels of whole episodes are in `label/<layer>`, labels of steps in the step field of that name.
+    A field has the value on which all annotators of the episode or step agree. If annotators
+    differ, or there is no label, text is empty, a number is NaN, a flag is false, and so is
+    `<layer>_known`.
 
     Args:
       episodes: The episodes.
@@ -42,11 +43,11 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
     """
     source = with_random_access(episodes.source)
     labels = Labels(Episodes(source, "+".join(source.splits)))
-    known = labels.layers()
-    wanted = set(known if layers is None else layers)
-    for name in wanted - known.keys():
-        raise KeyError(f"no layer {name!r}; {what_there_is(name, known)}")
-    rows = [row for row in labels if row.layer in wanted]
+    layer_types = labels.layers()
+    chosen_layers = set(layer_types if layers is None else layers)
+    for name in chosen_layers - layer_types.keys():
+        raise KeyError(f"no layer {name!r}; {what_there_is(name, layer_types)}")
+    rows = [row for row in labels if row.layer in chosen_layers]
     if not rows:
         raise ValueError(f"{files_of(source)}: its episodes have no labels; add some first")
     return episodes.through(LabelledSource, labels, rows)
@@ -76,8 +77,8 @@ class LabelledSource(View):
         names = [row.id for rows in self._rows.values() for row in rows]
         self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
         self.made = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
-        place = labels.episodes.place
-        placed_digests = [(place(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
+        place_of = labels.episodes.place
+        placed_digests = [(place_of(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(placed_digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(
@@ -105,20 +106,20 @@ class LabelledSource(View):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        made = dict(values)
+        new_values = dict(values)
         for episode in np.unique(of.episodes).tolist():
             at = of.episodes == episode
             labels = self._rows.get(self._digests.get((of.split, episode), ""), [])
-            ranges = [row for row in labels if row.end is not None]
-            for path, column in self._columns(ranges, of.steps[at], of_steps=True).items():
+            step_labels = [row for row in labels if row.end is not None]
+            for path, column in self._columns(step_labels, of.steps[at], of_steps=True).items():
                 path = f"{rlds.STEPS}/{path}"
-                if path not in made:
-                    made[path] = np.empty(len(of.steps), column.dtype)
-                made[path][at] = column
-            whole = [row for row in labels if row.end is None]
-            for path, [value] in self._columns(whole, np.zeros(1), of_steps=False).items():
-                made[path] = value
-        return made
+                if path not in new_values:
+                    new_values[path] = np.empty(len(of.steps), column.dtype)
+                new_values[path][at] = column
+            episode_labels = [row for row in labels if row.end is None]
+            for path, [value] in self._columns(episode_labels, np.zeros(1), of_steps=False).items():
+                new_values[path] = value
+        return new_values
 
     def _columns(
         self, rows: Sequence[Label], steps: np.ndarray, *, of_steps: bool
@@ -133,9 +134,9 @@ class LabelledSource(View):
                     end = np.inf if row.end is None else row.end
                     column[(steps >= (row.begin or 0)) & (steps < end)] = row.value
             values = [{*row} - {None} for row in zip(*votes.values())] or [set()] * len(steps)
-            known = np.array([len(each) == 1 for each in values], np.bool_)
-            filled = [next(iter(v)) if k else _NOTHING[kind] for v, k in zip(values, known)]
+            is_known = np.array([len(each) == 1 for each in values], np.bool_)
+            filled = [next(iter(v)) if k else _NOTHING[kind] for v, k in zip(values, is_known)]
             columns[f"{COLUMN}/{layer}"] = np.array(filled, object if kind is str else kind)
             if kind is bool:
-                columns[f"{COLUMN}/{layer}_known"] = known
+                columns[f"{COLUMN}/{layer}_known"] = is_known
         return columns

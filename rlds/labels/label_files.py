@@ -31,7 +31,7 @@ _SHOWN = 5
 
 
 def write(labels: Labels, path: str | os.PathLike[str]) -> int:
-    """Writes the labels that hold to a file, and returns how many these are.
+    """Writes the current labels to a file, and returns their number.
 
     Args:
       labels: The labels.
@@ -108,7 +108,7 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
 def as_labels(
     rows: Iterable[Mapping[str, Any]], labels: Labels, *, where: str = "", is_text: bool = True
 ) -> list[Label]:
-    """Returns rows as labels, without those that are there already; see `read`.
+    """Returns the rows of a file as labels, without labels that are stored already; see `read`.
 
     An episode is found by its digest, in `episode`; or by its `key`, if one alone has that, and if
     it has as many `steps` as the row says. Rows that were changed elsewhere are new labels.
@@ -123,8 +123,8 @@ def as_labels(
     Raises:
       ValueError: A row is no label, or of no episode here; says which.
     """
-    layers, known = labels.layers(), {row.id: row for row in labels.rows()}
-    holding = {_said(row) for row in labels}
+    layers, label_of_id = labels.layers(), {row.id: row for row in labels.rows()}
+    identities = {_identity(row) for row in labels}
     numbers = {digest: number for number, digest in enumerate(labels.digests) if digest}
     digests, keys, lengths = labels.digests, labels.keys, labels.lengths
     of_key: dict[str, list[int]] = {}
@@ -140,9 +140,9 @@ def as_labels(
             label = _label(given, layers, digest or _NO_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{where}row {count}: {error}") from None
-        old = known.get(label.id)
+        old = label_of_id.get(label.id)
         # It is there, even if its episode was changed since.
-        if old is not None and _said(old)[1:] == _said(label)[1:]:
+        if old is not None and _identity(old)[1:] == _identity(label)[1:]:
             continue
         alike = of_key.get(key, [])
         number = numbers.get(digest, alike[0] if len(alike) == 1 else -1)
@@ -158,12 +158,12 @@ def as_labels(
             label = dataclasses.replace(label, episode=digests[number])
         elif digest not in numbers:
             label = next(moved(label, digests[number], keys[number], lengths[number]), label)
-        if _said(label) in holding:
+        if _identity(label) in identities:
             continue
-        if label.id in known:
+        if label.id in label_of_id:
             label = dataclasses.replace(label, id=uuid.uuid4().hex, at=now())
-        known[label.id] = label
-        holding.add(_said(label))
+        label_of_id[label.id] = label
+        identities.add(_identity(label))
         new.append(label)
     if missing:
         more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -174,7 +174,7 @@ def as_labels(
     return new
 
 
-def _said(label: Label) -> tuple[Any, ...]:
+def _identity(label: Label) -> tuple[Any, ...]:
     """The episode, and the properties that identify a label."""
     return label.episode, label.layer, label.value, label.begin, label.end, label.annotator
 
@@ -190,7 +190,9 @@ def _label(
     kind = layers.setdefault(layer, str(given.get("type") or type_of(guess)))
     if kind in ("flag", "number") and isinstance(value, str):
         value = _plain(value)
-    others = {name: str(given[name]) for name in ("at", "tool", "id", "key") if name in given}
+    optional_texts = {
+        name: str(given[name]) for name in ("at", "tool", "id", "key") if name in given
+    }
     return Label(
         layer=layer,
         type=kind,
@@ -199,7 +201,7 @@ def _label(
         end=_step(given.get("end")),
         value=float(value) if type(value) is int else value,
         annotator=str(given["annotator"]),
-        **others,
+        **optional_texts,
     )
 
 

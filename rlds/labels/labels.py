@@ -57,25 +57,25 @@ class Labels:
         )
 
     def __iter__(self) -> Iterator[Label]:
-        known = {*self.digests}
-        return iter([row for row in label_rows.current(self._folders) if row.episode in known])
+        digests = {*self.digests}
+        return iter([row for row in label_rows.current(self._folders) if row.episode in digests])
 
     @functools.cached_property
-    def _known(self) -> list[dict[str, Any]]:
+    def _episode_rows(self) -> list[dict[str, Any]]:
         """The digests, keys and lengths of the episodes."""
-        known: list[dict[str, Any]]
-        known = self.episodes.table().arrow(["digest", "key", "steps"]).to_pylist()
-        return known
+        episode_rows: list[dict[str, Any]]
+        episode_rows = self.episodes.table().arrow(["digest", "key", "steps"]).to_pylist()
+        return episode_rows
 
     @functools.cached_property
     def digests(self) -> list[str]:
         """The digests by which labels refer to episodes; empty for damaged ones, without labels."""
-        return [(row["digest"] or b"").hex() for row in self._known]
+        return [(row["digest"] or b"").hex() for row in self._episode_rows]
 
     def _row(self, episode: int) -> dict[str, Any]:
         """Returns the row of an episode in the table, or makes it if the table is not loaded."""
-        if "_known" in self.__dict__ or not isinstance(self.episodes.source, Source):
-            return self._known[episode]
+        if "_episode_rows" in self.__dict__ or not isinstance(self.episodes.source, Source):
+            return self._episode_rows[episode]
         return self._alone(*self.episodes.place(episode))
 
     def digest(self, episode: int) -> str:
@@ -85,12 +85,12 @@ class Labels:
     @property
     def keys(self) -> list[str]:
         """The keys of the episodes."""
-        return [row["key"] for row in self._known]
+        return [row["key"] for row in self._episode_rows]
 
     @property
     def lengths(self) -> list[int]:
         """The number of steps of the episodes; 0 for damaged ones."""
-        return [row["steps"] or 0 for row in self._known]
+        return [row["steps"] or 0 for row in self._episode_rows]
 
     def rows(self) -> list[Label]:
         """Returns all rows, including replaced and retracted ones, and those of other episodes."""
@@ -106,8 +106,8 @@ class Labels:
         for name, kind in self.layers().items():
             rows = [row for row in labels if row.layer == name]
             values = {str(row.value): None for row in rows} if kind == "choice" else {}
-            whole = bool(rows) and all(row.end is None for row in rows)
-            seen = Layer(name=name, type=kind, choices=(*values,)[:_MOST_CHOICES], whole=whole)
+            is_whole = bool(rows) and all(row.end is None for row in rows)
+            seen = Layer(name=name, type=kind, choices=(*values,)[:_MOST_CHOICES], whole=is_whole)
             layers_now.setdefault(name, seen)
         return list(layers_now.values())
 
@@ -116,7 +116,7 @@ class Labels:
         return label_rows.declared(self._folders)
 
     def can_be_written(self) -> bool:
-        """Returns whether labels can be stored, as far as that is known without a try."""
+        """Returns True if labels can probably be stored; only writing is a proof."""
         return label_rows.can_be_written(self._folders)
 
     def state(self) -> tuple[Any, ...]:
@@ -163,13 +163,13 @@ class Labels:
         type: str | None = None,
         tool: str = "",
     ) -> Label:
-        """Adds a label, which replaces that of the same annotator in the same place.
+        """Adds a label; it replaces the label of the same annotator for the same steps.
 
         Args:
           layer: The layer; it is made by its first label.
           episode: The number of the episode.
           value: The value of the label.
-          begin: The first step that it is said of; None for the whole episode.
+          begin: The first labelled step; None for the whole episode.
           end: The step after the last one.
           by: The annotator.
           type: The type of a new layer: flag, choice, text or number. By default that of the value,
@@ -202,7 +202,7 @@ class Labels:
           ValueError: A row is of no episode here, or of steps that it does not have, or does not
             fit its layer.
         """
-        self._add_rows(rows, {d: k["steps"] for d, k in zip(self.digests, self._known)})
+        self._add_rows(rows, {d: k["steps"] for d, k in zip(self.digests, self._episode_rows)})
 
     def _add_rows(self, rows: Sequence[Label], lengths: Mapping[str, int]) -> None:
         layers = self.layers()

@@ -114,9 +114,9 @@ class Dimension:
             f"frame: {self.frame}" if self.frame else "",
             self.doc,
         ]
-        known = "; ".join(filter(None, facts))
+        details = "; ".join(filter(None, facts))
         sure = ", ".join([self.confidence, *(f"{name} assumed" for name in self.assumed)])
-        return f"{self.name} ({self.field}[{self.element}]): {known} ({sure})"
+        return f"{self.name} ({self.field}[{self.element}]): {details} ({sure})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +160,9 @@ class Disagreement:
     said: Mapping[str, str]
 
     def __str__(self) -> str:
-        return f"{self.about}: " + "; ".join(f"{who}: {what}" for who, what in self.said.items())
+        return f"{self.about}: " + "; ".join(
+            f"{who}: {statement}" for who, statement in self.said.items()
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +279,7 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
         counts more than the table, in the form that `register` takes for one dataset.
 
     Raises:
-      KeyError: Nothing is known of it; says which names are like it.
+      KeyError: The dataset is not registered; the message has similar names.
       ValueError: The metadata is invalid.
 
     >>> bridge = meaning_of("bridge_dataset/1.0.0")
@@ -297,12 +299,14 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
     """Returns the meaning of the fields of a dataset; None if it is unknown. See `meaning_of`."""
     own = (metadata or {}).get(OWN)
-    known = _known_name(name)
+    table_name = _known_name(name)
     if own is None:
-        return None if known is None else _of_table(known)
+        return None if table_name is None else _of_table(table_name)
     if not isinstance(own, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {own!r:.100}, expected an object")
-    return meaning_from(known or name, {**_entries().get(known or "", {}), **_marked(own)})
+    return meaning_from(
+        table_name or name, {**_entries().get(table_name or "", {}), **_marked(own)}
+    )
 
 
 def known_datasets() -> list[str]:
@@ -315,7 +319,7 @@ def known_datasets() -> list[str]:
 
 
 def is_misspelled(name: str) -> str | None:
-    """Returns the dataset whose name a name resembles, but is not; None if there is none."""
+    """Returns the registered dataset that a misspelled name resembles; None if there is none."""
     if _known_name(name) is not None:
         return None if name in _names() else _known_name(name)
     near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.9)
@@ -326,12 +330,12 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
     """Adds datasets to the table of this process, or changes entries.
 
     Args:
-      entries: By the name of the dataset what to say, in the form of the table: see
-        `docs/robotics_oxe.md`. What is not said of a known dataset stays. Or the path of a file
-        of these, in JSON or TOML.
+      entries: The entries by the name of the dataset, in the form of the table: see
+        `docs/robotics_oxe.md`. Keys that an entry omits keep their values. Or the path of a file of
+        entries, in JSON or TOML.
 
     Raises:
-      ValueError: It cannot be understood; says which entry.
+      ValueError: An entry is invalid; the message names it.
 
     >>> register({"my_arm": {"action": {"action[0:3]": "position_delta", "action[3]": "gripper"}}})
     >>> [dimension.name for dimension in meaning_of("my_arm").action]
@@ -343,9 +347,9 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
     for name, entry in entries.items():
         if not isinstance(entry, Mapping):
             raise ValueError(f"{name}: got {entry!r:.100}, expected an object")
-        known = _known_name(name) or name
-        added[known] = {**_entries().get(known, {}), **_marked(entry)}
-        meaning_from(known, added[known])
+        table_name = _known_name(name) or name
+        added[table_name] = {**_entries().get(table_name, {}), **_marked(entry)}
+        meaning_from(table_name, added[table_name])
     _entries().update(added)
     _of_table.cache_clear()
     _names.cache_clear()
@@ -395,13 +399,13 @@ def _key(name: str) -> str:
 
 
 def _known_name(name: str) -> str | None:
-    """The dataset that is called so, with or without config and version, or almost so."""
+    """Returns the registered dataset of a name, which may have a config and a version."""
     names = _names()
     candidates = [name, *reversed(name.split("/"))] if "/" in name else [name]
     for candidate in candidates:
         if candidate in names:
             return names[candidate]
-    keys = {_key(known): dataset for known, dataset in names.items()}
+    keys = {_key(table_name): dataset for table_name, dataset in names.items()}
     return next(
         (keys[_key(candidate)] for candidate in candidates if _key(candidate) in keys), None
     )
@@ -445,7 +449,7 @@ _REQUIRED = {"about", "said"}
 
 
 def _has_form(value: Any, form: Any) -> bool:
-    """Whether a value of JSON has a form.
+    """True if a JSON value has a form.
 
     Args:
       value: The value.
@@ -489,13 +493,13 @@ def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
             raise ValueError(f"got {key!r}, expected one of {', '.join(_ENTRY)}")
         if not _has_form(value, _ENTRY[key]):
             raise ValueError(f"{key}: {value!r:.200} is not valid")
-    for key, known in (
+    for key, choices in (
         ("confidence", CONFIDENCE),
         ("action_encoding", ACTIONS),
         ("state_encoding", STATES),
     ):
-        if entry.get(key) and entry[key] not in known:
-            raise ValueError(f"{key}: got {entry[key]!r}, expected one of {', '.join(known)}")
+        if entry.get(key) and entry[key] not in choices:
+            raise ValueError(f"{key}: got {entry[key]!r}, expected one of {', '.join(choices)}")
     standard_action = tuple(entry.get("standard_action", ()))
     rules = parse(standard_action[-1]).rules if standard_action else ()
     gripper = Gripper(**entry.get("gripper", {}), rules=rules)
@@ -568,8 +572,8 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
         raise ValueError(f"{piece.path}: {size} elements, expected 1 to {_MOST_ELEMENTS}")
     if not isinstance(names, str):
         if size not in (None, len(names)):
-            what = f"{piece.path} has {size} elements"
-            raise ValueError(f"{what}, expected {len(names)}: {', '.join(names)}")
+            actual = f"{piece.path} has {size} elements"
+            raise ValueError(f"{actual}, expected {len(names)}: {', '.join(names)}")
         return list(names)
     if size is None:
         size = 1
@@ -577,18 +581,18 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
 
 
 def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
-    """Yields the elements of the stored state, named by their places in the standard one."""
+    """Yields the elements of the stored state, named by their positions in the standard state."""
     names = STATES.get(entry.get("state_encoding", ""), ())
     pieces = [parse(text) for text in standard]
     if len(pieces) > _MOST_ELEMENTS or any((piece.size or 0) > _MOST_ELEMENTS for piece in pieces):
         raise ValueError(f"the state has more than {_MOST_ELEMENTS} elements")
     open_ended = [piece for piece in pieces if piece.size is None]
-    rest = len(names) - sum(piece.size or 0 for piece in pieces)
-    if len(open_ended) > 1 or (open_ended and rest < 1) or (not open_ended and rest):
+    open_size = len(names) - sum(piece.size or 0 for piece in pieces)
+    if len(open_ended) > 1 or (open_ended and open_size < 1) or (not open_ended and open_size):
         return
     units, begin = entry.get("unit", {}), 0
     for piece in pieces:
-        size = piece.size or rest
+        size = piece.size or open_size
         for offset in range(size if piece.path else 0):
             name = names[begin + offset]
             kind = "position" if name in _POSE[:3] else "rotation"

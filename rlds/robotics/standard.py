@@ -58,7 +58,7 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
 
 
 def fields_of(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
-    """Returns the fields that the standard action and state are made of."""
+    """Returns the source fields of the standard action and state."""
     return {
         name: tuple(dict.fromkeys(piece.path for piece in map(parse, texts) if piece.path))
         for name, texts in _parts(meaning).items()
@@ -123,8 +123,8 @@ def _missing(path: str, columns: Mapping[str, Any]) -> str:
 
 
 def _check_size(piece: Piece, size: int, total: int) -> None:
-    wanted = 4 if "euler" in piece.rules else piece.size
-    if wanted not in (None, size):
+    expected_size = 4 if "euler" in piece.rules else piece.size
+    if expected_size not in (None, size):
         begin, end = ("" if n is None else n for n in (piece.begin, piece.end))
         raise ValueError(f"{piece.path}[{begin}:{end}]: the field has {total} elements")
 

@@ -98,8 +98,8 @@ def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
     tasks = tasks if isinstance(tasks, list) else [tasks]
     if not tasks or not all(isinstance(task, str) for task in tasks):
         raise ValueError(f"{name} is {tasks!r:.100}, expected the names of tasks")
-    known = {_PATH, _AGENT, _MEAN, *_TASKS, *_DEVIATIONS}
-    rest = {name: value for name, value in record.items() if name not in known}
+    read_keys = {_PATH, _AGENT, _MEAN, *_TASKS, *_DEVIATIONS}
+    other_settings = {name: value for name, value in record.items() if name not in read_keys}
     return DeepOpePolicy(
         name=path.removesuffix(".pkl"),
         path=os.fspath(root / path),
@@ -107,12 +107,12 @@ def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
         agent=agent,
         return_mean=_number(record, _MEAN),
         return_std=_number(record, *_DEVIATIONS),
-        settings={name: value for name, value in rest.items() if _is_known(value)},
+        settings={name: value for name, value in other_settings.items() if _is_known(value)},
     )
 
 
 def _first_of(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
-    """The first of the names that there is, and its value."""
+    """Returns the first name that a record has, with its value."""
     for name in names:
         if name in record:
             return name, record[name]
