@@ -46,8 +46,8 @@ def label_row(layer: str, value: bool | str, **more: Any) -> LabelRow:
       **more: Other attributes of the row.
     """
     kind: Any = "flag" if value is True else "text" if layer == NOTE else "choice"
-    made = {"id": new_identifier(), "tool": TOOL, **more}
-    return LabelRow(layer=layer, type=kind, value=value, **made)
+    attributes = {"id": new_identifier(), "tool": TOOL, **more}
+    return LabelRow(layer=layer, type=kind, value=value, **attributes)
 
 
 def layer_of(row: LabelRow) -> str:

@@ -19,15 +19,15 @@ _TYPES = {
 }
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 _CHANGES = (
-    (r"`([^`]*)`", lambda found: " or ".join(_TYPES.get(x, x) for x in found[1].split(" | "))),
+    (r"`([^`]*)`", lambda match: " or ".join(_TYPES.get(x, x) for x in match[1].split(" | "))),
     (r"of length >= 1$", lambda _: "that is not empty"),
     (
         r"of length ([<>]=) (\d+)$",
-        lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters or elements",
+        lambda match: f"{_BOUNDS[match[1]]} {match[2]} characters or elements",
     ),
-    (r"([<>]=?) ([-\d.]+)$", lambda found: f"{_BOUNDS[found[1]]} {float(found[2]):,.12g}"),
+    (r"([<>]=?) ([-\d.]+)$", lambda match: f"{_BOUNDS[match[1]]} {float(match[2]):,.12g}"),
     (r"matching regex .*", lambda _: "of letters, digits, - and _"),
-    (r"^Invalid enum value (.*)", lambda found: f"{found[1]} is not one of the choices"),
+    (r"^Invalid enum value (.*)", lambda match: f"{match[1]} is not one of the choices"),
     (r"^E", lambda _: "e"),
 )
 
@@ -42,10 +42,10 @@ def in_words(error: Exception) -> str:
     """
     match = _PLACE.fullmatch(str(error))
     assert match is not None
-    what, place = match[1], match[2] or ""
-    if of_object := _OF_OBJECT.fullmatch(what):
-        place = ".".join(filter(None, [place, of_object[2]]))
-        what = "is missing" if of_object[1].startswith("missing") else "unknown field"
+    problem, field_path = match[1], match[2] or ""
+    if of_object := _OF_OBJECT.fullmatch(problem):
+        field_path = ".".join(filter(None, [field_path, of_object[2]]))
+        problem = "is missing" if of_object[1].startswith("missing") else "unknown field"
     for pattern, words in _CHANGES:
-        what = re.sub(pattern, words, what)
-    return f"{place}: {what}." if place else f"The request: {what}."
+        problem = re.sub(pattern, words, problem)
+    return f"{field_path}: {problem}." if field_path else f"The request: {problem}."

@@ -115,10 +115,10 @@ def _chosen(
     states: Sequence[str],
     practice: bool,
 ) -> tuple[list[RecordedEpisode], dict[str, int]]:
-    """Returns the episodes in the order in which they were played, and which states are not in it.
+    """Returns the episodes in the order of their start, and counts of the left-out states.
 
     Raises:
-      ExportError: None is left.
+      ExportError: No episode is left.
     """
     from rlds_creator.exporting.recordings import (
         Annotations,
@@ -128,8 +128,8 @@ def _chosen(
         is_recording,
     )
 
-    # That of an episode that is played is being written: only what is wanted is opened.
-    wanted: list[str] = []
+    # The log of a running episode is being written: only selected logs are opened.
+    selected_logs: list[str] = []
     left_out: collections.Counter[str] = collections.Counter()
     is_one = is_recording(recordings)
     for directory in find_recordings(recordings):
@@ -140,15 +140,15 @@ def _chosen(
         if annotations.is_practice and not (practice or is_one):
             left_out["practice"] += 1
         elif state in (states or ("completed",)) or (is_one and not states):
-            wanted.append(directory)
+            selected_logs.append(directory)
         else:
             left_out[state] += 1
-    if not wanted:
-        others = ", ".join(f"{number:,} {state}" for state, number in left_out.items())
-        raise ExportError(f"no episode to export; left out: {others or 'none'}")
-    episodes = [RecordedEpisode.open(directory) for directory in wanted]
+    if not selected_logs:
+        left_out_text = ", ".join(f"{number:,} {state}" for state, number in left_out.items())
+        raise ExportError(f"no episode to export; left out: {left_out_text or 'none'}")
+    episodes = [RecordedEpisode.open(directory) for directory in selected_logs]
     return sorted(episodes, key=lambda episode: (episode.started, episode.name)), dict(left_out)
 
 
-def _fits(named: Named, wanted: str | None) -> bool:
-    return wanted is None or wanted in (named.id, named.name)
+def _fits(named: Named, id_or_name: str | None) -> bool:
+    return id_or_name is None or id_or_name in (named.id, named.name)

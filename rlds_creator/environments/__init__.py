@@ -48,25 +48,25 @@ _FAMILIES: dict[str, str] = {
 
 @functools.cache
 def families() -> dict[str, str]:
-    """Returns the class of each family as `module:Class`, by its name: well-known ones first."""
+    """Returns the class of each family as `module:Class`, by its name: built-in families first."""
     added = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
-    others = {name: target for name, target in added.items() if name not in _FAMILIES}
-    return {**_FAMILIES, **others}
+    added_families = {name: target for name, target in added.items() if name not in _FAMILIES}
+    return {**_FAMILIES, **added_families}
 
 
 def family(name: str) -> Family:
     """Returns a family.
 
     Raises:
-      ValueError: There is none of this name.
-      ImportError: It cannot be loaded.
+      ValueError: There is no family of this name.
+      ImportError: The family cannot be loaded.
     """
     target = families().get(name)
     if target is None:
         raise ValueError(f"no family {name!r}; {what_there_is(name, families())}")
     module, _, attribute = target.partition(":")
-    made: Family = getattr(importlib.import_module(module), attribute)()
-    return made
+    loaded: Family = getattr(importlib.import_module(module), attribute)()
+    return loaded
 
 
 def options_of(family: Family) -> dict[str, Any]:
@@ -81,22 +81,24 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
 
     Args:
       name: The name of the family.
-      options: `id`, which environment; and its options, in types of JSON, or as texts of it.
+      options: The `id` of the environment, and its options, in types of JSON or as JSON text.
       keys: The actions of keys in place of the default ones, by their physical codes.
 
     Raises:
-      ValueError: There is no such environment, or an option or a key is wrong; says which.
+      ValueError: There is no such environment, or an option or a key is wrong; names it.
       ImportError: The package of the environment is missing; names what to install.
     """
-    made = family(name)
-    known = options_of(made)
+    loaded = family(name)
+    available_options = options_of(loaded)
     given = dict(options)
     id = given.pop("id", None)
-    if id not in made.identifiers():
+    if id not in loaded.identifiers():
         raise ValueError(f"{name} has no environment {id!r:.100} on this server")
     for option, value in given.items():
-        if option not in known:
-            raise ValueError(f"{name}: no option {option!r:.100}; {what_there_is(option, known)}")
+        if option not in available_options:
+            raise ValueError(
+                f"{name}: no option {option!r:.100}; {what_there_is(option, available_options)}"
+            )
         text = value if isinstance(value, str) else json.dumps(value)
-        given[option] = known[option].parse(text)
-    return made.make(id=id, keys=keys or {}, **given)
+        given[option] = available_options[option].parse(text)
+    return loaded.make(id=id, keys=keys or {}, **given)

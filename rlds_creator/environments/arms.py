@@ -74,7 +74,7 @@ def directions(
     sticks: Mapping[str, tuple[str, int]],
     strength: float,
 ) -> dict[str, list[float]]:
-    """Returns what inputs add to an action, for `key_map`.
+    """Returns the directions in which inputs move an action, for `key_map`.
 
     Args:
       names: The names of the numbers of the action.

@@ -55,16 +55,16 @@ class AtariFamily(Family):
         """See `Family`.
 
         Args:
-          id: Its identifier.
-          keys: What keys do in place of what they do by themselves.
-          full_action_space: Whether all 18 actions can be done, or those that the game knows.
+          id: The identifier of the environment.
+          keys: The actions of keys, in place of the default ones.
+          full_action_space: Whether to have all 18 actions, or those that the game uses.
           sticky_actions: Whether an action goes on for another frame with a probability of 1/4.
           frameskip: For how many frames of 1/60 second an action goes on.
           mode: The mode of the game, where it has several.
           difficulty: The difficulty, where it has several.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         if not 1 <= frameskip <= 60:
             raise ValueError(f"frameskip is {frameskip}, expected 1 to 60")
@@ -105,7 +105,7 @@ def _keys_of(name: str) -> str:
 
 
 def _in_words(name: str) -> str:
-    """Returns what an action does.
+    """Returns the effect of an action in words.
 
     >>> _in_words("UPRIGHTFIRE"), _in_words("NOOP")
     ('up, right, fire', 'nothing')

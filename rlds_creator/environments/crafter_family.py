@@ -88,12 +88,12 @@ class CrafterFamily(Family):
 
         Args:
           id: Whether there are rewards.
-          keys: What keys do in place of what they do by themselves.
-          length: After how many steps an episode is truncated.
+          keys: The actions of keys, in place of the default ones.
+          length: The number of steps after which an episode is truncated.
           size: The side of pictures.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         if length < 1 or not 64 <= size <= 1024:
             raise ValueError(f"length is {length} and size {size}, expected 1 and 64 to 1024")

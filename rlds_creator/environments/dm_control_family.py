@@ -53,19 +53,19 @@ class DmControlFamily(Family):
         """See `Family`.
 
         Args:
-          id: Its domain and its task.
-          keys: What keys do in place of what they do by themselves.
+          id: The domain and the task.
+          keys: The actions of keys, in place of the default ones.
           time_limit: After how many seconds of the simulation an episode ends; by default that of
             the task.
-          strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
-            that of each number.
-          has_pointer: Whether the first two numbers of the action follow the mouse while it is
-            down; a single number follows it to the left and right.
+          strength: The share of its bound by which a key moves an element of the action, from 0 to
+            1; or a share for each element.
+          has_pointer: Whether the first two elements of the action follow the mouse while its
+            button is down; a single element follows it to the left and right.
           width: The width of pictures.
-          height: Their height.
+          height: The height of pictures.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit is {time_limit}, expected more than 0 seconds")

@@ -172,7 +172,7 @@ class GymnasiumPlayable(KeyedPlayable):
 
 
 class GymnasiumFamily(Family):
-    """All that is registered with Gymnasium, but for what has a family of its own."""
+    """The environments registered with Gymnasium that have no family of their own."""
 
     title = "Gymnasium"
     requires = "gymnasium[box2d,classic-control]"
@@ -195,17 +195,17 @@ class GymnasiumFamily(Family):
         """See `Family`.
 
         Args:
-          id: Its identifier.
-          keys: What keys do in place of what they do by themselves.
-          arguments: What it is made with: flags, numbers and words.
-          has_time_limit: Whether its episodes end after as many steps as it is registered with.
-          strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
-            that of each number.
-          has_pointer: Whether the first two numbers of the action follow the mouse while it is
-            down; a single number follows it to the left and right.
+          id: The identifier of the environment.
+          keys: The actions of keys, in place of the default ones.
+          arguments: Arguments of the environment: flags, numbers and words.
+          has_time_limit: Whether episodes end at the registered number of steps.
+          strength: The share of its bound by which a key moves an element of the action, from 0 to
+            1; or a share for each element.
+          has_pointer: Whether the first two elements of the action follow the mouse while its
+            button is down; a single element follows it to the left and right.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
         maps = _key_map_of(id, env, keys, strength, has_pointer)
@@ -218,7 +218,7 @@ def registered(is_wanted: Callable[[str], bool]) -> list[str]:
     """Returns the identifiers that are registered with Gymnasium and can be made.
 
     Args:
-      is_wanted: Whether those of a module are wanted, by its name.
+      is_wanted: Tells from the name of a module whether to return its environments.
     """
     import gymnasium
 
@@ -233,18 +233,18 @@ def registered(is_wanted: Callable[[str], bool]) -> list[str]:
 
 
 def make_gymnasium(
-    id: str, arguments: Mapping[str, Any], *, has_time_limit: bool = True, **others: Any
+    id: str, arguments: Mapping[str, Any], *, has_time_limit: bool = True, **other_arguments: Any
 ) -> Any:
     """Makes an environment of Gymnasium that draws `rgb_array`.
 
     Args:
-      id: Its identifier, which is registered.
-      arguments: Its arguments, chosen by people on the network.
-      has_time_limit: Whether its episodes end after as many steps as it is registered with.
-      **others: Its other arguments.
+      id: The identifier of a registered environment.
+      arguments: Arguments of the environment, chosen by people on the network.
+      has_time_limit: Whether episodes end at the registered number of steps.
+      **other_arguments: Other arguments of the environment.
 
     Raises:
-      ValueError: It cannot be made like that.
+      ValueError: The environment cannot be made with these arguments.
     """
     import gymnasium
 
@@ -265,7 +265,7 @@ def make_gymnasium(
                 id,
                 render_mode="rgb_array",
                 disable_env_checker=True,
-                **{**arguments, **others, **limit},
+                **{**arguments, **other_arguments, **limit},
             )
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(str(error)) from error
@@ -294,20 +294,22 @@ def _key_map_of(
 ) -> KeyMap:
     spec = spec_of(env)
     is_choice = isinstance(spec, specs.DiscreteArray)
-    known = dict(next((keys for name, keys in _KEYS.items() if id.startswith(name)), {}))
+    map_options = dict(next((keys for name, keys in _KEYS.items() if id.startswith(name)), {}))
     if id.startswith("CarRacing") and is_choice:
-        known = dict(_CAR_CHOICES)
+        map_options = dict(_CAR_CHOICES)
     elif id.startswith("LunarLander") and not is_choice:
-        known = dict(_KEYS["LunarLanderContinuous"])
-    if not known and is_choice:
-        known = _own_arguments(env.unwrapped)
+        map_options = dict(_KEYS["LunarLanderContinuous"])
+    if not map_options and is_choice:
+        map_options = _own_arguments(env.unwrapped)
     if strength != 1.0:
-        known.pop("table", None)
-    return key_map(spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **known)
+        map_options.pop("table", None)
+    return key_map(
+        spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **map_options
+    )
 
 
 def _own_arguments(env: Any) -> dict[str, Any]:
-    """Returns what an environment says itself about its actions, for `key_map`."""
+    """Returns the arguments of `key_map` that an environment itself declares for its actions."""
     arguments: dict[str, Any] = {}
     if hasattr(env, "get_action_meanings"):
         arguments["meanings"] = [str(meaning).lower() for meaning in env.get_action_meanings()]

@@ -89,7 +89,7 @@ class KeyMap(abc.ABC):
 
 
 class KeyedPlayable(Playable):
-    """An environment whose actions are made by a map.
+    """An environment whose actions come from a key map.
 
     Args:
       environment: The environment.
@@ -207,7 +207,7 @@ class Choices(KeyMap):
         return self._meanings[number] if is_known else f"{self._name} {int(action)}"
 
     def _held(self, inputs: Inputs) -> dict[str, None]:
-        """Returns what is held, the newest last, by the names that the table has for it."""
+        """Returns the held keys, the newest last, by their names in the table."""
         held: dict[str, None] = {}
         for name, value in inputs.held.items():
             if abs(value) >= _THRESHOLD:
@@ -229,10 +229,10 @@ class Choices(KeyMap):
                 return self._first + meanings.index(given.casefold())
         elif type(given) is int and self._first <= given <= self._last:
             return given
-        known = f"{self._first} to {self._last}"
+        choices = f"{self._first} to {self._last}"
         if self._meanings:
-            known += ", or " + ", ".join(map(repr, self._meanings))
-        raise ValueError(f"the key {keys!r} cannot do {given!r:.100}, only {known}")
+            choices += ", or " + ", ".join(map(repr, self._meanings))
+        raise ValueError(f"the key {keys!r} cannot do {given!r:.100}, only {choices}")
 
     def _controls(self) -> Iterator[Control]:
         inputs: dict[int, list[str]] = {}
@@ -258,10 +258,11 @@ class Axes(KeyMap):
       idle: The action that does nothing; by default the one within the bounds that is closest to 0.
       names: The names of the numbers.
       words: The effects of a lower and of a higher number, by its name.
-      overrides: The directions of inputs in place of those; None takes one away. A direction is as
-        many numbers as the action has, or those of them that are not 0, by their names or places.
-      has_pointer: Whether the first two numbers follow the mouse, or a finger, while it is down; a
-        single number follows it to the left and right.
+      overrides: The directions of inputs in place of the default ones; None removes one. A
+        direction has a number for each element of the action, or the numbers other than 0 by the
+        names or the indices of their elements.
+      has_pointer: Whether the first two elements follow the mouse while its button is down, or a
+        finger; a single element follows it to the left and right.
 
     Raises:
       ValueError: An override is wrong.
@@ -279,8 +280,8 @@ class Axes(KeyMap):
         has_pointer: bool = False,
     ) -> None:
         self._spec = spec
-        self._idle, self._least, self._most = _reach(spec, idle)
-        self._names = list(names) or [f"number {place + 1}" for place in range(self._idle.size)]
+        self._idle, self._least, self._greatest = _reach(spec, idle)
+        self._names = list(names) or [f"number {element + 1}" for element in range(self._idle.size)]
         self._words = words or {}
         self._has_pointer = has_pointer and self._idle.size > 0
         self._directions = {
@@ -291,7 +292,7 @@ class Axes(KeyMap):
             self._directions.pop(name.rstrip("+-"), None)
             if given is not None:
                 self._directions[name] = self._direction(name, given)
-        self.idle = self._made(self._idle)
+        self.idle = self._cast_action(self._idle)
         self.controls = list(self._controls())
 
     @override
@@ -300,9 +301,9 @@ class Axes(KeyMap):
         if self._has_pointer and inputs.is_held("Pointer0"):
             is_any = True
             across, down = (inputs.held.get(name, 0.5) for name in ("PointerX", "PointerY"))
-            least, most = self._least[:2], self._most[:2]
-            place = np.clip([across, 1 - down], 0, 1)[: least.size]
-            action[:2] = least + (most - least) * place
+            least, greatest = self._least[:2], self._greatest[:2]
+            pointer = np.clip([across, 1 - down], 0, 1)[: least.size]
+            action[:2] = least + (greatest - least) * pointer
         for name, direction in self._directions.items():
             value = inputs.value(name.rstrip("+-"))
             if name[-1] in "+-":
@@ -310,32 +311,32 @@ class Axes(KeyMap):
             if value:
                 is_any = True
                 action += value * direction
-        return self._made(action) if is_any else None
+        return self._cast_action(action) if is_any else None
 
-    def _made(self, action: np.ndarray) -> np.ndarray:
+    def _cast_action(self, action: np.ndarray) -> np.ndarray:
         spec = self._spec
         if spec.dtype.kind in "iu":
             limits = np.iinfo(spec.dtype)
             action = np.clip(np.rint(action), max(limits.min, -_FAR), min(limits.max, _FAR))
-        made = action.reshape(spec.shape).astype(spec.dtype)
+        cast_action = action.reshape(spec.shape).astype(spec.dtype)
         if isinstance(spec, specs.BoundedArray):  # The type may have rounded a bound.
-            made = np.asarray(np.clip(made, spec.minimum, spec.maximum), spec.dtype)
-        return made
+            cast_action = np.asarray(np.clip(cast_action, spec.minimum, spec.maximum), spec.dtype)
+        return cast_action
 
     def _direction(self, name: str, given: Any) -> np.ndarray:
         if len(_combination(name)) > 1:
             raise ValueError(f"{name!r}: only single keys move numbers, as they add up")
         size = len(self._names)
         if isinstance(given, Mapping):
-            places = {str(place): place for place in range(size)}
-            places |= {called: place for place, called in enumerate(self._names)}
-            if not given.keys() <= places.keys():
+            elements = {str(element): element for element in range(size)}
+            elements |= {called: element for element, called in enumerate(self._names)}
+            if not given.keys() <= elements.keys():
                 raise ValueError(
-                    f"the key {name!r} cannot move {min(given.keys() - places.keys())!r}, only "
-                    f"{', '.join(places)}"
+                    f"the key {name!r} cannot move {min(given.keys() - elements.keys())!r}, only "
+                    f"{', '.join(elements)}"
                 )
-            given = {places[called]: number for called, number in given.items()}
-            given = [given.get(place, 0) for place in range(size)]
+            given = {elements[called]: number for called, number in given.items()}
+            given = [given.get(element, 0) for element in range(size)]
         try:
             numbers = np.array(given, np.float64).ravel()
         except (ValueError, TypeError):
@@ -357,17 +358,19 @@ class Axes(KeyMap):
 
     def _moves(self, name: str, direction: np.ndarray) -> str:
         words = []
-        for place in np.flatnonzero(direction):
-            number = self._names[place]
-            down, up = self._words.get(number, (f"{number} \N{MINUS SIGN}", f"{number} +"))
-            if direction[place] < 0:
+        for element in np.flatnonzero(direction):
+            element_name = self._names[element]
+            down, up = self._words.get(
+                element_name, (f"{element_name} \N{MINUS SIGN}", f"{element_name} +")
+            )
+            if direction[element] < 0:
                 down, up = up, down
             words.append(f"{down} / {up}" if _AXIS.fullmatch(name) else up)
         return ", ".join(words) or "nothing"
 
 
 class Parts(KeyMap):
-    """An action with parts, each of which has a map of its own.
+    """A key map of an action with parts; each part has its own key map.
 
     Args:
       maps: The maps of the parts, by their names.
@@ -376,7 +379,7 @@ class Parts(KeyMap):
 
     def __init__(self, maps: Mapping[str, KeyMap], spec: Any) -> None:
         self._maps, self._spec = maps, spec
-        self.idle = self._made([part.idle for part in maps.values()])
+        self.idle = self._cast_action([part.idle for part in maps.values()])
         self.controls = [
             control
             for part in maps.values()
@@ -387,11 +390,13 @@ class Parts(KeyMap):
 
     @override
     def action(self, inputs: Inputs) -> Any:
-        made = [part.action(inputs) for part in self._maps.values()]
-        if all(action is None for action in made) and not inputs.is_held(WAIT):
+        part_actions = [part.action(inputs) for part in self._maps.values()]
+        if all(action is None for action in part_actions) and not inputs.is_held(WAIT):
             return None
         idles = (part.idle for part in self._maps.values())
-        return self._made([idle if action is None else action for action, idle in zip(made, idles)])
+        return self._cast_action(
+            [idle if action is None else action for action, idle in zip(part_actions, idles)]
+        )
 
     @override
     def describe(self, action: Any) -> str:
@@ -404,7 +409,7 @@ class Parts(KeyMap):
         ]
         return ", ".join(described) or "nothing"
 
-    def _made(self, values: list[Any]) -> Any:
+    def _cast_action(self, values: list[Any]) -> Any:
         if isinstance(self._spec, specs.Array):
             return np.array(values, self._spec.dtype).reshape(self._spec.shape)
         return dict(zip(self._maps, values)) if isinstance(self._spec, Mapping) else tuple(values)
@@ -436,13 +441,15 @@ def key_map(
       spec: The spec of the action, see `envlogger.gymnasium_adapter.spec_of_space`.
       table: The actions of keys, or their directions, see `Choices` and `Axes`; where an action has
         parts, `{part: what it does there}`. By default keys are chosen.
-      overrides: The actions of keys in place of that.
+      overrides: The actions of keys in place of the default ones.
       meanings: The effects of the actions, if it is one of several.
       idle: The action that does nothing.
-      names: The names of its numbers; those of each part that is an array, if it is a dict.
+      names: The names of the elements of the action; for a dict, the names of each array in it.
       words: The effects of a lower and of a higher number, by its name.
-      strength: The share of its bound that a key moves a number, from 0 to 1; or that of each.
-      has_pointer: Whether the first two numbers follow the mouse while it is down; see `Axes`.
+      strength: The share of its bound by which a key moves an element, from 0 to 1; or a share
+        for each element.
+      has_pointer: Whether the first two elements follow the mouse while its button is down; see
+        `Axes`.
 
     Raises:
       ValueError: There can be no keys for such an action, or an override is wrong; or a mouse has
@@ -486,12 +493,12 @@ def _map_of_part(
 ) -> KeyMap:
     if _is_choice(spec):
         first, last = int(spec.minimum), int(spec.maximum)
-        # The first value is what is done while nothing is held.
+        # The first value is the action while no key is held.
         table = {key: number for number, key in zip(range(first + 1, last + 1), pool.keys())}
         meanings = [f"no {name}", name] if last == first + 1 else ()
         return Choices(spec, table, meanings=meanings, idle=first, overrides=overrides, name=name)
     if _is_numbers(spec):
-        called = names or [f"{name} {place + 1}" for place in range(int(np.prod(spec.shape)))]
+        called = names or [f"{name} {element + 1}" for element in range(int(np.prod(spec.shape)))]
         directions = pool.directions(spec, None, strength)
         return Axes(spec, directions, names=list(called), overrides=overrides)
     parts = _parts_of(spec, names)
@@ -519,12 +526,12 @@ def _parts_of(spec: Any, names: Any) -> dict[str, Any]:
     """Returns the specs of the parts of an action.
 
     Raises:
-      ValueError: It has none.
+      ValueError: The action has no parts.
     """
     if isinstance(spec, Mapping):
         return dict(spec)
     if isinstance(spec, list | tuple):
-        return {str(place): part for place, part in enumerate(spec)}
+        return {str(part_index): part for part_index, part in enumerate(spec)}
     if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in "biu":
         raise ValueError(f"keys cannot play actions like {spec}")
     low, high = (bound.astype(spec.dtype) for bound in _bounds(spec))
@@ -547,12 +554,12 @@ class _Pool:
         self._has_space_mouse = True
 
     def keys(self) -> Iterator[str]:
-        """Yields keys until there are no more."""
+        """Yields the keys that no other part of the action uses."""
         return (key for (key,) in self._free((key,) for key in _KEYS))
 
     def directions(self, spec: specs.Array, idle: Any, strength: Any) -> dict[str, np.ndarray]:
         """Returns the directions of keys, sticks and a SpaceMouse for as many numbers as it can."""
-        idle, least, most = _reach(spec, idle)
+        idle, least, greatest = _reach(spec, idle)
         strengths = np.array(strength, np.float64)
         is_right = ((strengths > 0) & (strengths <= 1)).all()
         if not is_right or strengths.size not in (1, idle.size):
@@ -565,7 +572,7 @@ class _Pool:
         directions: dict[str, np.ndarray] = {}
         for element, (less, more) in zip(range(idle.size), self._free(_PAIRS)):
             unit = np.arange(idle.size) == element
-            down, up = (least - idle) * unit, (most - idle) * unit
+            down, up = (least - idle) * unit, (greatest - idle) * unit
             if down.any():
                 directions[less] = down * strengths.ravel()
             if up.any():
@@ -587,30 +594,33 @@ class _Pool:
 
 
 def _bounds(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the least and the greatest values of an array, infinite where there are none."""
-    least, most = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    """Returns the least and the greatest value of each element, infinite without a bound."""
+    least, greatest = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
     low, high = (
         np.broadcast_to(np.asarray(bound, np.float64), spec.shape).ravel()
-        for bound in (least, most)
+        for bound in (least, greatest)
     )
     return np.where(low < -_FAR, -np.inf, low), np.where(high > _FAR, np.inf, high)
 
 
 def _reach(spec: specs.Array, idle: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns where numbers are idle, and the least and the most that inputs make of them."""
+    """Returns the idle, the least and the greatest value of each element of an action."""
     low, high = _bounds(spec)
     idle = np.clip(np.zeros(low.size) if idle is None else np.ravel(idle), low, high)
-    least, most = np.where(np.isinf(low), idle - 1, low), np.where(np.isinf(high), idle + 1, high)
-    return idle, least, most
+    least, greatest = (
+        np.where(np.isinf(low), idle - 1, low),
+        np.where(np.isinf(high), idle + 1, high),
+    )
+    return idle, least, greatest
 
 
 def _is_choice(spec: Any) -> bool:
-    """Whether an action is one of several."""
+    """True if an action is a choice among numbered actions."""
     return isinstance(spec, specs.BoundedArray) and not spec.shape and spec.dtype.kind in "biu"
 
 
 def _is_numbers(spec: Any) -> bool:
-    """Whether an action is an array of numbers that mean more or less, not one thing or another."""
+    """True if an action is an array of quantities, not of choices."""
     if not isinstance(spec, specs.Array) or _is_choice(spec):
         return False
     if spec.dtype.kind == "f":

@@ -72,14 +72,14 @@ class MiniGridFamily(Family):
         """See `Family`.
 
         Args:
-          id: Its identifier.
-          keys: What keys do in place of what they do by themselves.
-          agent_pov: Whether only what the agent sees is drawn.
-          highlight: Whether what the agent sees is brighter.
+          id: The identifier of the environment.
+          keys: The actions of keys, in place of the default ones.
+          agent_pov: Whether to draw only the field of view of the agent.
+          highlight: Whether the field of view of the agent is brighter.
           tile_size: The side of a field, in pixels.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         if not 4 <= tile_size <= 100:
             raise ValueError(f"tile_size is {tile_size}, expected 4 to 100")
@@ -92,7 +92,7 @@ class MiniGridFamily(Family):
 
 
 class MiniGridPlayable(GymnasiumPlayable):
-    """A grid world; below it is what to do."""
+    """A grid world, with its mission text below the picture."""
 
     @override
     def draw(self) -> np.ndarray:

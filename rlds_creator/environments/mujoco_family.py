@@ -90,32 +90,32 @@ class MuJoCoFamily(Family):
         """See `Family`.
 
         Args:
-          id: Its identifier.
-          keys: What keys do in place of what they do by themselves.
-          arguments: What it is made with: flags, numbers and words.
-          has_time_limit: Whether its episodes end after as many steps as it is registered with.
-          strength: How far towards its bound a key moves a number of the action, from 0 to 1; or
-            that of each number.
-          has_pointer: Whether the first two numbers of the action follow the mouse while it is
-            down; a single number follows it to the left and right.
+          id: The identifier of the environment.
+          keys: The actions of keys, in place of the default ones.
+          arguments: Arguments of the environment: flags, numbers and words.
+          has_time_limit: Whether episodes end at the registered number of steps.
+          strength: The share of its bound by which a key moves an element of the action, from 0 to
+            1; or a share for each element.
+          has_pointer: Whether the first two elements of the action follow the mouse while its
+            button is down; a single element follows it to the left and right.
           width: The width of pictures.
-          height: Their height.
+          height: The height of pictures.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         self._register()
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
         base = env.unwrapped
-        known = (
+        map_options = (
             dict(_GRIPPER)
             if id.startswith("Fetch")
             else {"names": actuator_names(base.model, env.action_space.shape)}
         )
         if strength != 1.0:
-            known.pop("table", None)
+            map_options.pop("table", None)
         maps = key_map(
-            spec_of(env), overrides=keys, strength=strength, has_pointer=has_pointer, **known
+            spec_of(env), overrides=keys, strength=strength, has_pointer=has_pointer, **map_options
         )
         renderer = getattr(base, "mujoco_renderer", None)
         pictures = MuJoCoPictures(

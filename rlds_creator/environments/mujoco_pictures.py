@@ -74,7 +74,7 @@ class MuJoCoPictures:
       simulation: Returns the model and the data, those of `mujoco`. An environment may have others
         after a reset.
       width: The width of the pictures.
-      height: Their height.
+      height: The height of pictures.
       free: Attributes of the free camera, as `mujoco.MjvCamera` has them.
       geom_groups: Whether geometries are drawn, by their groups, where MuJoCo does otherwise.
       first: The camera to begin with, if there is one of this name.

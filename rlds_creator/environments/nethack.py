@@ -1,4 +1,4 @@
-"""NetHack, as a terminal: what is typed is what is done."""
+"""NetHack, as a terminal: typed keys are the actions."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class NetHackPlayable(GymnasiumPlayable):
 
 
 class NetHackFamily(Family):
-    """NetHack: keys do what they do in the game, and the arrows move."""
+    """NetHack: keys have their meaning of the game, and the arrows move."""
 
     title = "NetHack"
     requires = "nle"
@@ -152,13 +152,13 @@ class NetHackFamily(Family):
         """See `Family`.
 
         Args:
-          id: Its identifier.
-          keys: What keys do in place of what they do by themselves.
-          character: Whom to play: role, race, alignment and gender, or "@" for any.
-          has_time_limit: Whether its episodes end after as many steps as it is registered with.
+          id: The identifier of the environment.
+          keys: The actions of keys, in place of the default ones.
+          character: The role, race, alignment and gender of the hero, or "@" for any.
+          has_time_limit: Whether episodes end at the registered number of steps.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         self.package("nle.env")
         is_free = not id.startswith("NetHackChallenge")  # It is played by whoever it chooses.
@@ -175,11 +175,11 @@ def draw_terminal(characters: np.ndarray, colors: np.ndarray, cursor: np.ndarray
 
     Args:
       characters: The characters, `[rows, columns]`.
-      colors: Their colors, from 0 to 15.
+      colors: The colors of the characters, from 0 to 15.
       cursor: The row and the column of the cursor, which is drawn inverted.
     """
     cells = _glyphs()[characters]  # [rows, columns, height, width]
-    row, column = (int(place) for place in cursor)
+    row, column = (int(coordinate) for coordinate in cursor)
     if 0 <= row < cells.shape[0] and 0 <= column < cells.shape[1]:
         cells[row, column] ^= True
     inks = np.where(cells, (colors & 15)[:, :, np.newaxis, np.newaxis], len(_COLORS) - 1)
@@ -205,7 +205,7 @@ def _glyphs() -> np.ndarray:
 
 
 def _meanings(actions: Sequence[Any]) -> list[str]:
-    """Returns what actions do, from the names that NetHack has for them."""
+    """Returns the effects of actions, from the names that NetHack has for them."""
     compass = {"N": "north", "E": "east", "S": "south", "W": "west"}
     meanings = []
     for action in actions:

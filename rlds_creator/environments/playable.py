@@ -172,5 +172,5 @@ class Family(abc.ABC):
           **options: `id`, `keys`, and the options of the family.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """

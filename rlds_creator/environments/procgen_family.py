@@ -33,9 +33,9 @@ class _Levels(Simulated):
     """Levels of a game, each an episode.
 
     Args:
-      options: What the game is made with.
+      options: The options of the game.
       start_level: The number of the first level.
-      num_levels: How many levels there are; 0 for as many as there are numbers.
+      num_levels: The number of levels; 0 for all level numbers.
     """
 
     def __init__(self, options: Mapping[str, Any], start_level: int, num_levels: int) -> None:
@@ -122,15 +122,15 @@ class ProcgenFamily(Family):
 
         Args:
           id: The name of the game.
-          keys: What keys do in place of what they do by themselves.
+          keys: The actions of keys, in place of the default ones.
           distribution_mode: How hard the levels are. Some games have only some of these.
           start_level: The number of the first level.
           num_levels: Out of how many levels that of an episode is drawn, 0 for all.
-          center_agent: Whether what is shown is around the agent, or all of the level.
+          center_agent: Whether the picture follows the agent, or shows the whole level.
           use_backgrounds: Whether there are pictures in the background.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         if not (0 <= start_level < 2**31 and 0 <= num_levels < 2**31 - start_level):
             raise ValueError(

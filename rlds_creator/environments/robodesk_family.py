@@ -158,18 +158,19 @@ class RoboDeskFamily(Family):
 
         Args:
           id: The task.
-          keys: What keys do in place of what they do by themselves.
+          keys: The actions of keys, in place of the default ones.
           reward: Rewards on the way; or one for each step in which the task is done; or a single
             one, when it is done for the first time.
-          action_repeat: How many times each action is done.
-          episode_length: After how many actions, repeated ones included, an episode is truncated.
+          action_repeat: The number of times that each action is repeated.
+          episode_length: The number of actions after which an episode is truncated, with repeated
+            ones.
           image_size: The side of the picture in the observation.
-          strength: How fast a key moves the hand, from 0 to 1. A stick can do it at full speed.
+          strength: The speed of the hand under a key, from 0 to 1. A stick reaches full speed.
           width: The width of pictures.
-          height: Their height.
+          height: The height of pictures.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         check_size(image_size, image_size)
         if not (1 <= action_repeat <= 100 and 1 <= episode_length <= _MOST_STEPS):

@@ -64,7 +64,7 @@ class _Arm(Simulated):
 
     Args:
       task: The task.
-      horizon: After how many steps an episode is truncated.
+      horizon: The number of steps after which an episode is truncated.
     """
 
     def __init__(self, task: Any, horizon: int) -> None:
@@ -134,17 +134,17 @@ class RobosuiteFamily(Family):
 
         Args:
           id: The task.
-          keys: What keys do in place of what they do by themselves.
-          robot: Its robot; where a task has two arms and the robot has one, there are two of it.
-          strength: How fast a key moves the hand, from 0 to 1. A stick can do it at full speed.
-          control_freq: How many steps there are in a second.
-          horizon: After how many steps an episode is truncated.
+          keys: The actions of keys, in place of the default ones.
+          robot: The robot; where a task has two arms and the robot has one, there are two of it.
+          strength: The speed of the hand under a key, from 0 to 1. A stick reaches full speed.
+          control_freq: The number of steps in a second.
+          horizon: The number of steps after which an episode is truncated.
           reward_shaping: Whether there are rewards on the way.
           width: The width of pictures.
-          height: Their height.
+          height: The height of pictures.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         package = self._package()
         if robot not in package.ALL_ROBOTS:
@@ -184,7 +184,7 @@ class RobosuiteFamily(Family):
 def _playable(
     arm: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
 ) -> ArmPlayable:
-    """Returns an arm that is played, or whatever else there is."""
+    """Returns the playable of an arm with a gripper, or of robots with other actions."""
     spec, grippers = arm.action_spec(), [_ARM.index("gripper")]
     if spec.shape == (len(_ARM),):
         table = directions(_ARM, _PAIRS, _STICKS, strength)

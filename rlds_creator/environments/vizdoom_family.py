@@ -61,12 +61,12 @@ class VizdoomFamily(Family):
         """See `Family`.
 
         Args:
-          id: Its identifier.
-          keys: What keys do in place of what they do by themselves.
-          frame_skip: For how many frames of 1/35 second an action goes on.
+          id: The identifier of the environment.
+          keys: The actions of keys, in place of the default ones.
+          frame_skip: The number of frames of 1/35 second that an action lasts.
 
         Raises:
-          ValueError: An option, or an action of a key, is wrong; says which.
+          ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         if not 1 <= frame_skip <= 35:
             raise ValueError(f"frame_skip is {frame_skip}, expected 1 to 35")
@@ -94,7 +94,7 @@ class VizdoomFamily(Family):
 
 
 def _in_words(button: str) -> str:
-    """Returns what a button does.
+    """Returns the effect of a button in words.
 
     >>> _in_words("MOVE_LEFT"), _in_words("TURN_LEFT_RIGHT_DELTA")
     ('move left', 'turn left right')

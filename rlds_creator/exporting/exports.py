@@ -113,26 +113,26 @@ def export(
       progress: Called with how much is done, from 0 to 1.
 
     Returns:
-      What was made.
+      The written download.
 
     Raises:
       ExportError: The episodes cannot be exported: one is damaged, they are of different
         environments, or the format cannot hold them. Nothing is left.
-      FileExistsError: There is something at the place of the output.
+      FileExistsError: The output exists.
       ImportError: A requirement of the format is missing; names what to install.
       OSError: It cannot be written.
     """
     chosen = _format(format)
     target, report = Path(output), progress or (lambda _: None)
     file_name = dataset_name(name)
-    with made_at_once(target) as made:
+    with made_at_once(target) as draft:
         recipe = Recipe(
             [os.fspath(directory) for directory in directories],
             keep_internal=keep_internal,
             end_at=end_at,
         )
-        # What else is made beside it goes away.
-        folder = made.with_name(f"{made.name}.files") if archive else made
+        # Other files next to the draft are removed at the end.
+        folder = draft.with_name(f"{draft.name}.files") if archive else draft
         folder.mkdir()
         end = 1 - _PART_OF_ZIP * archive
         try:
@@ -154,8 +154,8 @@ def export(
         num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         report(end)
         if archive:
-            write_archive(folder, made, file_name, lambda done: report(end + (1 - end) * done))
-            num_bytes = made.stat().st_size
+            write_archive(folder, draft, file_name, lambda done: report(end + (1 - end) * done))
+            num_bytes = draft.stat().st_size
     return dataclasses.replace(download, bytes=num_bytes)
 
 
@@ -171,7 +171,7 @@ def _format(name: str) -> ExportFormat:
 def _as_export_error(
     error: ValueError, chosen: ExportFormat, folder: Path, recipe: Recipe
 ) -> ExportError:
-    """Returns what went wrong, without paths."""
+    """Returns an error without the paths of this server."""
     from rlds.raw_files.untrusted import SourceError
 
     if isinstance(error, ExportError):
@@ -180,8 +180,11 @@ def _as_export_error(
     if isinstance(error, SourceError):
         of = [one.name for one in recipe.recordings if error.file.startswith(one.directory)]
         text = f"episode {of[0] if of else error.episode}: {error.what}"
-    for place in {str(folder), *(os.path.dirname(one.directory) for one in recipe.recordings)}:
-        text = text.replace(f"{place}/", "")
+    for hidden_folder in {
+        str(folder),
+        *(os.path.dirname(one.directory) for one in recipe.recordings),
+    }:
+        text = text.replace(f"{hidden_folder}/", "")
     return ExportError(text, details=str(error))
 
 
@@ -194,7 +197,7 @@ def _describe(
     end_at: Sequence[str],
     placements: Sequence[Placement],
 ) -> None:
-    """Writes what says what an export is, for people and for programs."""
+    """Writes the description of an export: `README.md` and `metadata.json`."""
     states = collections.Counter(str(one.annotations.state or "") for one in recipe.recordings)
     described: dict[str, Any] = {
         "name": name,

@@ -69,9 +69,9 @@ async def run_export(
     Raises:
       ExportError: It failed.
     """
-    directory, wanted = Path(output), msgspec.to_builtins(request)
+    directory, export_options = Path(output), msgspec.to_builtins(request)
     job = {
-        **{name: wanted[name] for name in _ARGUMENTS},
+        **{name: export_options[name] for name in _ARGUMENTS},
         "directories": [os.fspath(each) for each in directories],
         "output": os.fspath(directory / f"{dataset_name(request.name)}.zip"),
         "archive": True,

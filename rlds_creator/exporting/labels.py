@@ -1,4 +1,4 @@
-"""The labels of a download: what reviewers said, where `rlds.labels` finds it."""
+"""The labels of a download: the annotations of reviewers, as files of `rlds.labels`."""
 
 from __future__ import annotations
 
@@ -24,36 +24,39 @@ _CHOICES = {VERDICT: tuple(state.value for state in JUDGED), SUCCESS: ("yes", "n
 
 
 def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int:
-    """Writes what reviewers said of episodes beside them, under pseudonyms; notes if they are kept.
+    """Writes the annotations of reviewers next to the data, under pseudonyms.
 
-    What only the player said of an episode is in its metadata.
+    Notes are written if the recipe keeps them. Annotations of the player alone are in the metadata
+    of the episode.
 
     Args:
       recipe: The recipe of the download.
       data: The data, which was written.
-      format: Its format.
+      format: The format of the data.
       **options: Options to read it with.
 
     Returns:
       The number of labels.
 
     Raises:
-      OSError: They cannot be written.
+      OSError: The labels cannot be written.
     """
-    rows_of_all = [_said(each, recipe.keep_internal) for each in recipe.recordings]
+    rows_of_all = [_shared_labels(each, recipe.keep_internal) for each in recipe.recordings]
     if not any(rows_of_all):
         return 0
-    made = open_episodes(data, "all", format=format, **options)
-    made = Episodes(reading.with_image_files(made.source), made.split)
+    written_episodes = open_episodes(data, "all", format=format, **options)
+    written_episodes = Episodes(
+        reading.with_image_files(written_episodes.source), written_episodes.split
+    )
     labels: list[Label] = []
     for number, rows in enumerate(rows_of_all):
         if rows:
-            episode = as_converted(made.episode(number))
+            episode = as_converted(written_episodes.episode(number))
             where = {"episode": digest_of(episode.steps).hex(), "key": episode.key}
             labels += _as_labels(rows, recipe.recordings[number], recipe.lengths[number], where)
     if data.is_file():  # A folder beside it, or they would be in the cache of this machine.
         (data.parent / ".rlds" / "labels").mkdir(parents=True, exist_ok=True)
-    folders = label_rows.folders_of(made.source)[:1]
+    folders = label_rows.folders_of(written_episodes.source)[:1]
     layers = {layer_of(row): row for rows in rows_of_all for row in rows}
     label_rows.append(folders, labels)
     label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])
@@ -63,11 +66,11 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
 def _layer(name: str, row: LabelRow) -> Layer:
     choices = _CHOICES.get(name, ()) if row.type == "choice" else ()
     title = row.layer if row.layer != name else ""
-    whole = row.type != "flag"
-    return Layer(name=name, type=row.type, choices=choices, whole=whole, title=title)
+    is_whole = row.type != "flag"
+    return Layer(name=name, type=row.type, choices=choices, whole=is_whole, title=title)
 
 
-def _said(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
+def _shared_labels(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
     rows = holding(recording.annotations.rows())
     rows = [row for row in rows if row.type != "text" or keeps_notes]
     return rows if any(row.tool != PLAY for row in rows) else []

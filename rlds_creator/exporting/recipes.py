@@ -1,4 +1,4 @@
-"""The recipe of a download: recordings, in an order, with what changes of them.
+"""The recipe of a download: an ordered list of recordings, with the changes to them.
 
 The rest is a conversion: recordings are episodes, and the recipe is a view of them.
 """
@@ -85,7 +85,7 @@ class Recipe:
         return sum(length < recording.num_steps for length, recording in pairs)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what the metadata has beside what was recorded, as columns of all episodes."""
+        """Returns the metadata fields that the export adds, as columns of all episodes."""
         annotations = [recording.annotations for recording in self.recordings]
         success = [one.success for one in annotations]
         consents = [one.consent for one in annotations]
@@ -166,8 +166,8 @@ class _Annotated(View):
         fields, facts = super().fields, self._facts.items()
         recorded = {name: it for name, it in fields.episode.items() if name not in self._gone}
         tags = dict.fromkeys(map(tag_field, self._recipe.labels), Field(np.bool_))
-        made = {name: Field(getattr(column, "dtype", str)) for name, column in facts}
-        return fields.replace(steps={**fields.steps, **tags}, episode={**recorded, **made})
+        fact_fields = {name: Field(getattr(column, "dtype", str)) for name, column in facts}
+        return fields.replace(steps={**fields.steps, **tags}, episode={**recorded, **fact_fields})
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -179,17 +179,17 @@ class _Annotated(View):
     ) -> dict[str, Any]:
         self._begun = max(self._begun, int(of.episodes.max(initial=0)))
         self._progress(self._begun / len(self._recipe.recordings))
-        made = {path: value for path, value in values.items() if path not in self._gone}
+        new_values = {path: value for path, value in values.items() if path not in self._gone}
         tags = {label: np.zeros(len(of.steps), np.bool_) for label in self._recipe.labels}
         for episode in np.unique(of.episodes).tolist():
             rows = of.episodes == episode
             for label, column in self._recipe.tagged[episode].items():
                 tags[label][rows] = column[of.steps[rows]]
-        made |= {f"{rlds.STEPS}/{tag_field(label)}": column for label, column in tags.items()}
+        new_values |= {f"{rlds.STEPS}/{tag_field(label)}": column for label, column in tags.items()}
         if of.number is not None:
-            made |= {name: column[of.number] for name, column in self._facts.items()}
-            made[COMPLETE] = True  # What was left before its end is truncated.
-        return made
+            new_values |= {name: column[of.number] for name, column in self._facts.items()}
+            new_values[COMPLETE] = True  # An abandoned episode is truncated.
+        return new_values
 
     @override
     def values(

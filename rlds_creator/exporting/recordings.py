@@ -1,4 +1,4 @@
-"""Episodes as they are on the disk: a log of one episode each, and what was said about it."""
+"""Recordings on the disk: a log of one episode each, with its annotations."""
 
 from __future__ import annotations
 
@@ -159,15 +159,15 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"larger than {_MAX_BYTES >> 20} MB")
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, ValueError) as error:
-            what = error.what if isinstance(error, SourceError) else str(error)
+            problem = error.what if isinstance(error, SourceError) else str(error)
             raise ExportError(
-                f"{ANNOTATIONS_FILE} of episode {_name_of(directory)} cannot be read: {what}"
+                f"{ANNOTATIONS_FILE} of episode {_name_of(directory)} cannot be read: {problem}"
             ) from error
 
 
 @dataclasses.dataclass
 class RecordedEpisode:
-    """An episode, as far as it is known before its steps are read.
+    """A recorded episode: its metadata, without its steps.
 
     Attributes:
       directory: The directory of its log.
@@ -273,7 +273,7 @@ def find_recordings(path: str | os.PathLike[str]) -> list[str]:
 
 
 def is_recording(directory: str | os.PathLike[str]) -> bool:
-    """Whether a directory is that of an episode, and not deleted."""
+    """True if a directory holds a recorded episode that is not deleted."""
     return os.path.exists(os.path.join(directory, METADATA_FILE)) and not os.path.exists(
         os.path.join(directory, DELETED_FILE)
     )

@@ -24,12 +24,12 @@ class ExportFormat:
     """A format that recordings can be exported to.
 
     Attributes:
-      name: Its name.
-      title: Its name, for people.
+      name: The name of the format.
+      title: Its name in the user interface.
       module: A module that must be installed; "" if it needs none.
       extra: The extra that installs it.
       opening: Python code that opens the data, with `{path}` in it.
-      place: The path of the data in the folder of the export, with `{name}` in it.
+      path_template: The path of the data in the folder of the export, with `{name}` in it.
       defaults: Options of the format, unless others are given; may have `{name}` in them.
       source: The name of the format in `rlds.sources`, if it differs.
     """
@@ -39,7 +39,7 @@ class ExportFormat:
     module: str = ""
     extra: str = ""
     opening: str = _OPENING
-    place: str = "{name}"
+    path_template: str = "{name}"
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
 
@@ -71,7 +71,7 @@ class ExportFormat:
           progress: Called when an episode is read, with the fraction that has been read by then.
 
         Returns:
-          The place of the data, and what becomes of each field.
+          The path of the data, and the placement of each field.
 
         Raises:
           SourceError: An episode is damaged.
@@ -84,13 +84,13 @@ class ExportFormat:
         format = self.source or self.name
         kind = exporting.export_class(format)
         given = parse_options(options_of(kind), options, format)
-        path = folder / kind.part_name(self.place.format(name=name))
+        path = folder / kind.part_name(self.path_template.format(name=name))
         defaults = {key: value.format(name=name) for key, value in self.defaults.items()}
         episodes = recipe.episodes(progress)
         writer = exporting.prepare(episodes, format, **{**defaults, **given})
-        made = exporting.write_export(writer, path, verify=False, allow_loss=True)
+        exported = exporting.write_export(writer, path, verify=False, allow_loss=True)
         write_labels(recipe, path, format, **writer.read_options())
-        return path, made.placements
+        return path, exported.placements
 
 
 _GZIP = {"compression": "gzip"}
@@ -107,10 +107,12 @@ FORMATS: Mapping[str, ExportFormat] = {
             "tfds",
             "TFDS dataset",
             opening='tfds.builder_from_directory("{path}").as_dataset()',
-            place="{name}/1.0.0",
+            path_template="{name}/1.0.0",
             defaults={"name": "{name}", "version": "1.0.0"},
         ),
-        ExportFormat("minari", "Minari dataset", "h5py", "hdf5", place="{name}-v0", defaults=_GZIP),
+        ExportFormat(
+            "minari", "Minari dataset", "h5py", "hdf5", path_template="{name}-v0", defaults=_GZIP
+        ),
         ExportFormat("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
         ExportFormat("robomimic", "robomimic (HDF5)", "h5py", "hdf5", defaults=_GZIP),
         ExportFormat("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),

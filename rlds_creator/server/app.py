@@ -1,4 +1,4 @@
-"""The server of `rlds create`: what there is to serve, put together."""
+"""The application of `rlds create`: all routes of the server."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Creator:
         return f"{self._settings.address}/enter#{token}"
 
     def needs_owner(self) -> bool:
-        """Whether nobody can log in who may invite others."""
+        """True if no owner can log in."""
         people = self.store.people()
         return not any(one.role is Role.OWNER and one.name != YOU for one in people)
 

@@ -34,10 +34,10 @@ class Connections:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def enter(self, address: str) -> bool:
-        """Counts a connection; whether there is room for it."""
+        """Counts a connection; returns False if a limit is reached."""
         self._counts[address] += 1
-        most = self.in_total if self.per_address is None else self.per_address
-        return self._counts[address] <= most and self._counts.total() <= self.in_total
+        max_of_address = self.in_total if self.per_address is None else self.per_address
+        return self._counts[address] <= max_of_address and self._counts.total() <= self.in_total
 
     def leave(self, address: str) -> None:
         """A connection is gone."""
@@ -47,12 +47,12 @@ class Connections:
 
     @property
     def http(self) -> type[asyncio.Protocol]:
-        """The protocol of connections that have just been made."""
+        """The protocol of new HTTP connections."""
         return type("_Http", (_Http,), {"connections_": self})
 
     @property
     def sockets(self) -> type[asyncio.Protocol]:
-        """The protocol of those that have become sockets of a page."""
+        """The protocol of connections that were upgraded to WebSockets."""
         return type("_Socket", (_Socket,), {"connections_": self})
 
 

@@ -23,7 +23,7 @@ _SECONDS_TO_END = 20.0
 
 
 class DataDirectory:
-    """A data directory. It is made if it is not there.
+    """The data directory of a server; created if it does not exist.
 
     Attributes:
       path: Its path.

@@ -112,10 +112,10 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def decode(text: str | bytes) -> Any:
-    """Returns what a page said, one of `Message`.
+    """Decodes a message of a page, one of `Message`.
 
     Raises:
-      BadRequestError: It is nothing that a page says; says why.
+      BadRequestError: The message is invalid.
 
     >>> decode('{"op": "ack", "frame": 7}')
     Ack(frame=7)

@@ -25,7 +25,7 @@ _POLICY_VIOLATED = 1008
 
 
 class Page:
-    """A connection to a page: what is still to be sent there."""
+    """A connection to a page, with its queue of unsent messages."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
@@ -46,7 +46,7 @@ class Page:
         self._wake.set()
 
     def show(self, frame: bytes) -> None:
-        """Sends a picture as soon as the page has room for it, unless there is a newer one then."""
+        """Queues a picture; a newer picture replaces it until the page can receive."""
         self._frame = frame
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""Who may do what: one table, and what is a person's own."""
+"""Permissions of roles, and of people over their own episodes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ ROLES: dict[Role, frozenset[May]] = {
 }
 
 
-def may(person: Person, what: May) -> bool:
-    """Whether a person may do something."""
-    return not person.is_disabled and what in ROLES[person.role]
+def may(person: Person, permission: May) -> bool:
+    """True if a person has a permission."""
+    return not person.is_disabled and permission in ROLES[person.role]
 
 
 def sees_study(person: Person, study: Study) -> bool:
-    """Whether a person may know of a study."""
+    """True if a person may see a study."""
     if may(person, May.SEE):
         return True
     is_open = study.state is StudyState.ENABLED and person.study in ("", study.id)
@@ -49,12 +49,12 @@ def sees_study(person: Person, study: Study) -> bool:
 
 
 def sees_episode(person: Person, episode: EpisodeRecord) -> bool:
-    """Whether a person may see an episode: all, or what they have played."""
+    """True if a person may see an episode: any episode, or their own ones."""
     return may(person, May.SEE) or (may(person, May.PLAY) and episode.person == person.id)
 
 
 def of_episode(person: Person, episode: EpisodeRecord) -> list[May]:
-    """Returns what a person may do with an episode that they see, beside that."""
+    """Returns the permissions of a person on an episode that they may see."""
     own = may(person, May.PLAY) and episode.person == person.id
     allowed = [May.DELETE] if own or may(person, May.DELETE) else []
     return [*allowed, May.TAG] if may(person, May.TAG) else allowed

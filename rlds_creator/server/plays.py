@@ -188,7 +188,7 @@ class Play:
             page.bye(self._why)
 
     def described(self) -> dict[str, Any]:
-        """Returns what is played, in the types of JSON."""
+        """Returns the environment and the state of a play, in the types of JSON."""
         study = {name: getattr(self.study, name) for name in ("id", "name", "instructions")}
         environment = msgspec.to_builtins(self.environment)
         return {"play": self.id, "study": study, "environment": environment}
@@ -220,7 +220,7 @@ class Play:
             self._pause_for_page()
 
     def take(self, message: Any) -> None:
-        """Does what a message of the page says, see `messages`."""
+        """Handles a message of the page, see `messages`."""
         if isinstance(message, messages.Ack):
             if self.page is not None:
                 self.page.ack(message.frame)
@@ -237,7 +237,7 @@ class Play:
             self._send({"op": "control", "do": "pause", "why": "network"})
 
     def tick(self, now: float, limits: Limits) -> None:
-        """Pauses it, if the page does not keep up; ends it, if nobody comes."""
+        """Pauses the play if the page does not keep up; ends it if no page connects."""
         page, is_async = self.page, self.environment.mode is Mode.ASYNC
         if page is None and now - self._away_since > limits.until_end:
             self._end("expired")
@@ -294,8 +294,8 @@ class Play:
         self._why = reason
         is_failed = why in ("crashed", "hung")
         if self._error is None and is_failed:
-            what = "stopped" if why == "crashed" else "does not respond"
-            self._say_error(why, f"The environment {what}.")
+            failure = "stopped" if why == "crashed" else "does not respond"
+            self._say_error(why, f"The environment {failure}.")
         if self._episode is not None and self._episode.state in _LIVE:
             state = EpisodeState.FAILED if is_failed else EpisodeState.ABANDONED
             error = self._error["message"] if self._error is not None else ""
@@ -366,7 +366,7 @@ class Play:
 
     @property
     def is_ending(self) -> bool:
-        """Whether it ends, or has ended."""
+        """True if the play ends or has ended."""
         return bool(self._why) or self.is_over
 
     async def end(self, why: str = "closed") -> None:
@@ -375,7 +375,7 @@ class Play:
         await self._over.wait()
 
     def is_forgotten(self, now: float, limits: Limits) -> bool:
-        """Whether even its end need not be said to anybody any more."""
+        """True if the play has ended and no page needs its outcome any more."""
         return self.is_over and now - self._over_since > limits.until_end
 
 
@@ -412,15 +412,17 @@ class Plays:
         return next((play for play in plays if not play.is_over), None)
 
     def turn(self, person: Person) -> asyncio.Lock:
-        """Returns a lock with which what a person asks for happens one after the other."""
+        """Returns the lock that serializes the requests of a person."""
         return self._turns.setdefault(person.id, asyncio.Lock())
 
     def check_room(self, person: Person) -> None:
         """Raises `TooManyError` or `ServiceUnavailableError` if a person cannot play now."""
         if self._starts.take(person.id):
             raise TooManyError("Too many starts. Wait a few seconds, then try again.")
-        others = [p for p in self._plays.values() if not p.is_over and p.person.id != person.id]
-        if len(others) >= self.limits.players:
+        other_plays = [
+            p for p in self._plays.values() if not p.is_over and p.person.id != person.id
+        ]
+        if len(other_plays) >= self.limits.players:
             raise ServiceUnavailableError(
                 f"All {self.limits.players} places are taken. Try again later.", code="full"
             )

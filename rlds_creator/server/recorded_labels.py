@@ -1,4 +1,4 @@
-"""The labels of a recorded episode: its tags, and what people say it is worth."""
+"""The labels of a recorded episode: tags, and verdicts of people."""
 
 from __future__ import annotations
 
@@ -81,11 +81,18 @@ class RecordedLabels(EpisodeLabels):
         return [*visible, *map(self._shown, tags)]
 
     @override
-    def add(self, said: Said) -> ShownLabel:
-        if isinstance(said.value, float) or (said.type == "flag") != (said.value is True):
+    def add(self, new_label: Said) -> ShownLabel:
+        if isinstance(new_label.value, float) or (new_label.type == "flag") != (
+            new_label.value is True
+        ):
             raise BadRequestError("Recordings have only tags, a verdict and a success.")
         row = self._store.add_label(
-            self._episode.id, said.layer, said.value, said.first, said.end, by=self._person.id
+            self._episode.id,
+            new_label.layer,
+            new_label.value,
+            new_label.first,
+            new_label.end,
+            by=self._person.id,
         )
         self._recordings.annotate(self._episode.id)
         return self._shown(row, decides=True if row.type == "choice" else None)

@@ -1,4 +1,4 @@
-"""Recorded episodes: their logs in the data directory, and what the store says about them.
+"""Recorded episodes: their logs in the data directory, and their records in the store.
 
 The two agree whatever dies when: a log that the store knows nothing of is added at the next start,
 and one whose episode was deleted has a mark that says so before the store forgets it.
@@ -82,7 +82,7 @@ class Recordings:
         return stored, self._store.wants_more(*of)
 
     def annotate(self, episode_id: str) -> None:
-        """Writes what the store says about an episode beside its log."""
+        """Writes the annotations of an episode from the store next to its log."""
         with self._writing:  # Or an older state could come last.
             episode = self._store.episode(episode_id)
             study = self._store.study(episode.study)
@@ -182,20 +182,20 @@ class Recordings:
         for episode in self._store.playing():
             cut = replace(episode, state=EpisodeState.ABANDONED, reason=episode.reason or "stopped")
             recovered.append(self.save(cut, is_cut=True)[0])
-        known = set(self._store.episode_ids(EpisodeQuery()))
+        known_ids = set(self._store.episode_ids(EpisodeQuery()))
         people = None
         for directory in sorted(self._data.episodes.iterdir()):
             if not is_identifier(directory.name) or not directory.is_dir():
                 continue
             if (directory / DELETED_FILE).exists():
                 self._finish_deletion(directory)
-            elif directory.name not in known:
+            elif directory.name not in known_ids:
                 people = people or self._agents()
                 recovered += self._add(directory, people)
         return recovered
 
     def _agents(self) -> dict[str, tuple[str, str]]:
-        """Whom the data calls what: the study and the person of each name."""
+        """Returns the study and the person of each pseudonym in the data."""
         people = [person.id for person in self._store.people()]
         return {
             self._data.agent_id(person, study.id): (study.id, person)
@@ -220,7 +220,7 @@ class Recordings:
         if not study:
             logger.warning("skipping %s: its study or person is unknown", directory)
             return
-        annotations = _said(directory)
+        annotations = _stored_annotations(directory)
         episode = EpisodeRecord(
             id=directory.name,
             study=study,
@@ -270,7 +270,7 @@ class Recordings:
         )
 
 
-def _said(directory: Path) -> Annotations:
+def _stored_annotations(directory: Path) -> Annotations:
     """Returns the annotations in the sidecar of a log, to recover from the loss of a database."""
     try:
         return Annotations.read(directory)

@@ -78,17 +78,17 @@ class Authentication:
         token = request.cookies.get(self.cookie)
         return await in_thread(self.store.person_of, token) if token else None
 
-    async def required(self, request: HTTPConnection, what: May | None = None) -> Person:
-        """Returns who sends a request, and may do what it asks for.
+    async def required(self, request: HTTPConnection, permission: May | None = None) -> Person:
+        """Returns the person who sends a request, after a check of a permission.
 
         Raises:
-          LoginError: Nobody knows who it is.
-          ForbiddenError: They may not do that.
+          LoginError: The request has no valid login.
+          ForbiddenError: The person lacks the permission.
         """
         person = await self.of(request)
         if person is None:
             raise errors.LoginError("Please enter with your invitation link.")
-        if what is not None and not may(person, what):
+        if permission is not None and not may(person, permission):
             role = person.role.value
             raise errors.ForbiddenError(f"The role {role} may not do this. Ask an owner.")
         return person

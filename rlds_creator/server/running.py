@@ -54,7 +54,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def wants_browser() -> bool:
-    """Whether somebody sits in front of this machine who could see a browser."""
+    """True if this machine can open a browser window for its user."""
     if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
         return False
     has_screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
@@ -112,7 +112,7 @@ def serve(
     behind_proxy: bool = False,
     verbose: bool = False,
 ) -> None:
-    """Answers until Ctrl-C, or until the process is asked to end.
+    """Serves until Ctrl-C or a signal ends the process.
 
     Args:
       app: The application.
@@ -140,7 +140,7 @@ def serve(
 
 
 class AtMost(logging.Filter):
-    """Keeps a log short, whatever clients do; the next line says how much was left out."""
+    """A log filter that limits the rate of lines; the next line has the number of dropped lines."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class AtMost(logging.Filter):
         self._left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is written."""
+        """Returns True if a log line is to be written."""
         if self._bucket.take():
             self._left_out += 1
             return False

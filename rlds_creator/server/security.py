@@ -51,7 +51,7 @@ _POLICY_VIOLATED = 1008
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on can be reached from this machine only."""
+    """True if an address to listen on is reachable from this machine only."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
@@ -77,7 +77,7 @@ class Hosts:
         self.names = {name.lower().rstrip(".") for name in names}
 
     def has(self, host: str) -> bool:
-        """Whether the header `Host` of a request is for this server."""
+        """True if the header `Host` of a request names this server."""
         name, colon, port = host.lower().rpartition(":")
         if not colon or host.endswith("]"):
             name, port = host.lower(), ""
@@ -145,7 +145,7 @@ def _same_host(origin: str, host: str) -> bool:
 
 
 class _Body:
-    """The body of a request, which has to come soon, and be small."""
+    """The body of a request, with a deadline and a size limit."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -1,4 +1,4 @@
-"""Studies to try: what somebody who starts a server for the first time can play at once."""
+"""Example studies, which a new server offers to play at once."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _ME, _ENTER = "/api/me", "/api/enter"
 def view_app(
     shelf: Shelf, hosts: Hosts | None = None, *, token: str = "", by: str = ""
 ) -> Application:
-    """Returns what answers for datasets.
+    """Returns the application of `rlds view`.
 
     Args:
       shelf: The datasets.
@@ -67,7 +67,7 @@ def view_app(
         return response
 
     class Guarded(Application):
-        """Lets nobody in who has no token, but to enter."""
+        """Refuses requests without a token, except the login."""
 
         @override
         def check(self, scope: Scope) -> None:

@@ -117,8 +117,8 @@ def routes(
         return answer(await in_thread(_done, episode_labels, _listed, episode_labels))
 
     async def add_label(request: Request) -> Response:
-        episode_labels, said = await _to_label(request), await body(request, Said)
-        return answer(await in_thread(_done, episode_labels, episode_labels.add, said))
+        episode_labels, new_label = await _to_label(request), await body(request, Said)
+        return answer(await in_thread(_done, episode_labels, episode_labels.add, new_label))
 
     async def declare(request: Request) -> Response:
         episode_labels, layer = await _to_label(request), await body(request, ShownLayer)
@@ -161,7 +161,7 @@ def _listed(labels: EpisodeLabels) -> dict[str, Any]:
 
 
 def _done(labels: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
-    """Reads or changes labels; says what is wrong with a request, or where they are kept."""
+    """Reads or changes labels; turns errors of the request or of the files into answers."""
     try:
         with labels.refusals():
             return do(*args)
@@ -276,13 +276,13 @@ def _number(request: Request, name: str) -> int:
     return int(text)
 
 
-def _query(request: Request, name: str, least: int, most: int = 10**15) -> int | None:
-    """A number that a request may have."""
+def _query(request: Request, name: str, minimum: int, maximum: int = 10**15) -> int | None:
+    """Returns an optional number of the query of a request."""
     text = request.query_params.get(name)
     if text is None:
         return None
-    if not re.fullmatch(r"[0-9]{1,15}", text) or not least <= int(text) <= most:
-        raise errors.BadRequestError(f"{name}: expected a number from {least} to {most}.")
+    if not re.fullmatch(r"[0-9]{1,15}", text) or not minimum <= int(text) <= maximum:
+        raise errors.BadRequestError(f"{name}: expected a number from {minimum} to {maximum}.")
     return int(text)
 
 

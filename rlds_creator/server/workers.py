@@ -58,8 +58,8 @@ class Interpreters:
       names: "" for that of the server, and the others.
     """
 
-    def __init__(self, others: Mapping[str, str] | None = None) -> None:
-        self._paths = {"": sys.executable, **(others or {})}
+    def __init__(self, other_pythons: Mapping[str, str] | None = None) -> None:
+        self._paths = {"": sys.executable, **(other_pythons or {})}
         self.names = list(self._paths)
         self._described: dict[str, asyncio.Task[dict[str, Any]]] = {}
 
@@ -228,7 +228,7 @@ class Worker:
         await asyncio.wait([self._task])
 
     def kill(self, why: str = "") -> None:
-        """Ends the process and all that it has started, at once; what was shown is recorded."""
+        """Kills the worker process and its children; the shown steps are recorded."""
         if self._task is not None and not self._task.done():
             self._why = self._why or why
             _kill_group(self._process.pid)

@@ -44,7 +44,7 @@ class EpisodeDatabase(Database):
     """Episodes and labels."""
 
     def save_episode(self, episode: EpisodeRecord) -> EpisodeRecord:
-        """Adds an episode, or changes it to what the worker says of it now.
+        """Adds an episode, or updates it with the report of the worker.
 
         Its notes and labels stay as they are, and what it is an episode of. One that begins is
         practice if the study has practice left for the person.
@@ -87,7 +87,7 @@ class EpisodeDatabase(Database):
             return _episode(connection, episode_id)
 
     def episodes(self, query: EpisodeQuery | None = None) -> tuple[list[EpisodeRecord], int]:
-        """Returns a page of the episodes that a query asks for, and how many there are in all.
+        """Returns a page of the episodes of a query, and the number of all of them.
 
         Raises:
           StoreError: A field of the query has a value that its type does not allow.
@@ -126,17 +126,17 @@ class EpisodeDatabase(Database):
         """Deletes episodes and their labels: all of them, or none if it raises.
 
         Returns:
-          The identifiers of those that were there, for their logs to be deleted.
+          The identifiers of the deleted episodes; the caller deletes their logs.
 
         Raises:
-          InUseError: One is being played.
+          InUseError: An episode is being played.
         """
         table = tables.episodes
-        wanted = sorted(set(ids))
+        sorted_ids = sorted(set(ids))
         deleted: list[str] = []
         with self._writing() as connection:
-            for first in range(0, len(wanted), _AT_ONCE):
-                some = table.c.id.in_(wanted[first : first + _AT_ONCE])
+            for first in range(0, len(sorted_ids), _AT_ONCE):
+                some = table.c.id.in_(sorted_ids[first : first + _AT_ONCE])
                 query = sa.select(table.c.id, table.c.state).where(some).order_by(table.c.id)
                 rows = connection.execute(query.with_for_update()).all()
                 if any(row.state in LIVE for row in rows):
@@ -204,7 +204,7 @@ class EpisodeDatabase(Database):
         *,
         by: str = "",
     ) -> LabelRow:
-        """Adds a label: a tag of an episode or of steps of it, or what an episode is worth.
+        """Adds a label: a tag of an episode or of its steps, or a verdict.
 
         Args:
           episode_id: The episode.
@@ -360,7 +360,7 @@ def _from_row(row: Any) -> LabelRow:
 
 
 def _check(label: LabelRow, episode: EpisodeRecord) -> None:
-    """Raises an error if a label says nothing of an episode."""
+    """Raises an error if a label does not fit the steps of an episode."""
     if (label.begin is None) != (label.end is None):
         raise StoreError("a range of steps needs a first and a last step")
     if label.begin is not None and label.end is not None:
@@ -377,7 +377,7 @@ def _check(label: LabelRow, episode: EpisodeRecord) -> None:
 
 
 def _add(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
-    """Adds a row; the last word on what an episode is worth becomes its state."""
+    """Adds a label row; the last verdict becomes the state of the episode."""
     same = [_of[name].is_not_distinct_from(getattr(row, name)) for name in ("begin", "end")]
     same += [_of.episode == episode_id, _of.type == row.type, _of.layer == row.layer]
     before = sa.update(tables.labels).where(*same, _of.annotator == row.annotator)
@@ -398,13 +398,13 @@ def _add(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
 
 
 def _add_words_of_player(connection: sa.Connection, episode: EpisodeRecord) -> None:
-    """Adds what a player says when the episode is over, if that is new."""
+    """Adds the verdict and the success of the player at the end of an episode, if changed."""
     rows = _labels(connection, episode.id)
     words = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
     at = max([episode.started + episode.seconds, *(row.at + _LATER for row in rows)])
     for layer, value in words.items():
-        known = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY)]
-        if value is not None and known[-1:] != [value]:
+        stored_values = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY)]
+        if value is not None and stored_values[-1:] != [value]:
             who = {"annotator": episode.person, "tool": PLAY}
             _add(connection, episode.id, label_row(layer, value, at=at, **who))
             at += _LATER

@@ -37,4 +37,4 @@ class QuotaError(StoreError):
 
 
 class InUseError(StoreError):
-    """It cannot go: it is being played, or nobody else could do what it does."""
+    """A record cannot be deleted: it is in use, or is the last of its kind."""

@@ -1,4 +1,4 @@
-"""Downloads that are made, or were."""
+"""Records of downloads, running and finished."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Exports(Database):
         return self._all(ExportRecord, query)
 
     def update_export(self, export_id: str, **changes: Any) -> ExportRecord:
-        """Changes how far a download is.
+        """Updates the progress of a download.
 
         Args:
           export_id: The download.
@@ -70,8 +70,8 @@ class Exports(Database):
           RecordNotFoundError: There is none of this identifier; it may have been deleted.
           StoreError: A field has a value that its type does not allow.
         """
-        if others := changes.keys() - _CHANGES:
-            raise TypeError(f"{', '.join(sorted(others))} of a download never changes")
+        if fixed_fields := changes.keys() - _CHANGES:
+            raise TypeError(f"{', '.join(sorted(fixed_fields))} of a download never changes")
         table = tables.exports
         with self._writing() as connection:
             current = from_row(ExportRecord, row_of(connection, table, export_id, lock=True))

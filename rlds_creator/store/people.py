@@ -46,7 +46,7 @@ class People(Database):
     def change_person(
         self, person_id: str, role: Role | None = None, is_disabled: bool | None = None
     ) -> Person:
-        """Changes what a person may do; None leaves it as it is.
+        """Changes the permissions of a person; None leaves an attribute unchanged.
 
         Raises:
           RecordNotFoundError: There is none of this identifier.

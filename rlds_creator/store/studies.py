@@ -1,4 +1,4 @@
-"""Studies and their environments, and what was played of them."""
+"""Studies and their environments, and statistics of their episodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Studies(Database):
     """Studies."""
 
     def save_study(self, study: Study, by: str = "") -> Study:
-        """Adds a study, or replaces what it was.
+        """Adds a study, or replaces the stored one.
 
         Args:
           study: A new one if its `id` is empty; else an edit of its `version`. Its environments
@@ -71,29 +71,33 @@ class Studies(Database):
         check_names(*(label.name for label in study.labels))
         table = tables.studies
         with self._writing() as connection:
-            known: dict[str, Environment] = {}
+            stored_environments: dict[str, Environment] = {}
             now, state = self._clock(), study.state
             current = Study(
                 id=new_identifier(), name=study.name, state=state, creator=by, created=now
             )
             if study.id:
                 row = _row(connection, study.id, lock=True)
-                current, known = from_row(Study, row), _environments(row)
+                current, stored_environments = from_row(Study, row), _environments(row)
                 if current.version != study.version:
                     raise StaleError("somebody else has edited this study", current)
             environments = tuple(
-                one if one.id in known else msgspec.structs.replace(one, id=new_identifier())
+                one
+                if one.id in stored_environments
+                else msgspec.structs.replace(one, id=new_identifier())
                 for one in study.environments
             )
             ids = {one.id for one in environments}
             if len(ids) < len(environments):
                 raise StoreError("two environments of the study have the same identifier")
-            kept = {name: getattr(current, name) for name in ("id", "state", "creator", "created")}
+            fixed_fields = {
+                name: getattr(current, name) for name in ("id", "state", "creator", "created")
+            }
             new = msgspec.structs.replace(
-                study, **kept, environments=environments, version=current.version + 1
+                study, **fixed_fields, environments=environments, version=current.version + 1
             )
             values = to_row(new)
-            removed = [one for id, one in known.items() if id not in ids]
+            removed = [one for id, one in stored_environments.items() if id not in ids]
             values["removed_environments"] = msgspec.to_builtins(removed)
             if study.id:
                 connection.execute(sa.update(table).where(table.c.id == new.id).values(values))
@@ -160,7 +164,7 @@ class Studies(Database):
     def choose_environment(
         self, study_id: str, person_id: str, environment_id: str | None = None
     ) -> Environment:
-        """Chooses what a person plays next, as the study says.
+        """Chooses the environment of the next episode of a person.
 
         Args:
           study_id: The study.
@@ -201,7 +205,7 @@ class Studies(Database):
         return min(choices, key=lambda one: turns.get(one.id, 0))
 
     def wants_more(self, study_id: str, person_id: str, environment_id: str) -> bool:
-        """Whether a person may make more episodes, after one of an environment."""
+        """True if quotas allow a person more episodes, after one of an environment."""
         with self._reading() as connection:
             study = from_row(Study, _row(connection, study_id))
             full = _full(connection, study, person_id)
@@ -225,7 +229,7 @@ class Studies(Database):
         return consent
 
     def consent(self, study_id: str, person_id: str, until: float) -> Consent | None:
-        """Returns to what a person last agreed for a study, until some time."""
+        """Returns the last consent of a person to a study, up to a time."""
         table = tables.consents
         theirs = sa.and_(table.c.study == study_id, table.c.person == person_id)
         query = sa.select(table).where(theirs, table.c.created <= until)
@@ -273,7 +277,7 @@ class Studies(Database):
         return {one: Counts(**counted.get(one, {}), agreed=agreed.get(one)) for one in ids}
 
     def statistics(self, study_id: str) -> StudyStatistics:
-        """Returns what was played of a study.
+        """Returns the statistics of the episodes of a study.
 
         Raises:
           RecordNotFoundError: There is none of this identifier.
@@ -314,21 +318,21 @@ def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.
 
 
 def is_practice_next(connection: sa.Connection, study_id: str, person_id: str) -> bool:
-    """Whether the next episode of a person is practice; discarded practice does not count."""
+    """True if the next episode of a person is practice; discarded practice does not count."""
     table = tables.episodes
-    asked = sa.select(tables.studies.c.practice).where(tables.studies.c.id == study_id)
+    num_practice_query = sa.select(tables.studies.c.practice).where(tables.studies.c.id == study_id)
     query = sa.select(_num_episodes).where(
         table.c.study == study_id,
         table.c.person == person_id,
         table.c.is_practice,
         table.c.state.in_([EpisodeState.COMPLETED.value, EpisodeState.CANCELLED.value]),
     )
-    wanted = connection.scalar(asked) or 0
-    return wanted > 0 and (connection.scalar(query) or 0) < wanted
+    num_practice = connection.scalar(num_practice_query) or 0
+    return num_practice > 0 and (connection.scalar(query) or 0) < num_practice
 
 
 def _full(connection: sa.Connection, study: Study, person_id: str) -> set[str]:
-    """The environments, by identifier, of which a person makes no more episodes."""
+    """The identifiers of the environments whose quota a person has reached."""
     table = tables.episodes
     mine = sa.func.count().filter(table.c.person == person_id)
     query = sa.select(table.c.environment, _num_episodes, mine)

@@ -22,23 +22,23 @@ class Cache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.num_bytes = 0
-        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
+        self._entries: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
         """Returns the cached value of a key, or makes it."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][0]
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key][0]
         value = make()
         size = size_of(value)
         with self._lock:
-            if key not in self._kept and size <= self.max_bytes // 2:
-                self._kept[key] = value, size
+            if key not in self._entries and size <= self.max_bytes // 2:
+                self._entries[key] = value, size
                 self.num_bytes += size
                 while self.num_bytes > self.max_bytes:
-                    self.num_bytes -= self._kept.popitem(last=False)[1][1]
+                    self.num_bytes -= self._entries.popitem(last=False)[1][1]
         return value
 
 

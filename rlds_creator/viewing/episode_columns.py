@@ -66,7 +66,7 @@ def columns_of(labels: Labels, split: str) -> dict[str, Column]:
     for field in maker.schema:
         name = field.name if field.name in maker.fixed else _quoted(field.name)
         if hasattr(field.type, "fields"):  # Statistics.
-            for part in (field.type[place].name for place in range(field.type.num_fields)):
+            for part in (field.type[index].name for index in range(field.type.num_fields)):
                 kind = "flag" if field.name in flags and part != "mean" else "number"
                 columns[f"{name}.{part}"] = Column(kind, (field.name, part))
         elif field.name not in (*_HIDDEN, *map(known_field, maker.schema.names)):
@@ -106,10 +106,12 @@ def defaults(columns: Mapping[str, Column]) -> list[str]:
 
 
 def ranks(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Returns the columns of ranks for the columns of scores among some, by their names."""
-    found = {name: columns.get(f"{name.removesuffix('_rank')}_rank") for name in names}
+    """Returns the rank columns of those columns that are audit scores, by name."""
+    rank_columns = {name: columns.get(f"{name.removesuffix('_rank')}_rank") for name in names}
     return {
-        name: rank for name, rank in found.items() if rank is not None and rank.path[0] == AUDIT
+        name: rank
+        for name, rank in rank_columns.items()
+        if rank is not None and rank.path[0] == AUDIT
     }
 
 
@@ -149,15 +151,15 @@ def labels_key(row: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
 
 
 def order(numbers: Sequence[int], cells: Sequence[Any], *, falls: bool) -> list[int]:
-    """Returns numbers by their cells; those without a value come last.
+    """Sorts episode numbers by their cells; numbers without a value come last.
 
     >>> order([4, 5, 6], [2.0, None, 7.0], falls=True)
     [6, 4, 5]
     """
-    known = [place for place, value in enumerate(cells) if value is not None]
-    known.sort(key=lambda place: cells[place], reverse=falls)
-    unknown = [place for place, value in enumerate(cells) if value is None]
-    return [int(numbers[place]) for place in (*known, *unknown)]
+    with_value = [index for index, value in enumerate(cells) if value is not None]
+    with_value.sort(key=lambda index: cells[index], reverse=falls)
+    without_value = [index for index, value in enumerate(cells) if value is None]
+    return [int(numbers[index]) for index in (*with_value, *without_value)]
 
 
 def ranges(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:

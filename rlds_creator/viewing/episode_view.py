@@ -79,7 +79,7 @@ class ViewedEpisode:
         return self.steps.num_steps
 
     def _kind_of(self, path: str) -> str:
-        """Returns the kind of a field, see `outline`. Raises a KeyError if there is none."""
+        """Returns the kind of a field, see `outline`. Raises a KeyError for an unknown field."""
         with self._lock:
             if self._kinds is None:
                 first = self.steps.step(0, self.steps.fields) if self.num_steps else {}
@@ -109,7 +109,7 @@ class ViewedEpisode:
         return "flag" if field.column_dtype.kind == "b" else "number"
 
     def outline(self, seconds: float = _SECONDS) -> dict[str, Any]:
-        """Returns what there is.
+        """Returns the metadata and the fields of the episode.
 
         "base" is the address of its data; None for that of the outline. "fields" has the path,
         kind, dtype, shape and names of each field. The kind is "picture", "number", "vector",
@@ -192,10 +192,10 @@ class ViewedEpisode:
         if not self._has_number(path):
             return None
         times = self.steps.numbers(path, 0)[0] / second
-        known = np.flatnonzero(np.isfinite(times))
-        if not len(known) or known[0] != 0:
+        timed_steps = np.flatnonzero(np.isfinite(times))
+        if not len(timed_steps) or timed_steps[0] != 0:
             return None
-        every = np.interp(np.arange(len(times)), known, times[known] - times[0])
+        every = np.interp(np.arange(len(times)), timed_steps, times[timed_steps] - times[0])
         return [round(seconds, 4) for seconds in every.tolist()]
 
     def _fps(self) -> float | None:
@@ -205,7 +205,7 @@ class ViewedEpisode:
         return rate_in(self.steps.metadata) or rate_in(self.about)
 
     def _has_number(self, path: str) -> bool:
-        """Whether there are numbers at a path."""
+        """True if the field at a path is numeric."""
         return self.num_steps > 0 and path in self.steps.fields and self._kind_of(path) == "number"
 
     def step(self, step: int) -> dict[str, Any]:
@@ -301,8 +301,8 @@ class ViewedEpisode:
         if not paths:
             raise KeyError("There are no pictures to make a video of.")
         if self.num_steps > _MOST_FRAMES:
-            what = f"{self.num_steps} steps are too many for a video: at most {_MOST_FRAMES}"
-            raise ValueError(f"{what}; see `rlds.video` for longer ones")
+            problem = f"{self.num_steps} steps are too many for a video: at most {_MOST_FRAMES}"
+            raise ValueError(f"{problem}; see `rlds.video` for longer ones")
         sizes: list[tuple[int, int]] = []
         rate = rate or self._fps() or self._mean_rate() or _RATE
         with BrowserVideoWriter(target, rate) as writer:
@@ -350,8 +350,8 @@ class ViewedEpisode:
         field = self.steps.fields[path]
         size = num_curves(field)
         steps = evenly(self.num_steps, self.steps.most_points)
-        most = _MOST_POINTS_OF_ALL // size
-        steps = [steps[row] for row in evenly(len(steps), most)]
+        max_points = _MOST_POINTS_OF_ALL // size
+        steps = [steps[row] for row in evenly(len(steps), max_points)]
         matrix = self.steps.curves(path, steps) if steps else np.zeros((0, size))
         names = list(field.names or ([path] if kind != "vector" else ()))
         names = names if len(names) == size else [str(number) for number in range(size)]

@@ -107,20 +107,20 @@ class EpisodeLabels(abc.ABC):
     why_not: str = ""
 
     def refusals(self) -> AbstractContextManager[None]:
-        """Returns what the other methods are called in: it may say in its way what they raise."""
+        """Returns a context for calls of the other methods; it may translate their errors."""
         return contextlib.nullcontext()
 
     @abc.abstractmethod
     def layers(self) -> list[ShownLayer]:
-        """Returns what can be said."""
+        """Returns the label layers."""
 
     @abc.abstractmethod
     def labels(self) -> list[ShownLabel]:
-        """Returns what is said."""
+        """Returns the labels of the episode."""
 
     @abc.abstractmethod
-    def add(self, said: Said) -> ShownLabel:
-        """Adds a label, in place of that of the same person in the same place."""
+    def add(self, new_label: Said) -> ShownLabel:
+        """Adds a label; it replaces the label of the same person for the same steps."""
 
     @abc.abstractmethod
     def retract(self, label: str) -> None:
@@ -173,10 +173,12 @@ class DatasetLabels(EpisodeLabels):
         )
 
     @override
-    def add(self, said: Said) -> ShownLabel:
-        where = self._episode, said.value, said.first, said.end
+    def add(self, new_label: Said) -> ShownLabel:
+        place_and_value = self._episode, new_label.value, new_label.first, new_label.end
         tool = "rlds view"
-        row = self._labels.add(said.layer, *where, by=self._by, type=said.type, tool=tool)
+        row = self._labels.add(
+            new_label.layer, *place_and_value, by=self._by, type=new_label.type, tool=tool
+        )
         return self._shown(row)
 
     @override

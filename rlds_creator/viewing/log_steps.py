@@ -29,7 +29,7 @@ __all__ = ["LogSteps"]
 
 # The keys that lead to a value in a record, of what `_leaves_of` yields.
 _Keys: TypeAlias = tuple[Any, ...]
-_Places: TypeAlias = dict[str, _Keys]
+_LeafKeys: TypeAlias = dict[str, _Keys]
 # In how many records fields are looked for.
 _MOST_TRIED = 20
 
@@ -56,11 +56,11 @@ class LogSteps(EpisodeSteps):
         metadata = reader.episode_metadata()[index]
         named = {} if metadata is None else {"metadata": metadata}
         self.metadata = metadata if isinstance(metadata, Mapping) else named
-        self._places: _Places = {}
+        self._leaf_keys: _LeafKeys = {}
         self.fields = self._find_fields()
         self._lock = threading.Lock()
         self._points = evenly(self.num_steps, self.most_points)
-        sizes = {path: num_curves(self.fields[path]) for path in self._places}
+        sizes = {path: num_curves(self.fields[path]) for path in self._leaf_keys}
         self._curves = {p: np.full((len(self._points), n), np.nan) for p, n in sizes.items() if n}
         numbers = [path for path in (rlds.REWARD, TIME) if sizes.get(path) == 1]
         self._numbers = {path: np.full(self.num_steps, np.nan) for path in numbers}
@@ -72,12 +72,12 @@ class LogSteps(EpisodeSteps):
             for keys, value in _leaves_of(record):
                 path = _path_of(keys)
                 if value is not None and path not in fields:
-                    fields[path], self._places[path] = _field_like(value), keys
+                    fields[path], self._leaf_keys[path] = _field_like(value), keys
         # They are stored in no order.
         return dict(sorted(fields.items())) | dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
 
     def _examples(self) -> list[StepData]:
-        """The first two records and the last one; others if these are damaged."""
+        """The first two records and the last one; other records in place of damaged ones."""
         examples: list[StepData] = []
         damage: EnvLoggerError | None = None
         first = dict.fromkeys((0, 1, self.num_steps - 1))
@@ -100,18 +100,18 @@ class LogSteps(EpisodeSteps):
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         paths = list(paths)
         values = {path: self._flag(path, step) for path in paths if path in rlds.STEP_FLAGS}
-        for ahead, places in self._grouped(paths):
+        for ahead, leaf_keys in self._grouped(paths):
             if step + ahead < self.num_steps:
                 leaves = dict(_leaves_of(self._record(step + ahead)))
-                values |= {path: leaves[keys] for path, keys in places.items() if keys in leaves}
+                values |= {path: leaves[keys] for path, keys in leaf_keys.items() if keys in leaves}
         return values
 
-    def _grouped(self, paths: Iterable[str]) -> list[tuple[int, _Places]]:
-        """Groups fields by the record that stores them: 0 for that of the step, 1 for the next."""
-        groups: dict[int, _Places] = {}  # Some come with the next step: see `to_rlds_episode`.
+    def _grouped(self, paths: Iterable[str]) -> list[tuple[int, _LeafKeys]]:
+        """Groups fields by the record that stores them: 0 for the step, 1 for the next step."""
+        groups: dict[int, _LeafKeys] = {}  # Some come with the next step: see `to_rlds_episode`.
         for path in paths:
-            if path in self._places:
-                keys = self._places[path]
+            if path in self._leaf_keys:
+                keys = self._leaf_keys[path]
                 groups.setdefault(keys[0] in OF_TRANSITIONS, {})[path] = keys
         return [*groups.items()]
 
@@ -146,11 +146,11 @@ class LogSteps(EpisodeSteps):
                 return
 
     def _scanned(self) -> Iterator[None]:
-        """Reads steps, each when it is requested: first some that are evenly spread."""
+        """Reads a step for each `next`: first evenly spaced steps, then the other ones."""
         rows = {step: row for row, step in enumerate(self._points)}
-        others = (step for step in range(self.num_steps) if step not in rows)
+        other_steps = (step for step in range(self.num_steps) if step not in rows)
         of_points, of_others = self._grouped(self._curves), self._grouped(self._numbers)
-        for step in itertools.chain(_coarse_first(self._points), others):
+        for step in itertools.chain(_coarse_first(self._points), other_steps):
             row = rows.get(step)
             for path, value in self._picked(step, of_others if row is None else of_points):
                 numbers = _as_numbers(value, self._curves[path].shape[1])
@@ -160,13 +160,13 @@ class LogSteps(EpisodeSteps):
                     self._numbers[path][step] = numbers[0]
             yield
 
-    def _picked(self, step: int, groups: list[tuple[int, _Places]]) -> Iterator[tuple[str, Any]]:
+    def _picked(self, step: int, groups: list[tuple[int, _LeafKeys]]) -> Iterator[tuple[str, Any]]:
         """Yields the values of fields in a step; not those of a damaged record."""
-        for ahead, places in groups:
+        for ahead, leaf_keys in groups:
             if step + ahead < self.num_steps:
                 with contextlib.suppress(EnvLoggerError):
-                    [values] = self._reader.pick(self._index, [step + ahead], [*places.values()])
-                    yield from zip(places, values)
+                    [values] = self._reader.pick(self._index, [step + ahead], [*leaf_keys.values()])
+                    yield from zip(leaf_keys, values)
 
 
 def _leaves_of(record: StepData) -> Iterator[tuple[_Keys, Any]]:
@@ -212,7 +212,7 @@ def _is_zero(discount: Any) -> bool:
 
 
 def _as_numbers(value: Any, size: int) -> np.ndarray:
-    """So many numbers, or one for all; NaN where there are none."""
+    """Returns a value as a flat array of 1 or `size` numbers; a NaN if it does not fit."""
     array = np.asarray(np.nan if value is None else value)
     fits = array.dtype.kind in "biuf" and array.size in (1, size)
     return array.reshape(-1) if fits else np.array([np.nan])

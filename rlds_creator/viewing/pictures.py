@@ -34,7 +34,7 @@ _MOST_PIXELS = 1 << 26
 
 
 def layout_of(field: Any) -> str | None:
-    """Returns what the axes of pictures are; None if the values of a field are none.
+    """Returns the axis layout of pictures; None if a field has no pictures.
 
     They are "y", "x", "c" for channels, and "n" for frames.
 
@@ -128,7 +128,7 @@ def _frames(array: np.ndarray, layout: str) -> list[np.ndarray]:
 
 
 def _is_opacity(channel: np.ndarray) -> bool:
-    """Whether a fourth channel says how opaque a picture is, rather than being another frame."""
+    """True if the fourth channel is opacity, not another frame."""
     return bool(channel.size) and bool((channel == channel.flat[0]).all())
 
 

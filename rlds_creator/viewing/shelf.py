@@ -111,20 +111,22 @@ class Shelf:
         cache, self._may_label = Cache(_CACHE_BYTES), may_label
         chosen = _Choice(options or {}, split, where)
         self._thumbnails, self._lock = Thumbnails(), threading.Lock()
-        places = [it for path in paths for it in _places(os.fspath(path), format, chosen.options)]
-        if not places:
+        found_datasets = [
+            it for path in paths for it in _find_datasets(os.fspath(path), format, chosen.options)
+        ]
+        if not found_datasets:
             raise FileNotFoundError("there is nothing to be shown")
         self._datasets: dict[str, _Dataset] = {}
-        for path, its_format in dict.fromkeys(places):
+        for path, its_format in dict.fromkeys(found_datasets):
             name = _name(path)
             kind = _Logs if its_format == "envlogger" and chosen == _Choice() else _Source
             dataset = kind(_identifier(name, path), name, path, its_format, cache, chosen)
             self._datasets[dataset.id] = dataset
-        if len(self._datasets) == 1:  # What is wrong with the only one is said at once.
+        if len(self._datasets) == 1:  # Errors of a single dataset are raised at once.
             next(iter(self._datasets.values())).open()
 
     def datasets(self) -> dict[str, Any]:
-        """Returns what there is: {"datasets": [..]}."""
+        """Returns the datasets of the shelf: {"datasets": [..]}."""
         return {"datasets": [self._current(id).described() for id in self._datasets]}
 
     def listing(
@@ -137,12 +139,12 @@ class Shelf:
         sort: str = "",
         columns: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Returns some episodes of a split: {"id", "columns", "episodes", "total", "is_complete"}.
+        """Returns a page of a split: {"id", "columns", "episodes", "total", "is_complete"}.
 
         "values" of an episode are cells by the names of columns; None until the episode was read.
-        "ranks" are those of scores in their task, likewise.
-        "is_complete" is false if a later call may have more of them. As long as the table is made
-        that a condition or an order needs, there are no episodes, and "making" says how far it is:
+        "ranks" are the ranks of its scores within the task, likewise.
+        "is_complete" is false if a later call may have more values. While the table is computed
+        that a condition or an order needs, "episodes" is empty, and "making" has the progress:
         {"done", "total"}.
 
         Args:
@@ -165,7 +167,7 @@ class Shelf:
         try:
             numbers, total = current.numbers(split, where, sort), current.count(split)
         except _TableInProgressError as making:
-            return {**described, "episodes": [], "total": None, "making": making.how_far}
+            return {**described, "episodes": [], "total": None, "making": making.progress}
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
         total = len(numbers) if where or sort else total
         end = offset + limit
@@ -186,23 +188,33 @@ class Shelf:
     def beside(
         self, dataset: str, split: str, index: int, where: str = "", sort: str = ""
     ) -> dict[str, Any]:
-        """Returns what is beside an episode in a list: {"previous", "next", "place"}.
+        """Returns the neighbours of an episode in a list: {"previous", "next", "place"}.
 
-        These are the addresses of two pages, and how many episodes come before it.
+        "previous" and "next" are addresses of pages, "place" is the number of episodes before it.
         """
         current = self._dataset(dataset, split)
         try:
             numbers = current.numbers(split, where, sort, at_least=index + 2)
-        except (ImportError, LookupError, ValueError, _TableInProgressError):  # The list says so.
+        except (
+            ImportError,
+            LookupError,
+            ValueError,
+            _TableInProgressError,
+        ):  # The list reports the error.
             return {"previous": None, "next": None, "place": None}
         if sort:
-            place = numbers.index(index) if index in numbers else len(numbers)
-            after = place + 1
+            position = numbers.index(index) if index in numbers else len(numbers)
+            after = position + 1
         else:
-            place, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
+            position, after = (
+                bisect.bisect_left(numbers, index),
+                bisect.bisect_right(numbers, index),
+            )
         query = urlencode({k: v for k, v in (("where", where), ("sort", sort)) if v})
-        pages = neighbours(numbers, place, after, lambda n: current.address(split, int(n)), query)
-        return {**pages, "place": place}
+        pages = neighbours(
+            numbers, position, after, lambda n: current.address(split, int(n)), query
+        )
+        return {**pages, "place": position}
 
     def view(self, dataset: str, split: str, index: int) -> ViewedEpisode:
         """Returns an episode.
@@ -254,8 +266,8 @@ class Shelf:
             raise KeyError(f"There is no dataset {dataset!r}.")
         current = self._current(id)
         if at and dataset != current.opened:
-            what = "the dataset was changed or opened again after this page; reload the page"
-            raise SourceChangedError(what, file=current.path)
+            problem = "the dataset was changed or opened again after this page; reload the page"
+            raise SourceChangedError(problem, file=current.path)
         current.open()
         if split not in current.splits:
             raise KeyError(f"There is no split {split!r}.")
@@ -274,7 +286,7 @@ class Shelf:
 def neighbours(
     listed: Sequence[Any], before: int, after: int, address: Callable[[Any], str], query: str
 ) -> dict[str, str | None]:
-    """Returns the addresses of the pages that come before and after that of an episode.
+    """Returns the addresses of the pages before and after the page of an episode.
 
     Args:
       listed: The episodes of a list.
@@ -288,8 +300,10 @@ def neighbours(
     return {name: address(one[0]) + end if len(one) else None for name, one in around.items()}
 
 
-def _places(path: str, format: str | None, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the paths and the formats of the datasets at or below a path; options are of one."""
+def _find_datasets(
+    path: str, format: str | None, options: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yields path and format of each dataset at or below a path; options need a single one."""
     if (
         format is None
         and not options
@@ -298,14 +312,14 @@ def _places(path: str, format: str | None, options: Mapping[str, Any]) -> Iterat
         and not marked_format(path)
     ):
         below = sorted(find_datasets(path))
-        logs = [place for place, kind in below if kind == "envlogger"]
+        logs = [path for path, kind in below if kind == "envlogger"]
         for folder in dict.fromkeys(map(os.path.dirname, logs)):
-            # Logs that lie side by side are a dataset: of `rlds create`, each has an episode.
+            # Logs in one folder are one dataset: `rlds create` writes a log for each episode.
             beside = [log for log in logs if os.path.dirname(log) == folder]
             yield folder if len(beside) > 1 else beside[0], "envlogger"
-        others = [(place, kind) for place, kind in below if kind != "envlogger"]
-        yield from others
-        if logs or others:
+        other_datasets = [(path, kind) for path, kind in below if kind != "envlogger"]
+        yield from other_datasets
+        if logs or other_datasets:
             return
     yield path, format or marked_format(path) or sources.format_of(path)
 
@@ -324,7 +338,7 @@ def _name(path: str) -> str:
 
 
 def _identifier(name: str, path: str) -> str:
-    """A part of an address that stands for a path, and says little of it."""
+    """Returns the address part of a dataset, which hides most of its path."""
     plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
     digest = hashlib.sha256(os.path.abspath(path).encode(errors="surrogateescape")).hexdigest()
     return f"{plain}-{digest[:8]}".strip("-")
@@ -335,25 +349,25 @@ class _TableInProgressError(Exception):
 
     def __init__(self, how_far: Mapping[str, int | None]) -> None:
         super().__init__(how_far)
-        self.how_far = how_far
+        self.progress = how_far
 
 
 class _Making:
-    """Makes a table of episodes, in a thread of its own."""
+    """A table of episodes that a thread of its own computes."""
 
     def __init__(self, episodes: sources.Episodes) -> None:
-        self.how_far: Mapping[str, int | None] = {"done": 0, "total": None}
-        self.made: concurrent.futures.Future[EpisodeTable] = concurrent.futures.Future()
+        self.progress: Mapping[str, int | None] = {"done": 0, "total": None}
+        self.table_future: concurrent.futures.Future[EpisodeTable] = concurrent.futures.Future()
         threading.Thread(target=self._make, args=(episodes,), daemon=True).start()
 
     def _make(self, episodes: sources.Episodes) -> None:
         try:
-            self.made.set_result(episodes.table(progress=self._note))
+            self.table_future.set_result(episodes.table(progress=self._note))
         except BaseException as error:
-            self.made.set_exception(error)
+            self.table_future.set_exception(error)
 
     def _note(self, done: int, total: int | None) -> None:
-        self.how_far = {"done": done, "total": total}
+        self.progress = {"done": done, "total": total}
 
 
 class _Choice(NamedTuple):
@@ -397,7 +411,7 @@ class _Dataset:
         )
 
     def open(self) -> None:
-        """Finds out what there is; does nothing if that is known."""
+        """Opens the dataset and reads its splits; does nothing if it is open."""
         with self._lock:
             if not self._is_open:
                 self._open()
@@ -409,7 +423,7 @@ class _Dataset:
             self._check_files()
 
     def again(self) -> _Dataset:
-        """The same, not opened yet."""
+        """Returns the dataset with the same arguments, not opened yet."""
         return type(self)(self.id, self.name, self.path, self.format, self.cache, self.chosen)
 
     def described(self) -> dict[str, Any]:
@@ -488,16 +502,20 @@ class _Dataset:
         return self.labels(split).state(), state_of(audits)
 
     def rows(self, split: str) -> list[dict[str, Any]]:
-        """Rows of episodes of which examples are taken: those that were read."""
-        if (table := self._whole(split)) is not None:
+        """The table rows of the episodes that were read, for examples of values."""
+        if (table := self._labelled_table(split)) is not None:
             rows: list[dict[str, Any]] = table.slice(0, _EXAMPLES).to_pylist()
             return rows
         return self._labelled(split, [*self._read.values()][:_EXAMPLES])
 
-    def _whole(self, split: str) -> Any:
-        """The table of episodes with their labels; None if it was not made yet."""
+    def _labelled_table(self, split: str) -> Any:
+        """The table of episodes with their labels; None if it is not complete."""
         making = self._makings.get(split)
-        is_made = making is not None and making.made.done() and not making.made.exception()
+        is_made = (
+            making is not None
+            and making.table_future.done()
+            and not making.table_future.exception()
+        )
         if not (is_made or self._has_table(split)):
             return None
         state = self._beside(split)
@@ -509,8 +527,8 @@ class _Dataset:
     def _rows(
         self, split: str, numbers: Sequence[int], deadline: float
     ) -> tuple[Sequence[dict[str, Any] | None], bool]:
-        """Rows of episodes, None where nobody has read them; whether none comes later."""
-        if (table := self._whole(split)) is not None:
+        """The rows of episodes, None for unread ones; and True if no row is missing."""
+        if (table := self._labelled_table(split)) is not None:
             return table.take(numbers).to_pylist(), True
         source = self.labels(split).episodes.source
         if not isinstance(source, sources.Source):
@@ -540,16 +558,16 @@ class _Dataset:
 
     def _table(self, split: str) -> EpisodeTable:
         with self._lock:
-            if split not in self._makings or self._makings[split].made.done():
+            if split not in self._makings or self._makings[split].table_future.done():
                 self._makings[split] = _Making(self.episodes(split))
             making = self._makings[split]
         try:
-            return making.made.result(_TABLE_SECONDS)
+            return making.table_future.result(_TABLE_SECONDS)
         except concurrent.futures.TimeoutError:
-            raise _TableInProgressError(making.how_far) from None
+            raise _TableInProgressError(making.progress) from None
 
     def listing(self, split: str, numbers: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
-        """Some episodes, as far as that is known soon; see `Shelf.listing`."""
+        """A page of episodes with their values, if these are known soon; see `Shelf.listing`."""
         listed = self._summaries(split, numbers)
         try:
             columns = self.columns(split)
@@ -606,7 +624,7 @@ class _Dataset:
         raise NotImplementedError
 
     def number(self, split: str, index: int) -> int:
-        """Returns the stored number of an episode, of which some may have been chosen."""
+        """Returns the stored number of an episode; a condition may have chosen some of them."""
         return index
 
     def find(self, split: str, number: int) -> int:
@@ -614,7 +632,7 @@ class _Dataset:
         return number
 
     def episodes(self, split: str) -> sources.Episodes:
-        """The episodes of a split, of which there is a table."""
+        """The episodes of a split, which have a table."""
         raise NotImplementedError
 
     def steps(self, split: str, index: int) -> EpisodeSteps:
@@ -660,7 +678,7 @@ class _Logs(_Dataset):
     def _check_files(self) -> None:
         self._files.check(lambda: self._paths, failed=False)
 
-    def _place(self, index: int) -> tuple[str, int]:
+    def _log_and_index(self, index: int) -> tuple[str, int]:
         self._check_files()
         number = bisect.bisect_right(self._ends, index)
         return self._paths[number], index - (self._ends[number - 1] if number else 0)
@@ -674,18 +692,18 @@ class _Logs(_Dataset):
         return episodes
 
     def steps(self, split: str, index: int) -> EpisodeSteps:
-        path, number = self._place(index)
+        path, number = self._log_and_index(index)
         # It is closed when nobody looks at the episode any more.
         return LogSteps(envlogger.Reader(path), number, self.cache, f"{self.opened}/{index}")
 
     def state(self, split: str, index: int) -> str:
-        path, number = self._place(index)
+        path, number = self._log_and_index(index)
         if not stores.is_local(path):
             return ""
         return f"{os.path.realpath(path)} {number} {state_of(Path(path).rglob('*.riegeli'))}"
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
-        path, number = self._place(index)
+        path, number = self._log_and_index(index)
         with envlogger.Reader(path) as reader:
             return {"num_steps": len(reader.episodes[number])}
 

@@ -1,4 +1,4 @@
-"""The steps of an episode of any source: in place where they can be read so, else by columns."""
+"""The steps of an episode of any source: read in place if possible, else by columns."""
 
 from __future__ import annotations
 
@@ -50,21 +50,25 @@ class Tables:
 
     @classmethod
     def of(cls, source: AnySource) -> Tables | None:
-        """Returns those of a source; None if it cannot be read that way."""
-        kept = [base.can.examples for base in reading.bases(source)]
-        here = all(x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in kept)
+        """Returns the tables of a source; None if it cannot be read in place."""
+        examples = [base.can.examples for base in reading.bases(source)]
+        here = all(
+            x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in examples
+        )
         return cls(source) if here else None
 
     def find(self, split: str, index: int) -> tuple[feeds.Table, int]:
-        """Returns a table that has an episode, and its number there.
+        """Returns a table that has an episode, and the number of the episode in the table.
 
         Raises:
           SourceError: The file is damaged, or was changed.
         """
         source, first, name = self._source, index, f"{split}[{index}:{index + 1}]"
-        place = stored_at(source, split, index)
-        if place and (shards := place.source.can.shards):  # All of its file costs no more.
-            source, split, index = place
+        stored_place = stored_at(source, split, index)
+        if stored_place and (
+            shards := stored_place.source.can.shards
+        ):  # The whole file costs no more.
+            source, split, index = stored_place
             begins = [*itertools.accumulate(shards(split), initial=0)]
             shard = bisect.bisect_right(begins, index) - 1
             first, name = begins[shard], f"{split}[{shard}shard]"
@@ -107,7 +111,7 @@ class SourceSteps(EpisodeSteps):
         self._small = [path for path in small if path not in self._direct]
 
     def _find_about(self, table: feeds.Table, row: int) -> bool:
-        """Finds what a table knows; whether that has to do, as the episode is large."""
+        """Reads facts of an episode from its table; returns True if it is too large for more."""
         self._table, self._row = table, row
         storage, outlines = table.storage, table.outlines
         self._direct = {p for p in self.fields if p in table.fields and storage.is_random(p)}
@@ -124,12 +128,12 @@ class SourceSteps(EpisodeSteps):
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         paths = [path for path in paths if path in self.fields]
         marks = {path: known_field(path) for path in paths if self._has_mark(path)}
-        known = self._values(step, {*marks.values()})
-        there = [path for path in paths if path not in marks or known[marks[path]]]
+        is_known = self._values(step, {*marks.values()})
+        there = [path for path in paths if path not in marks or is_known[marks[path]]]
         return dict.fromkeys(paths) | self._values(step, there)
 
     def _has_mark(self, path: str) -> bool:
-        """Whether another field says in which steps a value is known."""
+        """True if a mask field tells in which steps a value is known."""
         return is_mark(self.fields.get(known_field(path)))
 
     def _values(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
@@ -187,7 +191,7 @@ class SourceSteps(EpisodeSteps):
 
 
 def _size_of(field: Any) -> int:
-    """About how many bytes a value has; 0 for a text, as texts are read as whole columns."""
+    """The approximate bytes of a value; 0 for a text, as texts are read as whole columns."""
     if not isinstance(field, Field) or field.encoding:
         return 1 << 14
     size = math.prod(side or 64 for side in field.shape) * field.column_dtype.itemsize

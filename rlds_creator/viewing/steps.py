@@ -27,7 +27,7 @@ _MOST_CURVES = 512
 
 
 def num_curves(field: Any) -> int:
-    """Returns how many curves a field has: a number, a flag or a vector; 0 for what has none."""
+    """Returns the number of curves of a field; 0 if it is no number, flag or vector."""
     if not isinstance(field, Field) or field.column_dtype.kind not in "biuf":
         return 0
     size = math.prod(size or 0 for size in field.shape)
@@ -59,11 +59,11 @@ class EpisodeSteps(abc.ABC):
 
     @abc.abstractmethod
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
-        """Returns the values of some fields in a step; those that it has."""
+        """Returns the values of the given fields in a step, without missing ones."""
 
     @abc.abstractmethod
     def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
-        """Returns the numbers of a field in all steps, as far as they are read after some time.
+        """Returns the numbers of a field in all steps; NaN for steps not read within a time limit.
 
         Returns:
           float64, NaN where there is none, or none yet; and whether all of them have been read.
@@ -78,6 +78,6 @@ class EpisodeSteps(abc.ABC):
         """
 
     def samples(self, path: str, number: int) -> list[Any]:
-        """Returns the values of a field in some steps, evenly chosen."""
+        """Returns the values of a field in evenly spaced steps."""
         values = [self.step(step, [path]).get(path) for step in evenly(self.num_steps, number)]
         return [value for value in values if value is not None]

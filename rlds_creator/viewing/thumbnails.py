@@ -1,4 +1,4 @@
-"""Thumbnails that were made once, on the disk."""
+"""A disk cache of thumbnails."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ class Thumbnails:
 
 
 def state_of(files: Iterable[Path]) -> str:
-    """Returns what changes if somebody writes to files."""
+    """Returns a state of files that changes if they are written."""
     stats = [(os.fspath(file), file.stat()) for file in sorted(files)]
     return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])

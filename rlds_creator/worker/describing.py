@@ -29,20 +29,22 @@ def describe() -> dict[str, Any]:
 def _describe(name: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"title": name, "requires": "", "identifiers": None, "error": ""}
     try:
-        made = family(name)
-        facts.update(title=made.title or name, requires=made.requires)
-        helps = _helps(inspect.getdoc(made.make) or "")
-        options = [_option(one, helps.get(name, "")) for name, one in options_of(made).items()]
+        loaded_family = family(name)
+        facts.update(title=loaded_family.title or name, requires=loaded_family.requires)
+        helps = _helps(inspect.getdoc(loaded_family.make) or "")
+        options = [
+            _option(one, helps.get(name, "")) for name, one in options_of(loaded_family).items()
+        ]
         json.dumps(options, allow_nan=False)
         facts["options"] = options
-        facts["identifiers"] = list(made.identifiers())
+        facts["identifiers"] = list(loaded_family.identifiers())
     except Exception as e:  # Code of others: what is wrong with it does not concern the rest.
         facts["error"] = f"{type(e).__name__}: {e}"
     return {"options": [], **facts}
 
 
 def _helps(docstring: str) -> dict[str, str]:
-    """Returns what a docstring says of each argument."""
+    """Returns the description of each argument in a docstring."""
     _, _, arguments = docstring.partition("\nArgs:\n")
     return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(arguments)}
 

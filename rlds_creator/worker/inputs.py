@@ -53,7 +53,7 @@ class InputQueue:
 
     @property
     def is_held(self) -> bool:
-        """Whether anything but a position is held now."""
+        """True if an input other than a position is held."""
         return any(not _POSITION.fullmatch(name) for name in self._down)
 
     def add(self, event: Mapping[str, Any]) -> bool:
@@ -92,7 +92,7 @@ class InputQueue:
         self._down.clear()
 
     def take(self) -> Inputs:
-        """Returns what was held at any time since the last step, for the next one."""
+        """Returns the inputs that were held at any time since the last step."""
         return self._take(self._touched)
 
     def take_now(self) -> Inputs:
@@ -118,6 +118,6 @@ class InputQueue:
         return events
 
     def clear(self) -> None:
-        """Forgets all but what is held now: what was pressed in a pause is not meant."""
+        """Forgets all inputs that are not held now, such as keys pressed in a pause."""
         self.take()
         self._events.clear()

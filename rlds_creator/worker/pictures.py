@@ -33,7 +33,7 @@ class PictureError(ValueError):
 
 
 def as_rgb(drawn: Any) -> np.ndarray:
-    """Returns what an environment has drawn as uint8 of shape `[height, width, 3]`.
+    """Returns the picture of an environment as uint8 of shape `[height, width, 3]`.
 
     Args:
       drawn: An array of shape `[height, width]`, `[height, width, channels]` or

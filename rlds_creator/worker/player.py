@@ -59,7 +59,7 @@ class _FailedError(Exception):
 
 @contextlib.contextmanager
 def _environment_code() -> Iterator[None]:
-    """Whatever the code of others raises, `SystemExit` too, is a failure of the environment."""
+    """Turns any exception of the environment's code, `SystemExit` too, into its failure."""
     try:
         yield
     except _FailedError:
@@ -100,7 +100,7 @@ class _Episode:
 
 
 def serve(link: Link, clock: Callable[[], float] = time.monotonic) -> int:
-    """Plays until the server says stop or is gone; returns the status to exit with.
+    """Plays until the server stops it or is gone; returns the exit status.
 
     Args:
       link: The link to the server; it is closed.
@@ -123,7 +123,7 @@ def serve(link: Link, clock: Callable[[], float] = time.monotonic) -> int:
 
 
 def _await_start(link: Link) -> dict[str, Any] | None:
-    """Returns the message that says what to play; None if nothing is to be played."""
+    """Returns the message with the environment to play; None if the server ends the worker."""
     while True:
         message = link.receive()
         assert message is not None  # It waits for one.
@@ -201,9 +201,9 @@ class Player:
 
     def _checked_video(self) -> dict[str, Video]:
         """Returns the video encoding of fields, checked before the first step."""
-        wanted = self._environment.get("video") or {}
+        video_formats = self._environment.get("video") or {}
         try:
-            video = {name: Video.called(how, self._fps) for name, how in wanted.items()}
+            video = {name: Video.called(how, self._fps) for name, how in video_formats.items()}
             for way, shape in cameras_in(self._observation_spec, video).values():
                 FrameEncoder(way, shape).close()
         except (ImportError, ValueError) as error:
@@ -211,7 +211,7 @@ class Player:
         return video
 
     def play(self) -> None:
-        """Plays until the server says stop, or the player was away for too long."""
+        """Plays until the server stops it, or the player was away for too long."""
         try:
             while self._play.state is not State.CLOSED:
                 if not self._obey_all():
@@ -515,7 +515,7 @@ class Player:
         return encode_picture(self._picture, self._quality)
 
     def _end(self, why: str) -> None:
-        """The episode is over; what it is worth is not known yet."""
+        """Ends the episode, which then waits for the verdict of the player."""
         self._play.end(self._clock(), why)
         self._due = math.inf
         self._episode.reason = why
@@ -524,7 +524,7 @@ class Player:
         self._send_state()
 
     def _settle(self, state: str, error: str = "") -> None:
-        """Ends the log, if that is to be done, and says what became of the episode."""
+        """Closes the log if needed, and reports the outcome of the episode."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -615,12 +615,12 @@ def _recording() -> Iterator[None]:
     try:
         yield
     except EnvLoggerError as e:
-        what, cause = "the recording failed", e.__cause__
+        failure, cause = "the recording failed", e.__cause__
         while cause is not None:
             if isinstance(cause, OSError) and cause.errno in _FULL:
-                what = "the disk of the server is full"
+                failure = "the disk of the server is full"
             cause = cause.__cause__
-        raise _FailedError(f"{what}; the steps until then are kept", e) from e
+        raise _FailedError(f"{failure}; the steps until then are kept", e) from e
 
 
 def names_of_actions(playable: Playable) -> dict[str, Any]:

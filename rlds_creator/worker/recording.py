@@ -103,8 +103,8 @@ class EpisodeLog:
         self._is_closed = True
         try:
             if self.num_steps:
-                known = {"num_steps": self.num_steps, "total_reward": self.total_reward}
-                self._writer.set_episode_metadata({**self._metadata, **known, **metadata})
+                totals = {"num_steps": self.num_steps, "total_reward": self.total_reward}
+                self._writer.set_episode_metadata({**self._metadata, **totals, **metadata})
         finally:
             self._writer.close()
 
@@ -125,12 +125,12 @@ def total(reward: Any) -> float:
 
 
 def finite(number: float) -> float:
-    """Returns a number that JSON has a place for."""
+    """Returns a number that JSON can represent."""
     return float(np.nan_to_num(number))
 
 
 def as_json(value: Any) -> str:
-    """Returns a value as JSON; what JSON has no place for as text."""
+    """Returns a value in JSON types; other types as text."""
     if not value:
         return "{}"
     return json.dumps(value, default=_plain, skipkeys=True)

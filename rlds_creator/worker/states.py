@@ -76,7 +76,7 @@ class PlayStates:
         self._is_held = False
 
     def start(self, now: float) -> None:
-        """The environment was made, or reset: an episode can begin."""
+        """Enters the state after a reset, in which an episode can begin."""
         if self.state not in (State.NEW, State.ENDED):
             raise RefusedError("the episode is running. End it before you start another one.")
         self._go(State.READY, "start", now)
@@ -105,12 +105,12 @@ class PlayStates:
         self._go(State.ENDED, why, now)
 
     def check_confirm(self) -> None:
-        """Raises `RefusedError` unless the player is to say what the episode is worth."""
+        """Raises `RefusedError` if no verdict on an episode is expected."""
         if self.state is not State.ENDED:
             raise RefusedError("the episode is running. End it before you keep or discard it.")
 
     def check_retry(self) -> None:
-        """Raises `RefusedError` unless there is an episode to discard."""
+        """Raises `RefusedError` if there is no episode to discard."""
         if self.state not in (State.RUNNING, State.PAUSED, State.ENDED):
             raise RefusedError("no episode to discard")
 

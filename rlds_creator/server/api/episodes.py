@@ -1,4 +1,4 @@
-"""Episodes: the table, their notes, and their steps with what is said of them."""
+"""Routes of episodes: the table, notes, steps and labels."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class EpisodeRoutes(Routes):
 
     async def all(self, request: Request, person: Person) -> Any:
         """A page of the table."""
-        asked = seen_by(person, query(request, EpisodeQuery))
-        episodes, total = await in_thread(self.store.episodes, asked)
+        episode_query = seen_by(person, query(request, EpisodeQuery))
+        episodes, total = await in_thread(self.store.episodes, episode_query)
         return {"episodes": await in_thread(self._rows, person, episodes), "total": total}
 
     def _rows(self, person: Person, episodes: list[EpisodeRecord]) -> list[dict[str, Any]]:
-        """Episodes with the names of what they are of."""
+        """Episodes with the names of their study, environment and person."""
         studies = {one.id: one.name for one in self.store.studies()}
         environments = {
             (study, one.id): one.name
@@ -84,9 +84,9 @@ class EpisodeRoutes(Routes):
         return episode
 
     async def _looked_at(
-        self, request: Request, what: May | None = None
+        self, request: Request, permission: May | None = None
     ) -> tuple[Person, EpisodeRecord]:
-        person = await self.people.required(request, what)
+        person = await self.people.required(request, permission)
         return person, await self._seen(request, person)
 
     async def one(self, request: Request, person: Person) -> Any:
@@ -121,8 +121,10 @@ class EpisodeRoutes(Routes):
         return changed
 
     async def _labels(self, request: Request) -> RecordedLabels:
-        what = None if request.method in ("GET", "HEAD") else May.TAG
-        return RecordedLabels(self.store, self.recordings, *await self._looked_at(request, what))
+        permission = None if request.method in ("GET", "HEAD") else May.TAG
+        return RecordedLabels(
+            self.store, self.recordings, *await self._looked_at(request, permission)
+        )
 
     async def _thumbnail(self, request: Request) -> tuple[bytes, str] | None:
         _, episode = await self._looked_at(request)
@@ -147,25 +149,25 @@ class EpisodeRoutes(Routes):
     ) -> dict[str, Any]:
         """The pages before and after that of an episode: in the list that is requested, if any.
 
-        "place" is how many episodes come before it there, and "listed" the query of that list.
+        "place" is the number of episodes before it in the list, "listed" the query of the list.
         """
         given = {
             k: v for k, v in request.query_params.items() if k in EpisodeQuery.__struct_fields__
         }
-        asked = EpisodeQuery(study=episode.study, sort="started")
+        list_query = EpisodeQuery(study=episode.study, sort="started")
         if given:
-            asked = query(request, EpisodeQuery)
-        ids = await in_thread(self.store.episode_ids, seen_by(person, asked))
-        place = ids.index(episode.id) if episode.id in ids else len(ids)
-        pages = neighbours(ids, place, place + 1, "/replay/{}".format, urlencode(given))
-        listed: dict[str, Any] = given or {"study": asked.study, "sort": asked.sort}
-        return {**pages, "place": place if episode.id in ids else None, "listed": listed}
+            list_query = query(request, EpisodeQuery)
+        ids = await in_thread(self.store.episode_ids, seen_by(person, list_query))
+        position = ids.index(episode.id) if episode.id in ids else len(ids)
+        pages = neighbours(ids, position, position + 1, "/replay/{}".format, urlencode(given))
+        listed: dict[str, Any] = given or {"study": list_query.study, "sort": list_query.sort}
+        return {**pages, "place": position if episode.id in ids else None, "listed": listed}
 
 
-def seen_by(person: Person, asked: EpisodeQuery) -> EpisodeQuery:
-    """Returns a query that finds only what a person may see."""
+def seen_by(person: Person, episode_query: EpisodeQuery) -> EpisodeQuery:
+    """Returns a query of only those episodes that a person may see."""
     if may(person, May.SEE):
-        return asked
-    if asked.person not in (None, person.id) or not may(person, May.PLAY):
+        return episode_query
+    if episode_query.person not in (None, person.id) or not may(person, May.PLAY):
         raise ForbiddenError("You may see only your own episodes.")
-    return msgspec.structs.replace(asked, person=person.id)
+    return msgspec.structs.replace(episode_query, person=person.id)

@@ -87,7 +87,7 @@ class ExportRoutes(Routes):
         return export
 
     def _as_it_is(self, export: ExportRecord) -> ExportRecord:
-        """A download with what is known of its job only."""
+        """A download with the progress of its running job."""
         progress = self._progress.get(export.id)
         if progress is None or export.state is not ExportState.QUEUED:
             return export
@@ -112,23 +112,23 @@ class ExportRoutes(Routes):
             return await run_export(wish, directories, self.data.export(identifier), report)
 
     def _chosen(self, person: Person, wish: ExportRequest) -> list[str]:
-        """The episodes of a request, in their order."""
+        """Returns the identifiers of the episodes that a request exports, in their order."""
         if wish.format not in FORMATS:
             raise BadRequestError(f"Unknown format {wish.format!r:.80}.")
         if (wish.episodes is None) == (wish.filter is None):
             raise BadRequestError("An export needs either `episodes` or `filter`.")
-        asked = seen_by(person, convert(wish.filter or {}, EpisodeQuery, strict=False))
-        known = self.store.episode_ids(asked)
+        episode_query = seen_by(person, convert(wish.filter or {}, EpisodeQuery, strict=False))
+        visible_ids = self.store.episode_ids(episode_query)
         playing = {episode.id for episode in self.store.playing()}
-        if not set(known).issuperset(wish.episodes or ()):
+        if not set(visible_ids).issuperset(wish.episodes or ()):
             raise MissingError("One of these episodes was deleted. Load the list again.")
         if not playing.isdisjoint(wish.episodes or ()):
             raise ConflictError("One of these episodes is still being played.", code="playing")
-        if not wish.practice and asked.is_practice is None:
-            asked = msgspec.structs.replace(asked, is_practice=False)
-        data = {*self.store.episode_ids(asked)} - playing
-        ids = [*dict.fromkeys(known if wish.episodes is None else wish.episodes)]
-        ids = [one for one in ids if one in data]
+        if not wish.practice and episode_query.is_practice is None:
+            episode_query = msgspec.structs.replace(episode_query, is_practice=False)
+        exportable_ids = {*self.store.episode_ids(episode_query)} - playing
+        ids = [*dict.fromkeys(visible_ids if wish.episodes is None else wish.episodes)]
+        ids = [one for one in ids if one in exportable_ids]
         if not ids:
             raise BadRequestError("No episode matches the filter.")
         return ids
@@ -140,8 +140,8 @@ class ExportRoutes(Routes):
         except ServerError as error:
             logger.warning("export %s: %s", identifier, error)
         finally:  # Not before: the end of the server waits for what is under way.
-            for known in (self._jobs, self._progress, self._watchers):
-                known.pop(identifier, None)
+            for by_identifier in (self._jobs, self._progress, self._watchers):
+                by_identifier.pop(identifier, None)
 
     async def _outcome(self, identifier: str) -> dict[str, Any]:
         error = "The export failed, see the log of the server."
@@ -192,14 +192,14 @@ class ExportRoutes(Routes):
         await asyncio.gather(*self._watchers.values())
 
     def recover(self) -> None:
-        """Gives up what a server that was killed has left; what nobody knows of goes."""
-        known = set()
+        """Fails the unfinished exports of a killed server, and removes files without a record."""
+        export_ids = set()
         for export in self.store.exports():
-            known.add(export.id)
+            export_ids.add(export.id)
             if export.state in _UNDER_WAY:
                 error = "The server was stopped."
                 self.store.update_export(export.id, state=ExportState.FAILED, error=error)
                 shutil.rmtree(self.data.export(export.id), ignore_errors=True)
         for directory in self.data.exports.iterdir():
-            if directory.name not in known and directory.is_dir():
+            if directory.name not in export_ids and directory.is_dir():
                 shutil.rmtree(directory, ignore_errors=True)

@@ -57,12 +57,12 @@ class PeopleRoutes(Routes):
         ]
 
     async def me(self, request: Request) -> Response:
-        """Who asks."""
+        """The person who sends the request, with their permissions."""
         person = await self.people.of(request)
         return answer(
             {
                 "person": person,
-                "may": [what for what in May if person and may(person, what)],
+                "may": [permission for permission in May if person and may(person, permission)],
                 "mode": "create",
                 "single_user": self.people.everybody is not None,
                 "version": version(),

@@ -103,7 +103,7 @@ class PlayRoutes(Routes):
 
 
 def _is_wished(play: Play, study: Study, environment: str | None) -> bool:
-    """Whether a play is what a person asks for, and its environment was not edited since."""
+    """True if a play has the requested environment, which was not edited since."""
     return (
         not play.is_ending
         and play.study.id == study.id

@@ -1,4 +1,4 @@
-"""Studies, and what their environments can be."""
+"""Routes of studies, and of the available environments."""
 
 from __future__ import annotations
 

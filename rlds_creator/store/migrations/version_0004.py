@@ -18,10 +18,10 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Moves what was said to the new table."""
+    """Moves tags, verdicts and notes to the new table of labels."""
     needed: dict[str, Any] = {"id": sa.Text, "episode": sa.Text, "layer": sa.Text, "type": sa.Text}
     needed |= {"annotator": sa.Text, "at": sa.Double, "tool": sa.Text, "holds": sa.Boolean}
-    others: dict[str, Any] = {
+    optional: dict[str, Any] = {
         "value": sa.Text,
         "begin": sa.BigInteger,
         "end": sa.BigInteger,
@@ -30,7 +30,7 @@ def upgrade() -> None:
     table = op.create_table(
         "labels",
         *(sa.Column(name, kind, nullable=False) for name, kind in needed.items()),
-        *(sa.Column(name, kind) for name, kind in others.items()),
+        *(sa.Column(name, kind) for name, kind in optional.items()),
         sa.PrimaryKeyConstraint("id", name="pk_labels"),
         sa.ForeignKeyConstraint(
             ["episode"], ["episodes.id"], name="fk_labels_episode_episodes", ondelete="CASCADE"
@@ -44,9 +44,9 @@ def upgrade() -> None:
     query = """SELECT id AS episode, person AS author, state, success, notes,
                       started + seconds AS created FROM episodes"""
     for (episode,) in _by_episode(connection, query).values():
-        said = verdicts.get(episode.episode) or [episode]
-        is_judged = said != [episode] or episode.state in JUDGED
-        rows = [*rows_of_verdicts(said, episode.author)] if is_judged else []
+        judgements = verdicts.get(episode.episode) or [episode]
+        is_judged = judgements != [episode] or episode.state in JUDGED
+        rows = [*rows_of_verdicts(judgements, episode.author)] if is_judged else []
         if episode.notes:
             rows.append(label_row(NOTE, episode.notes, at=episode.created))
         for tag in tags.get(episode.episode, ()):
