@@ -23,38 +23,38 @@ _OTHERS = re.compile(r"(envlogger|riegeli|rlds)-([^-]+)\.dist-info", re.IGNORECA
 
 
 def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Finds installed distributions whose packages have the names of those here.
+    """Finds other installed distributions with packages of the same names as here.
 
-    Whichever was installed last has overwritten files of the other, and whichever is uninstalled
-    first takes files of the other along.
+    The distribution that was installed last has overwritten files of the other one, and the first
+    to be uninstalled removes files of the other one.
 
     Args:
       directories: The folders to search, such as `sys.path`.
 
     Returns:
-      The name, the version and the directory of each.
+      The name, the version and the directory of each distribution.
     """
-    others = []
+    distributions = []
     for directory in directories:
         try:
             names = os.listdir(directory or ".")
         except OSError:  # Archives, and directories that are not there.
             continue
         matches = filter(None, map(_OTHERS.fullmatch, names))
-        others += [(match[1], match[2], directory) for match in matches]
-    return others
+        distributions += [(match[1], match[2], directory) for match in matches]
+    return distributions
 
 
 def warn_of_other_distributions(directories: Iterable[str]) -> None:
     """Warns once for all distributions that `other_distributions` finds."""
-    others = other_distributions(directories)
-    if not others:
+    distributions = other_distributions(directories)
+    if not distributions:
         return
-    names = ", ".join(f"{name} {version}" for name, version, _ in others)
-    uninstalled = " ".join(sorted({name for name, _, _ in others}))
+    names = ", ".join(f"{name} {version}" for name, version, _ in distributions)
+    uninstalled = " ".join(sorted({name for name, _, _ in distributions}))
     warnings.warn(
-        f"{names} in {others[0][2]} and rlds-ecosystem have packages with the same names, and "
-        "overwrite each other's files. To keep rlds-ecosystem, run pip uninstall "
+        f"{names} in {distributions[0][2]} and rlds-ecosystem have packages with the same names, "
+        "and overwrite each other's files. To keep rlds-ecosystem, run pip uninstall "
         f"{uninstalled}, and then reinstall it with pip install --force-reinstall --no-deps: "
         "uninstalling removes files of both.",
         RuntimeWarning,
@@ -94,7 +94,7 @@ def choose_implementation(package: str, *, slower: str) -> str:
 
 
 def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
-    """Says why there is no compiled core of a package, and what to do.
+    """Explains why a package has no compiled core, with the remedy.
 
     Args:
       root: The directory that has the packages.
@@ -119,10 +119,10 @@ def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
                     f"{other}. Start Python in another directory, or compile it: {how}"
                 )
     lacking = _what_the_build_lacks()
-    what = "the checkout" if checkout else "the installed package"
+    subject = "the checkout" if checkout else "the installed package"
     if lacking:
-        return f"{what} is not compiled, and {lacking}, and then: {how}"
-    return f"{what} is not compiled, though it could be: {how}"
+        return f"{subject} is not compiled, and {lacking}, and then: {how}"
+    return f"{subject} is not compiled, though it could be: {how}"
 
 
 _INSTALL_ANEW = "pip install --force-reinstall --no-deps ., in the checkout it came from"

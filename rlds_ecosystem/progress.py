@@ -1,4 +1,4 @@
-"""Progress of what takes long, on the standard error output of a terminal."""
+"""Progress bars on the standard error output of a terminal."""
 
 from __future__ import annotations
 

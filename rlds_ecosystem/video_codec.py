@@ -65,14 +65,14 @@ class Video:
             raise ValueError(f"codec: got {self.codec!r}, expected one of {', '.join(_CODECS)}")
         if self.lossless and (self.codec != "h264" or self.quality is not None):
             raise ValueError("lossless: expected the codec h264, and no quality")
-        for name, least, most in (("quality", 0, 63), ("fps", 0.01, 1000), ("gop", 1, 10_000)):
+        for name, least, greatest in (("quality", 0, 63), ("fps", 0.01, 1000), ("gop", 1, 10_000)):
             number = getattr(self, name)
-            if number is not None and not least <= number <= most:
-                raise ValueError(f"{name}: got {number}, expected {least} to {most}")
+            if number is not None and not least <= number <= greatest:
+                raise ValueError(f"{name}: got {number}, expected {least} to {greatest}")
 
     @classmethod
     def called(cls, name: str, fps: float = 30) -> Video:
-        """Returns what commands and studies call "h264", "av1" or "lossless".
+        """Returns the encoding that commands and studies name "h264", "av1" or "lossless".
 
         Raises:
           ValueError: The name is another.
@@ -82,7 +82,7 @@ class Video:
         return cls(codec, lossless=is_lossless, fps=fps)
 
     def worse(self) -> Video:
-        """Returns what takes less time, at a lower quality; the same if that is lossless."""
+        """Returns a faster encoding of lower quality; a lossless encoding stays."""
         if self.lossless:
             return self
         quality = min(self.factor + _WORSE, 63 if self.codec == "av1" else 51)
@@ -116,7 +116,7 @@ class Video:
         return name, "yuv444p" if is_odd else "yuv420p", options
 
     def described(self, shape: tuple[int, ...]) -> dict[str, Any]:
-        """Returns all that there is to know of the video, in the types of JSON."""
+        """Returns the settings of the video, in the types of JSON."""
         name, pix_fmt, options = self.encoder(shape)
         return {
             "codec": self.codec,

@@ -46,18 +46,18 @@ class AuditedDataset(Result):
 
     @property
     def exit_code(self) -> int:
-        """1 if there are episodes to look at, or some that cannot be read."""
+        """1 if episodes have findings or cannot be read."""
         return int(any(audit.findings or audit.unreadable for audit in self.audits))
 
     @override
     def blocks(self) -> Iterator[Block]:
-        for place, (audit, numbers) in enumerate(zip(self.audits, self.numbers)):
+        for audit_index, (audit, numbers) in enumerate(zip(self.audits, self.numbers)):
             read = f"{count(audit.num_episodes, 'episode')}, {count(audit.num_rows, 'row')}"
             yield f"{self.path} {audit.split}: {read}"
             if audit.unreadable:
                 total = audit.num_episodes + len(audit.unreadable)
-                which = f"the first is episode {audit.unreadable[0]}"
-                yield f"unreadable: {len(audit.unreadable)} of {total:,} episodes, {which}"
+                first = f"the first is episode {audit.unreadable[0]}"
+                yield f"unreadable: {len(audit.unreadable)} of {total:,} episodes, {first}"
             for vector in audit.vectors:
                 yield from vector.sentences()
             yield from self._findings(audit)
@@ -68,26 +68,26 @@ class AuditedDataset(Result):
             yield from (f"not assessed: {text}" for text in audit.unassessed)
             if self.by is not None:
                 yield from self._lowest(audit, self.by, numbers)
-            yield from self._next(place)
+            yield from self._next(audit_index)
 
-    def worst_episodes(self, place: int) -> list[int]:
+    def worst_episodes(self, audit_index: int) -> list[int]:
         """Returns the stored numbers of the worst episodes, the worst one first.
 
         Args:
-          place: The place of the audit among all.
+          audit_index: The index of the audit in `audits`.
         """
-        audit, numbers = self.audits[place], self.numbers[place]
+        audit, numbers = self.audits[audit_index], self.numbers[audit_index]
         if self.by is not None:
             return [numbers[index] for _, index in _ranked(audit, self.by)[: self.worst]]
         return list(dict.fromkeys(one.episode for one in audit.findings))[: self.worst]
 
-    def viewing(self, place: int) -> list[str]:
-        """Returns the words of `rlds view` for the worst episodes; none if there are none.
+    def viewing(self, audit_index: int) -> list[str]:
+        """Returns the arguments of `rlds view` for the worst episodes; empty without any.
 
         Args:
-          place: The place of the audit among all.
+          audit_index: The index of the audit in `audits`.
         """
-        chosen, split = self.worst_episodes(place), self.stored_splits[place]
+        chosen, split = self.worst_episodes(audit_index), self.stored_splits[audit_index]
         if not chosen or split is None:
             return []
         words = ["--split", split] if self.has_splits else []
@@ -95,17 +95,17 @@ class AuditedDataset(Result):
         return ["view", self.path, *words, "--where", f"index in ({', '.join(map(str, chosen))})"]
 
     def _lowest(self, audit: Audit, by: str, numbers: Sequence[int]) -> Iterator[Block]:
-        known = _ranked(audit, by)
-        unknown = len(audit.ranks[by]) - len(known)
-        yield f"lowest {by} of {count(len(known), 'episode')}, within their task"
+        rated = _ranked(audit, by)
+        num_unrated = len(audit.ranks[by]) - len(rated)
+        yield f"lowest {by} of {count(len(rated), 'episode')}, within their task"
         names = [by, *(name for name in audit.scores if name != by)]
         rows = [
             [str(numbers[i]), f"{rank:.0%}", *(_number(audit.scores[name][i]) for name in names)]
-            for rank, i in known[: self.most]
+            for rank, i in rated[: self.most]
         ]
         yield Table([">episode", ">rank", *(f">{name}" for name in names)], rows)
-        if unknown:
-            yield f"not assessed: the {by} of {count(unknown, 'episode')}"
+        if num_unrated:
+            yield f"not assessed: the {by} of {count(num_unrated, 'episode')}"
 
     def _findings(self, audit: Audit) -> Iterator[Block]:
         total = len(audit.episodes)
@@ -122,21 +122,21 @@ class AuditedDataset(Result):
         if len(shown) < len(audit.findings):
             yield f"{len(audit.findings) - len(shown)} more findings (--max shows more)"
 
-    def _next(self, place: int) -> Iterator[str]:
-        audit, view = self.audits[place], self.viewing(place)
+    def _next(self, audit_index: int) -> Iterator[str]:
+        audit, view = self.audits[audit_index], self.viewing(audit_index)
         views = [view] if view else []
         if self.by is not None:
             condition = f"audit.{self.by}_rank >= {round(1 - self.best, 6):g}"
-            kept = [
+            selections = [
                 ["episodes", self.path, "--where", condition],
                 ["edit", self.path, "--keep", condition, "--plan"],
             ]
-            if commands := [*views, *(kept if audit.is_kept else [])]:
+            if commands := [*views, *(selections if audit.is_kept else [])]:
                 yield next_commands(*commands)
             return
         if not audit.episodes:
             return
-        chosen = ",".join(map(str, self.worst_episodes(place)))
+        chosen = ",".join(map(str, self.worst_episodes(audit_index)))
         split = ["--split", audit.split] if self.has_splits else []
         report = ["report", self.path, *split, "--episodes", chosen, "--open"]
         # Edits count the episodes of all splits.
@@ -145,7 +145,7 @@ class AuditedDataset(Result):
 
 
 def _ranked(audit: Audit, by: str) -> list[tuple[float, int]]:
-    """The episodes with a known rank by a score: rank and index, the lowest first."""
+    """The rank and the index of the episodes with a rank by a score, the lowest first."""
     ranks = audit.ranks[by].tolist()
     return sorted((rank, index) for index, rank in enumerate(ranks) if rank == rank)
 
@@ -228,9 +228,9 @@ def audit(
     from rlds.sources.source import with_random_access
     from rlds_tools.survey import open_splits
 
-    path, known = os.fspath(path), [score.name for score in auditing.SCORES]
-    if by is not None and by not in known:
-        raise ValueError(f"by: got {by!r}, expected one of {', '.join(known)}")
+    path, score_names = os.fspath(path), [score.name for score in auditing.SCORES]
+    if by is not None and by not in score_names:
+        raise ValueError(f"by: got {by!r}, expected one of {', '.join(score_names)}")
     if not 0 < best <= 1:
         raise ValueError(f"best: got {best}, expected a part of the episodes, such as 0.5")
     # Workers may run in other folders.
@@ -251,11 +251,13 @@ def audit(
     )
     audits = [
         dataclasses.replace(
-            found,
-            unreadable=[of[place] for place in found.unreadable],
-            findings=[dataclasses.replace(it, episode=of[it.episode]) for it in found.findings],
+            split_audit,
+            unreadable=[of[position] for position in split_audit.unreadable],
+            findings=[
+                dataclasses.replace(it, episode=of[it.episode]) for it in split_audit.findings
+            ],
         )
-        for found, of in zip(found_in_splits, numbers)
+        for split_audit, of in zip(found_in_splits, numbers)
     ]
     has_splits = any(len(one.splits) > 1 for one in splits)
     stored = (*map(stored_split, filled),)

@@ -1,4 +1,4 @@
-"""`rlds card`: a README for a dataset, and what it is in the words of machines (Croissant)."""
+"""`rlds card`: a README for a dataset, and its description for machines (Croissant)."""
 
 from __future__ import annotations
 
@@ -215,14 +215,14 @@ def _root(path: str | os.PathLike[str], source: AnySource) -> epath.Path:
 
 
 def _counted(source: AnySource, split: InspectedSplit, bars: Progress) -> InspectedSplit:
-    """A split of which it is known how many episodes and steps it has; perhaps by reading them."""
+    """Returns a split with its numbers of episodes and steps; reads them if needed."""
     if split.steps is not None and split.episodes is not None:
         return split
     from rlds import sources
 
     episodes = sources.Episodes(source, split.name)
-    what = f"Counting the steps of {split.name}"
-    outlines = bars.track(episodes.outlines(), split.episodes, description=what)
+    description = f"Counting the steps of {split.name}"
+    outlines = bars.track(episodes.outlines(), split.episodes, description=description)
     lengths = [outline.num_steps for outline in outlines]
     return dataclasses.replace(split, episodes=len(lengths), steps=sum(lengths))
 
@@ -247,7 +247,7 @@ class _About:
         return tuple(fact for fact in _FACTS if not self.facts[fact])
 
     def all_tags(self) -> list[str]:
-        """The tags, with those that say what it is stored as."""
+        """The tags of the dataset, with tags of its storage format."""
         kinds = ("rlds", self.dataset.format, self.dataset.file_format)
         return list(dict.fromkeys(filter(None, (*kinds, *self.tags))))
 
@@ -316,7 +316,7 @@ class _About:
             "## License",
             text(self.facts["license"])
             or "No license is stated. Ask the authors before you use or share the dataset.",
-            *(f"- {text(what)}" for what in (self.lineage or {}).get("conflicts", ())),
+            *(f"- {text(conflict)}" for conflict in (self.lineage or {}).get("conflicts", ())),
         ]
         return "\n\n".join(filter(None, sections)) + "\n"
 
@@ -357,7 +357,7 @@ class _About:
             )
 
     def _named_root(self) -> str:
-        """Its path from the name of the dataset on: nobody else has what is above it."""
+        """The path from the folder of the dataset on, without the folders of this machine."""
         parts = [part for part in os.path.abspath(self.root).split(os.sep) if part]
         base = self.dataset.name.partition("/")[0]
         begin = len(parts) - 1
@@ -473,18 +473,20 @@ def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) 
     from rlds_ecosystem.model.nests import named_leaves
     from rlds_tools.editing import described
 
-    made = ""
+    lineage_text = ""
     if lineage is not None:
-        made = markdown.fenced("\n".join([f"by {lineage['by']}", *described(lineage)]), "text")
+        lineage_text = markdown.fenced(
+            "\n".join([f"by {lineage['by']}", *described(lineage)]), "text"
+        )
     metadata = {name: value for name, value in metadata.items() if name != "lineage"}
     if not metadata:
-        return made or "The origin of the data is not recorded."
+        return lineage_text or "The origin of the data is not recorded."
     rows = []
     for name, value in named_leaves(metadata):
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         rows.append([markdown.code(name), markdown.plain_text(shorten(content, _MOST_CHARACTERS))])
     table = markdown.table(["recorded", "value"], rows)
-    return f"{made}\n\n{table}" if made else table
+    return f"{lineage_text}\n\n{table}" if lineage_text else table
 
 
 def _repr(text: str) -> str:

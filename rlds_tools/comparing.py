@@ -39,7 +39,7 @@ _NAMED = 10
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Something about a dataset as a whole that differs.
+    """A difference in the splits, fields or metadata of two datasets.
 
     Attributes:
       what: The thing that differs, such as "field steps/action".
@@ -85,7 +85,7 @@ class ValueDifference:
 
     @property
     def where(self) -> str:
-        """The first place, in words."""
+        """The location of the first difference, in words."""
         episode = f"{self.episode}"
         if self.other_episode != self.episode:
             episode += f" and {self.other_episode}"
@@ -153,8 +153,8 @@ class Differences(Result):
         for alone in self.unmatched:
             more = ", …" if alone.episodes > len(alone.ids) else ""
             named = f"{', '.join(alone.ids)}{more}"
-            what = f"{count(alone.episodes, 'episode')}: {named}"
-            yield f"only in {alone.path}, {alone.split}: {what}"
+            episode_list = f"{count(alone.episodes, 'episode')}: {named}"
+            yield f"only in {alone.path}, {alone.split}: {episode_list}"
         if self.values:
             columns = ["values of", ">episodes", ">steps", "first", self.one, self.other]
             rows = [
@@ -206,7 +206,7 @@ def diff(
 
     Args:
       one: A dataset, as `inspect` takes it.
-      other: Another one.
+      other: Another dataset.
       split: The split, or the part, to compare; all splits if None.
       structure_only: Whether to compare splits, fields and numbers of episodes alone, which
         reads no episode.
@@ -268,8 +268,8 @@ def diff(
                     comparison.look_at_unmatched(one_index, other_index)
     moved = [value for value in comparison.values.values() if _is_provenance(value.field)]
     unmatched = [
-        Unmatched(paths[which], name, num_episodes, tuple(ids))
-        for (which, name), (num_episodes, ids) in comparison.unmatched.items()
+        Unmatched(paths[dataset_index], name, num_episodes, tuple(ids))
+        for (dataset_index, name), (num_episodes, ids) in comparison.unmatched.items()
     ]
     return Differences(
         *paths,
@@ -284,7 +284,7 @@ def diff(
 
 
 def _pairs(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | None, int | None]]:
-    """The indices of episodes that belong together; None where there is no other one."""
+    """Yields the indices of matched episodes; None in place of a missing episode."""
     if match != "index":
         indices = [_index_of_ids(episodes, match == "id") for episodes in (one, other)]
         if match == "id" or indices[0].keys() & indices[1].keys():
@@ -299,15 +299,15 @@ def _pairs(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | N
 
 
 def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
-    """The episodes by their ids; if two have the same one, an error or none at all."""
+    """Returns the indices of episodes by id. For a duplicate id, raises if ids are needed."""
     indices: dict[str, int] = {}
     for index in indices_of(episodes):
         key = _id_of(episodes, index)
         if indices.setdefault(key, index) != index:
             if not is_needed:
                 return {}
-            what = f"episodes {indices[key]} and {index} have the same id {key!r}"
-            raise ValueError(f"{files_of(episodes.source)}: {what}. Use --match index.")
+            problem = f"episodes {indices[key]} and {index} have the same id {key!r}"
+            raise ValueError(f"{files_of(episodes.source)}: {problem}. Use --match index.")
     return indices
 
 
@@ -355,10 +355,10 @@ class _Comparison:
         self._any = [next(iter(splits.values()), None) for splits in opened]
         self._specs = [dict(named_leaves(any.spec)) if any else {} for any in self._any]
         self._ignore = tuple(ignore)
-        known = dict.fromkeys([*self._specs[0], *self._specs[1]])
+        all_paths = dict.fromkeys([*self._specs[0], *self._specs[1]])
         for path in ignore:
-            if not any(is_in(name, path) for name in known):
-                raise KeyError(f"ignore: no field {path!r}; {what_there_is(path, known)}")
+            if not any(is_in(name, path) for name in all_paths):
+                raise KeyError(f"ignore: no field {path!r}; {what_there_is(path, all_paths)}")
         self._equal = _exactly if rtol == atol == 0 else _about(rtol, atol)
         self.pair: tuple[Episodes, ...] = ()
         self.differences: list[Difference] = []
@@ -368,7 +368,7 @@ class _Comparison:
         self.episodes = self.steps = 0
 
     def look_at_fields(self) -> None:
-        """Compares which fields there are, and their dtypes and shapes."""
+        """Compares the sets of fields, and their dtypes and shapes."""
         for path in dict.fromkeys([*self._specs[0], *self._specs[1]]):
             if self._is_left_out(path) or _is_provenance(path):
                 continue
@@ -382,7 +382,7 @@ class _Comparison:
             self._look_at_words(about)
 
     def _look_at_words(self, about: str) -> None:
-        """Notes which fields have a meaning (names, units, codes) that the other dataset lacks."""
+        """Notes fields with a meaning (names, units, codes) that the other dataset lacks."""
         facts = [{p: getattr(field, about, None) for p, field in s.items()} for s in self._specs]
         changed = [p for p in facts[0] if p in facts[1] and facts[0][p] != facts[1][p]]
         if changed:
@@ -390,7 +390,7 @@ class _Comparison:
             self.notes.append(Difference(f"{about} in {count(len(changed), 'field')}", *paths))
 
     def look_at_metadata(self) -> None:
-        """Compares the formats, and what is said of the datasets as a whole."""
+        """Compares the formats, and the metadata of the datasets."""
         if None in self._any:
             return
         formats = [episodes.format for episodes in self._any if episodes]
@@ -399,7 +399,7 @@ class _Comparison:
         self.notes += _changes("metadata", *metadata)
 
     def look_at_lengths(self, split: str, *pair: Episodes | None) -> None:
-        """Compares how many episodes a split has, as far as that is known without reading it."""
+        """Compares the numbers of episodes of a split, if they are known without reading it."""
         numbers = [None if episodes is None else known_length(episodes) for episodes in pair]
         if None in pair or (None not in numbers and numbers[0] != numbers[1]):
             words = [
@@ -410,9 +410,9 @@ class _Comparison:
 
     def look_at_unmatched(self, *indices: int | None) -> None:
         """Notes an episode that only one of the splits has."""
-        for which, (episodes, index) in enumerate(zip(self.pair, indices)):
+        for dataset_index, (episodes, index) in enumerate(zip(self.pair, indices)):
             if index is not None:
-                key = which, self.pair[0].split
+                key = dataset_index, self.pair[0].split
                 num_unmatched, ids = self.unmatched.get(key, (0, []))
                 if num_unmatched < _NAMED:
                     ids.append(_id_of(episodes, index))
@@ -423,31 +423,34 @@ class _Comparison:
         pair = [episodes.episode(index) for episodes, index in zip(self.pair, indices)]
         lengths = [episode.num_steps for episode in pair]
         self.episodes, self.steps = self.episodes + 1, self.steps + min(lengths)
-        columns = [self._columns(which, *each) for which, each in enumerate(zip(pair, indices))]
+        columns = [
+            self._columns(dataset_index, *each)
+            for dataset_index, each in enumerate(zip(pair, indices))
+        ]
         for path in dict.fromkeys([*columns[0], *columns[1]]):
             one, other = (each.get(path) for each in columns)
             if self._is_left_out(path):
                 continue
             if one is None or other is None:
                 if not all(any(is_in(path, declared) for declared in s) for s in self._specs):
-                    continue  # That the field is missing has been said.
+                    continue  # The missing field is already noted.
                 one = [None] * len(other or ()) if one is None else one
                 other = [None] * len(one) if other is None else other
             self._compare(path, one, other, indices)
 
-    def _columns(self, which: int, episode: SourceEpisode, index: int) -> dict[str, Any]:
+    def _columns(self, dataset_index: int, episode: SourceEpisode, index: int) -> dict[str, Any]:
         """The fields of an episode as columns of one row, and those of its steps, by path."""
         fields = {rlds.STEPS: episode.num_steps, **dict(named_leaves(fields_of(episode)))}
         columns = {path: _as_column(value) for path, value in fields.items()}
         of_steps = dict(named_leaves(episode.steps))
         columns |= {f"{rlds.STEPS}/{path}": column for path, column in of_steps.items()}
-        for path, field in self._specs[which].items():
+        for path, field in self._specs[dataset_index].items():
             if not isinstance(field, Field) or not path.startswith(f"{rlds.STEPS}/"):
                 continue
             try:
                 columns[path] = as_values(columns.get(path), field, decode_images=False)
             except ValueError as error:
-                file = files_of(self.pair[which].source)
+                file = files_of(self.pair[dataset_index].source)
                 raise SourceError(str(error), file=file, episode=index, field=path) from error
         return columns
 
@@ -483,22 +486,22 @@ class _Comparison:
     ) -> None:
         """Notes that the rows of a field differ in an episode."""
         is_of_steps = path.startswith(f"{rlds.STEPS}/")
-        known = self.values.get(path)
-        if known is None:
+        difference = self.values.get(path)
+        if difference is None:
             step = rows[0] if is_of_steps else None
             element = self._place_of(*first)
             split = self.pair[0].split
             one, other = indices
-            known = ValueDifference(path, 0, None, split, one, other, step, *element, None)
+            difference = ValueDifference(path, 0, None, split, one, other, step, *element, None)
         self.values[path] = dataclasses.replace(
-            known,
-            episodes=known.episodes + 1,
-            steps=(known.steps or 0) + len(rows) if is_of_steps else None,
-            largest=_larger(known.largest, largest),
+            difference,
+            episodes=difference.episodes + 1,
+            steps=(difference.steps or 0) + len(rows) if is_of_steps else None,
+            largest=_larger(difference.largest, largest),
         )
 
     def _place_of(self, one: np.ndarray, other: np.ndarray) -> tuple[tuple[int, ...], Any, Any]:
-        """The first place at which two arrays differ, and what is there."""
+        """The first element at which two arrays differ, and its two values."""
         if one.shape != other.shape:
             return (), f"shape {one.shape}", f"shape {other.shape}"
         index = tuple(np.argwhere(~self._equal(one, other))[0].tolist())
@@ -584,7 +587,7 @@ _as_bytes = np.frompyfunc(_plain_bytes, 1, 1)
 
 
 def _may_agree(one: Any, other: Any) -> bool:
-    """Whether two fields can have the same values: a size that is not fixed may be any."""
+    """True if two fields can have the same values; an open size fits any size."""
     if not isinstance(one, Field) or not isinstance(other, Field):
         return False
     sizes = zip(one.shape, other.shape)
@@ -600,8 +603,8 @@ def _is_provenance(path: str) -> bool:
 
 
 def _as_note(value: ValueDifference) -> Difference:
-    what = f"{value.field} in {count(value.episodes, 'episode')}"
-    return Difference(what, _text(value.one), _text(value.other))
+    subject = f"{value.field} in {count(value.episodes, 'episode')}"
+    return Difference(subject, _text(value.one), _text(value.other))
 
 
 def _text(value: Any) -> str | None:

@@ -110,8 +110,8 @@ class ExportResult(Result):
             yield "sidecar: stored in a file beside the data that only rlds reads"
         if any(field.how == "sidecar" and field.field.startswith("video/") for field in shown):
             yield "cameras in the sidecar: pass -O video=frames to store them as images in the data"
-        for what in self.left_out:
-            yield printable(f"left out: {what}")
+        for error in self.left_out:
+            yield printable(f"left out: {error}")
         if self.is_written:
             yield next_commands(["inspect", self.path], ["validate", self.path])
 
@@ -184,7 +184,7 @@ def export(
         writer = exporting.prepare(opened, to, **chosen)
         writer.check(target)
         return ExportResult(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
-    made = exporting.export(
+    exported = exporting.export(
         opened,
         to,
         target,
@@ -196,9 +196,9 @@ def export(
         **sharing,
         **chosen,
     )
-    steps, is_share = made.num_steps or 0, part is not None
-    counted = (made.num_episodes, steps, made.placements, made.left_out)
-    return ExportResult(made.path, to, not is_share, *counted, is_share)
+    steps, is_share = exported.num_steps or 0, part is not None
+    counted = (exported.num_episodes, steps, exported.placements, exported.left_out)
+    return ExportResult(exported.path, to, not is_share, *counted, is_share)
 
 
 def _chosen(
@@ -303,9 +303,9 @@ def convert(
                 **(options or {}),
             )
             download_config = tfds.download.DownloadConfig(num_shards=num_shards, **pipeline)
-            made = prepared(builder, download_config)
-        splits = made.info.metadata["conversion"]["splits"]
-        return Conversion(os.fspath(made.data_path), to, splits)
+            prepared_builder = prepared(builder, download_config)
+        splits = prepared_builder.info.metadata["conversion"]["splits"]
+        return Conversion(os.fspath(prepared_builder.data_path), to, splits)
     from rlds import sources
     from rlds.conversion import exporting
     from rlds_ecosystem.files import stores
@@ -314,10 +314,10 @@ def convert(
     formats, format, given = sources.formats(), format or sources.format_of(raw), options or {}
     if format not in formats:
         raise ValueError(f"no format {format!r}; {what_there_is(format, formats)}")
-    known = formats[format]
-    if storage.get("float64") == "float32" and "float64" in known.options:
+    source_format = formats[format]
+    if storage.get("float64") == "float32" and "float64" in source_format.options:
         given = {"float64": "float32", **given}  # Some logs cannot be read without it.
-    opened = known.source(raw, **given)
+    opened = source_format.source(raw, **given)
     known_name, known_version = _known_as(opened, raw)
     chosen = _chosen(raw, "all", where, labels, action_as, format, given)
     opened = opened if chosen is raw else chosen.source
@@ -354,30 +354,30 @@ def builder_of(dataset: str) -> tuple[type[SourceBuilder], str | None]:
     """Returns a builder, and the name of the config.
 
     Args:
-      dataset: Their names, as `tfds.load` takes them.
+      dataset: The name of the builder and the config, as in `tfds.load`.
 
     Raises:
-      ValueError: There is no such builder, or it has no such config; says which there are.
+      ValueError: There is no such builder or config; the message lists similar ones.
     """
     name, _, config = dataset.partition("/")
-    known = builders()
-    if name not in known:
-        raise ValueError(f"no dataset {name!r}; {what_there_is(name, known)}")
-    configs = list(known[name].builder_configs)
+    available = builders()
+    if name not in available:
+        raise ValueError(f"no dataset {name!r}; {what_there_is(name, available)}")
+    configs = list(available[name].builder_configs)
     if config and config not in configs:
         raise ValueError(_unknown_config(name, config, configs))
-    return known[name], config or None
+    return available[name], config or None
 
 
-def _unknown_config(dataset: str, config: str, known: Sequence[str]) -> str:
-    if not known:
+def _unknown_config(dataset: str, config: str, configs: Sequence[str]) -> str:
+    if not configs:
         return f"{dataset} has no configs, got {config!r}. Use {dataset} alone."
-    near = difflib.get_close_matches(config, known, n=5, cutoff=0.4) or known[:5]
-    return f"{dataset} has no config {config!r}; {len(known)} exist, such as: {', '.join(near)}"
+    near = difflib.get_close_matches(config, configs, n=5, cutoff=0.4) or configs[:5]
+    return f"{dataset} has no config {config!r}; {len(configs)} exist, such as: {', '.join(near)}"
 
 
 def dataset_name(words: str) -> str:
-    """Returns a name for a dataset, made of words: what TFDS allows, at most 100 characters.
+    """Returns a valid TFDS name for a dataset, of at most 100 characters, from words.
 
     >>> dataset_name("Pick & place, 2nd try"), dataset_name("7"), dataset_name("")
     ('pick_place_2nd_try', 'dataset_7', 'dataset')
@@ -388,7 +388,7 @@ def dataset_name(words: str) -> str:
 
 
 def _known_as(source: AnySource, path: str | os.PathLike[str]) -> tuple[str, str]:
-    """The name and the version that a dataset gets if nobody says them."""
+    """The default name and version of a converted dataset."""
     about = source.about
     if about.name:
         is_name = re.fullmatch("[a-z][a-z0-9_]*", about.name)

@@ -137,7 +137,7 @@ def describe(
 
 
 def provenance(lineage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns where a dataset comes from, in the words of PROV: what was done, by which version.
+    """Returns the provenance of a dataset in PROV: the operations, and the version of the tool.
 
     Args:
       lineage: The result of `rlds.editing.lineage_of`.

@@ -1,4 +1,4 @@
-"""`rlds stats`: what the numbers of a dataset are like."""
+"""`rlds stats`: statistics of the numbers of a dataset."""
 
 from __future__ import annotations
 
@@ -194,19 +194,21 @@ def stats(
                 returns.append(reward)
             if by is not None:
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
-            known = episode.final_observation_known
+            is_final_known = episode.final_observation_known
             for path, are_wrong in _not_finite(episode, chosen):
                 step, episode_number = np.argwhere(are_wrong)[0][0], episodes.stored_number(index)
                 where = f"{path} in step {step} of episode {episode_number} ({episode.key})"
                 first_not_finite = first_not_finite or where
                 not_finite[path] = not_finite.get(path, 0) + are_wrong.sum(axis=0)
-            yield {"steps": episode.steps, "final_observation_known": known}
+            yield {"steps": episode.steps, "final_observation_known": is_final_known}
 
     statistics = compute_statistics(read(), chosen, quantiles=QUANTILES, finite_only=True)
     if not_finite:
         numbers = ", ".join(f"{name} {of.sum():,}" for name, of in not_finite.items())
-        what = f"NaN and infinite values are ignored: {numbers}. The first is {first_not_finite}."
-        warnings.warn(what, RuntimeWarning, stacklevel=2)
+        message = (
+            f"NaN and infinite values are ignored: {numbers}. The first is {first_not_finite}."
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
     return Stats(
         path=os.fspath(path),
         split=episodes.split,
@@ -235,7 +237,7 @@ def _not_finite(episode: SourceEpisode, fields: Sequence[str]) -> Iterator[tuple
 
 
 def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:
-    """Yields the elements of fields of which there are any, by the names of `Statistics.rows`."""
+    """Yields the elements of fields that have values, by the names of `Statistics.rows`."""
     for path, counts in numbers.items():
         for element in map(int, np.flatnonzero(counts)):
             yield element_name(path, np.shape(counts), element), int(np.ravel(counts)[element])

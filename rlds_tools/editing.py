@@ -95,10 +95,10 @@ def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
     """Yields a description of a lineage, line by line."""
     for operation in lineage["operations"]:
         yield indent + in_words(operation)
-    yield from (f"{indent}license: {what}" for what in lineage.get("conflicts", ()))
-    kept, of = lineage.get("kept"), lineage.get("of")
-    counted = "episodes" if kept is None else count(kept if of is None else of, "episode")
-    yield f"{indent}{counted if of is None else f'{kept} of {counted}'}, from"
+    yield from (f"{indent}license: {conflict}" for conflict in lineage.get("conflicts", ()))
+    num_kept, of = lineage.get("kept"), lineage.get("of")
+    counted = "episodes" if num_kept is None else count(num_kept if of is None else of, "episode")
+    yield f"{indent}{counted if of is None else f'{num_kept} of {counted}'}, from"
     for part in lineage["from"]:
         facts = [part["format"], part["license"] or "no license", part["digest"]]
         yield f"{indent}  {part['name']} ({', '.join(facts)})"
@@ -131,8 +131,8 @@ def edit(
     """Edits a dataset, or plans it; see `rlds.edit`."""
     if plan:
         names = ("format", "to_format", "progress", "options", "target_options")
-        known = {name: arguments[name] for name in names if name in arguments}
-        prepared = editing.prepare_edit(path, operations, **known)
+        plan_arguments = {name: arguments[name] for name in names if name in arguments}
+        prepared = editing.prepare_edit(path, operations, **plan_arguments)
         return EditResult((), sum(prepared.num_episodes.values()), prepared.of, str(prepared))
     edited = editing.edit(path, *operations, **arguments)
     paths = [each.path for each in edited.datasets]
@@ -228,7 +228,7 @@ def _meaning(field: str, text: str) -> editing.SetMeaning:
 
 
 def _value(text: str) -> Any:
-    """A value as JSON; what is none is a text."""
+    """A value as JSON; other types as text."""
     try:
         return json.loads(text)
     except ValueError:

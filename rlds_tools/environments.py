@@ -53,12 +53,12 @@ def make_environment(
       environment: Its name, see `rlds_tools.record`; a function that makes it, with an argument
         `seed` if it has one; or the environment.
       seed: Its seed.
-      max_episode_steps: After how many steps an episode ends, where the name is of Gymnasium.
-      is_rendered: Whether frames of it are wanted.
-      camera: Whose frames, where it is made by Gymnasium.
+      max_episode_steps: The number of steps after which an episode ends, for names of Gymnasium.
+      is_rendered: Whether its frames are recorded.
+      camera: The camera of the frames, for names of Gymnasium.
 
     Returns:
-      The environment, and what to call it.
+      The environment and its name.
 
     Raises:
       ImportError: The package of the environment is not installed.
@@ -70,7 +70,7 @@ def make_environment(
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # As would Pygame.
     if not isinstance(environment, str):
         name = getattr(environment, "__name__", None) or _name_of(environment)
-        return _as_dm_env(_made(environment, name, seed), seed), name
+        return _as_dm_env(_instance(environment, name, seed), seed), name
     if environment == _CATCH:
         from envlogger.testing.catch_env import Catch
 
@@ -78,14 +78,14 @@ def make_environment(
     if environment.startswith(_DM_CONTROL):
         return _dm_control(environment.removeprefix(_DM_CONTROL), seed), environment
     if ":" in environment and not _GYMNASIUM_ID.fullmatch(environment):
-        made = _made(_named(environment), environment, seed)
-        return _as_dm_env(made, seed), environment
+        env = _instance(_named(environment), environment, seed)
+        return _as_dm_env(env, seed), environment
     if difflib.get_close_matches(environment, [_CATCH]):
         raise ValueError(
             f"no environment {environment!r}; did you mean {_CATCH!r}? {_ENVIRONMENTS}"
         )
-    made = _gymnasium(environment, max_episode_steps, is_rendered, camera)
-    return _as_dm_env(made, seed), environment
+    env = _gymnasium(environment, max_episode_steps, is_rendered, camera)
+    return _as_dm_env(env, seed), environment
 
 
 def _name_of(environment: Any) -> str:
@@ -166,7 +166,7 @@ def _gymnasium(
 
 
 def _command_for(gymnasium: Any, name: str) -> str:
-    """The shell command that installs what an environment of Gymnasium needs."""
+    """The shell command that installs the requirements of an environment of Gymnasium."""
     spec = gymnasium.registry.get(name)
     group = re.match(r"gymnasium\.envs\.(\w+)", str(spec and spec.entry_point))
     extra = group[1].replace("_", "-") if group else "all"
@@ -203,14 +203,14 @@ def _named(name: str) -> Any:
     return named
 
 
-def _made(thing: Any, name: str, seed: int) -> Any:
+def _instance(factory: Any, name: str, seed: int) -> Any:
     """Calls a function or a class to make an instance; returns anything else as it is."""
-    if not callable(thing) or (hasattr(thing, "step") and not inspect.isclass(thing)):
-        return thing
-    signature = inspect.signature(thing)
+    if not callable(factory) or (hasattr(factory, "step") and not inspect.isclass(factory)):
+        return factory
+    signature = inspect.signature(factory)
     arguments = {"seed": seed} if "seed" in signature.parameters else {}
     _check_takes(name, signature, **arguments)
-    return thing(**arguments)
+    return factory(**arguments)
 
 
 def _check_takes(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> None:
@@ -245,14 +245,14 @@ class Limited(EnvironmentWrapper):
 
     def __init__(self, environment: dm_env.Environment, max_episode_steps: int | None) -> None:
         super().__init__(environment)
-        self._most = max_episode_steps
+        self._max_episode_steps = max_episode_steps
         self.actions_left: int | None = None
         self._length = 0
         self._is_truncated = False
 
     @property
     def truncated(self) -> bool:
-        """Whether the last step was made the last one of its episode, here or below."""
+        """True if the time limit ended the episode, here or in the wrapped environment."""
         return self._is_truncated or bool(getattr(self._environment, "truncated", False))
 
     @override
@@ -266,7 +266,9 @@ class Limited(EnvironmentWrapper):
         self._length += 1
         if self.actions_left is not None:
             self.actions_left -= 1
-        if not timestep.last() and (self._length == self._most or self.actions_left == 0):
+        if not timestep.last() and (
+            self._length == self._max_episode_steps or self.actions_left == 0
+        ):
             self._is_truncated = True
             return timestep._replace(step_type=dm_env.StepType.LAST)
         return timestep
@@ -394,7 +396,7 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
     else:
         name = getattr(policy, "__name__", None) or type(policy).__name__
     if inspect.isclass(policy):
-        policy = _made(policy, name, seed)
+        policy = _instance(policy, name, seed)
     signature = inspect.signature(policy)
     _check_takes(name, signature, None)
     if next(iter(signature.parameters)) == "timestep":

@@ -1,4 +1,4 @@
-"""`rlds inspect`: what a path is, and what is in it.
+"""`rlds inspect`: the format, splits and fields of a dataset.
 
 A dataset of TFDS is shown from its JSON files alone, without NumPy: that takes no longer than
 starting Python. Everything else is opened as `rlds.sources.open` does; no episode is read, unless
@@ -189,11 +189,11 @@ FORMAT_NAMES = {
 }
 
 
-def _first_sentence(text: str, most: int = 160) -> str:
+def _first_sentence(text: str, max_length: int = 160) -> str:
     line = " ".join(text.split())
     sentence, dot, _ = line.partition(". ")
     line = sentence + dot.strip()
-    return shorten(line, most)
+    return shorten(line, max_length)
 
 
 def _table_of_splits(splits: Sequence[InspectedSplit]) -> Table:
@@ -364,7 +364,7 @@ def inspect(
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Inspection | RecordFile:
-    """Finds out what a path is, and what is in it. No episode is read.
+    """Returns the format, the splits and the fields of a path. No episode is read.
 
     Args:
       path: A folder or a file, here or in an object store.
@@ -375,12 +375,12 @@ def inspect(
       options: Options of the format; see `rlds.sources.open`.
 
     Returns:
-      What is there. A single file of records is a `RecordFile`.
+      The inspection of the dataset; of a single file of records, a `RecordFile`.
 
     Raises:
-      FileNotFoundError: There is nothing.
-      KeyError: There is no such split; says which there are.
-      ValueError: It is of no known format, or damaged; says where.
+      FileNotFoundError: The path does not exist.
+      KeyError: There is no such split; the message lists the splits.
+      ValueError: The data is of no known format, or damaged; the message has the location.
 
     >>> import tempfile
     >>> import numpy as np
@@ -400,8 +400,8 @@ def inspect(
     splits = inspected.splits if isinstance(inspected, Inspection) else ()
     chosen = tuple(each for each in splits if split in (None, each.name))
     if not chosen or isinstance(inspected, RecordFile):
-        known = what_there_is(split or "", [each.name for each in splits])
-        raise KeyError(f"{inspected.path}: no split {split!r}; {known}")
+        split_names = what_there_is(split or "", [each.name for each in splits])
+        raise KeyError(f"{inspected.path}: no split {split!r}; {split_names}")
     if where is not None:
         from rlds import sources
 
@@ -412,10 +412,10 @@ def inspect(
 
 
 def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
-    """Adds to an `Inspection` what actions mean; the same if that is unknown, or takes long.
+    """Adds the meaning of actions to an `Inspection`, if it is known or quickly estimated.
 
-    It is known by the last audit, or by the numbers of 20 episodes that are read in a second. Of
-    datasets of TFDS only an audit beside them is asked: `rlds` is not loaded for others.
+    The meaning comes from the last audit, or from 20 episodes that are read in a second. Of TFDS
+    datasets, only an audit next to them is read, so that `rlds` need not be loaded.
 
     Args:
       dataset: The inspection.
@@ -438,8 +438,10 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` says what it is.
         episodes = sources.open(path, dataset.splits[0].name, format=dataset.format, **options)
         audit = audit_of(episodes.source, episodes.split)
-        if audit is not None and (kept := meanings_in(audit)):
-            return dataclasses.replace(dataset, meanings=tuple(kept), meanings_by="the last audit")
+        if audit is not None and (stored_meanings := meanings_in(audit)):
+            return dataclasses.replace(
+                dataset, meanings=tuple(stored_meanings), meanings_by="the last audit"
+            )
         if episodes.has_random_access and not is_tfds:
             vectors = auditing.vector_meanings(episodes, most=20, seconds=1.0)
             by = f"a sample of {count(vectors[0].num_episodes, 'episode')}"
@@ -481,7 +483,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
 
 
 def _is_plainly_tfds(path: str) -> bool:
-    """Whether a folder has the files of a TFDS dataset alone: then nothing of `rlds` is loaded."""
+    """True if a folder has the files of a TFDS dataset alone, so that `rlds` need not be loaded."""
     if not os.path.isfile(os.path.join(path, "features.json")):
         return False
     with os.scandir(path) as entries:
@@ -814,8 +816,8 @@ def _step_row(steps: Mapping[str, Any], index: int) -> dict[str, str]:
     return {**row, "flags": " ".join(flags)}
 
 
-def _shown(value: Any, most: int) -> str:
-    """A value in a few characters: of arrays the shape and the range, if they are large."""
+def _shown(value: Any, max_length: int) -> str:
+    """A value in a few characters; of large arrays the shape and the range."""
     import numpy as np
 
     array = np.asarray(value)
@@ -828,4 +830,4 @@ def _shown(value: Any, most: int) -> str:
         text = f"{array.dtype}{list(array.shape)} {array.min():.4g} … {array.max():.4g}"
     else:
         text = np.array2string(array, precision=4, separator=" ", max_line_width=10_000)
-    return shorten(" ".join(text.split()), most)
+    return shorten(" ".join(text.split()), max_length)

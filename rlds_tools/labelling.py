@@ -1,4 +1,4 @@
-"""`rlds label`: what labels data has, files of them, and how far annotators agree."""
+"""`rlds label`: summaries of labels, label files, and inter-annotator agreement."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _cell(value: Any) -> str:
 
 
 def show(path: str, **options: Any) -> Layers:
-    """Returns what labels data has.
+    """Returns a summary of the labels of data.
 
     Args:
       path: The data.
@@ -159,10 +159,10 @@ def show(path: str, **options: Any) -> Layers:
 
 def _layer(rows: Sequence[Label], labels: Labels) -> LayerSummary:
     number_of = Counter(labels.digests)  # Several episodes may have the same steps.
-    whole: dict[str, set[Any]] = {row.episode: set() for row in rows}
+    values_of_episode: dict[str, set[Any]] = {row.episode: set() for row in rows}
     for row in rows:
-        whole[row.episode] |= {row.value} if row.end is None else set()
-    episodes = sum(number_of[episode] for episode in whole)
+        values_of_episode[row.episode] |= {row.value} if row.end is None else set()
+    episodes = sum(number_of[episode] for episode in values_of_episode)
     values: dict[str, float] = dict(Counter(as_text(row.value) for row in rows).most_common())
     if rows[0].type == "number":
         numbers = [float(row.value or 0) for row in rows]
@@ -173,7 +173,9 @@ def _layer(rows: Sequence[Label], labels: Labels) -> LayerSummary:
         len(rows),
         episodes,
         len(labels.digests) - episodes,
-        sum(number_of[episode] for episode, several in whole.items() if len(several) > 1),
+        sum(
+            number_of[episode] for episode, several in values_of_episode.items() if len(several) > 1
+        ),
         values,
         dict(Counter(row.annotator for row in rows).most_common()),
     )

@@ -141,7 +141,7 @@ class EpisodeList(Result):
 
 @dataclasses.dataclass(frozen=True)
 class Formats(Result):
-    """The formats that can be read, and which of them can be written.
+    """The readable formats, with a mark of the writable ones.
 
     Attributes:
       formats: For each its `name`, its `description`, its `options` in words, whether it can be
@@ -192,8 +192,8 @@ def list_datasets(
         )
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{directory!r} is not a folder")
-    places = sorted(find_datasets(directory, depth))
-    datasets = (_describe(path, format, where) for path, format in places)
+    datasets_found = sorted(find_datasets(directory, depth))
+    datasets = (_describe(path, format, where) for path, format in datasets_found)
     return Listing(directory, tuple(datasets), where)
 
 
@@ -285,7 +285,7 @@ def _describe(path: str, format: str, where: str | None) -> ListedDataset:
 
 
 def _totals(dataset: Inspection | RecordFile) -> tuple[int | None, int | None]:
-    """Returns how many episodes and steps all splits have, as far as that is known."""
+    """Returns the numbers of episodes and steps of all splits; None if unknown."""
     assert isinstance(dataset, Inspection)
     episodes = [split.episodes for split in dataset.splits]
     steps = [split.steps for split in dataset.splits]

@@ -93,5 +93,5 @@ def _longest_run(text: str) -> int:
 
 
 def _visible(text: str, keep: str = "") -> str:
-    """A text with spaces for what does not show, and for what no file can hold."""
+    """A text with spaces in place of invisible characters and surrogates."""
     return replaced(text, lambda _: " ", keep)

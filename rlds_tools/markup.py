@@ -38,7 +38,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
 
 
 def join(*children: str | None) -> Markup:
-    """Returns children one after the other."""
+    """Joins pieces of markup."""
     return Markup(
         "".join(
             child if isinstance(child, Markup) else html.escape(child)

@@ -45,25 +45,25 @@ def indices_at(episodes: Episodes, numbers: Sequence[int]) -> list[int]:
 
 
 def instructions_in(episode: SourceEpisode) -> dict[str, list[str]]:
-    """Returns the texts of the fields of instructions, by their paths: of the episode, or steps."""
+    """Returns the texts of the instruction fields of an episode and its steps, by path."""
     of_episode = ((path, [value]) for path, value in named_leaves(episode.metadata))
     of_steps = ((path, it) for path, it in named_leaves(episode.steps) if np.ndim(it))
-    found = {
+    instructions = {
         path: [text_of(value) for value in values if isinstance(value, str | bytes)]
         for path, values in (*of_episode, *of_steps)
         if is_instruction(path)
     }
-    return {path: texts for path, texts in found.items() if texts}
+    return {path: texts for path, texts in instructions.items() if texts}
 
 
 def is_whole(episodes: Episodes) -> bool:
-    """Whether they are a split as it is stored, and not a part of one."""
+    """True if the episodes are a whole stored split."""
     source = episodes.source
     return episodes.split in episodes.splits and (not isinstance(source, View) or source.has_all)
 
 
 def known_length(episodes: Episodes) -> int | None:
-    """Returns how many episodes there are, if that is known without reading them."""
+    """Returns the number of episodes if it is known without reading them."""
     if not is_whole(episodes):
         return len(episodes)
     return reading.count(episodes.source, episodes.split)

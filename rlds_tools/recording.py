@@ -212,7 +212,7 @@ def record(
 
 
 class _Session:
-    """Plays episodes, and counts what is recorded.
+    """Plays episodes, and counts the recorded episodes and steps.
 
     Args:
       env: The environment.
@@ -245,7 +245,7 @@ class _Session:
     def episode_metadata(
         self, timestep: dm_env.TimeStep, action: Any, env: dm_env.Environment
     ) -> dict[str, Any] | None:
-        """Returns what is recorded with an episode, once that is complete."""
+        """Returns the metadata of an episode, after its last step."""
         self._is_running = True
         statistics = self._statistics(timestep, action, env)
         if statistics is None:
@@ -257,7 +257,7 @@ class _Session:
     def play(
         self, recorder: EnvLogger, episodes: int | None, steps: int | None, bars: Progress
     ) -> None:
-        """Records episodes until there are as many, or as many steps; see `record`."""
+        """Records the given number of episodes or steps; see `record`."""
         begin = time.monotonic()
         bar = bars.add_task("Recording", total=steps if episodes is None else episodes)
         try:
@@ -274,8 +274,8 @@ class _Session:
             if self._is_running:
                 recorder.discard_episode()
             if not isinstance(error, KeyboardInterrupt):
-                kept = count(len(self.returns), "finished episode")
-                error.add_note(f"The log keeps {kept}; the running episode was discarded.")
+                num_kept = count(len(self.returns), "finished episode")
+                error.add_note(f"The log keeps {num_kept}; the running episode was discarded.")
                 raise
             self.is_interrupted = True
         finally:
@@ -327,7 +327,7 @@ def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: 
 
 @contextlib.contextmanager
 def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[], None]]:
-    """Gives what adds a frame of the environment to a video."""
+    """Yields a function that adds a frame of the environment to a video."""
     if path is None:
         yield lambda: None
         return

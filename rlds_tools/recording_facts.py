@@ -16,7 +16,7 @@ _SHOWN_TASKS = 5
 def recording_facts(
     metadata: Mapping[str, Any], num_steps: int, episodes: Mapping[str, int]
 ) -> Iterator[Block]:
-    """Yields what the metadata of a LeRobot dataset, or of one that was made of it, says.
+    """Yields recording facts from the LeRobot metadata of a dataset or of its source.
 
     Args:
       metadata: The metadata of the dataset.

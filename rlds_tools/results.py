@@ -64,7 +64,7 @@ class Result:
         return 0
 
     def blocks(self) -> Iterable[Block]:
-        """Yields what there is to see, from top to bottom."""
+        """Yields the printed blocks of the result, from top to bottom."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Spread | None:
-        """Returns the spread of numbers; None if there are none."""
+        """Returns the spread of numbers; None without numbers."""
         import numpy as np
 
         if not len(numbers):

@@ -46,13 +46,13 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
             None,
         )
     if episodes.source.can.examples is not None:
-        yield from ((what, None) for what in _check_folder(episodes.source, meaning))
+        yield from ((fault, None) for fault in _check_folder(episodes.source, meaning))
     if meaning is not None:
         yield from _check_fields(meaning, dict(named_leaves(episodes.spec[rlds.STEPS])))
 
 
 def _check_folder(source: AnySource, meaning: DatasetMeaning | None) -> Iterator[str]:
-    """TFDS finds a dataset by the name of its folder, which has to be that in its files."""
+    """Yields faults of the folder name, by which TFDS finds a dataset."""
     assert source.can.examples is not None
     parts: list[str] = ["", "", *source.can.examples.directory.absolute().parts]
     about = source.about
@@ -85,8 +85,10 @@ def _check_fields(
 
 
 def known_defect(meaning: DatasetMeaning | None, *words: str | None) -> str:
-    """Returns what is known to be wrong that has one of some words in it; empty if nothing."""
+    """Returns the known defect of a dataset that mentions one of the words; empty if none does."""
     if meaning is None:
         return ""
-    known = (defect for defect in meaning.defects if any(w and w in defect for w in words))
-    return next((f"known defect of {meaning.name}: {defect}" for defect in known), "")
+    matching_defects = (
+        defect for defect in meaning.defects if any(w and w in defect for w in words)
+    )
+    return next((f"known defect of {meaning.name}: {defect}" for defect in matching_defects), "")

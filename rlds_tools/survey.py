@@ -203,12 +203,12 @@ class Survey:
     def findings(self) -> tuple[Finding, ...]:
         """The faults, errors first."""
         return tuple(
-            finding if finding.hint else dataclasses.replace(finding, hint=self._known(finding))
+            finding if finding.hint else dataclasses.replace(finding, hint=self._defect_of(finding))
             for finding in self.tally.result()
         )
 
     def _look_at_profile(self) -> None:
-        """Checks how the dataset is stored, if that is what the profile is about."""
+        """Checks the storage of the dataset, if the profile has demands on it."""
         examples = self.episodes.source.can.examples
         if examples is None:
             raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
@@ -217,7 +217,7 @@ class Survey:
         for violation in (*of_folder, *self._validator.check_features(features)):
             self._add(violation)
 
-    def _known(self, finding: Finding) -> str:
+    def _defect_of(self, finding: Finding) -> str:
         of_actions = finding.check if finding.check == "first action" else None
         return known_defect(self._meaning, finding.field, of_actions)
 
@@ -266,7 +266,7 @@ class Survey:
     def _missing_frames(
         self, columns: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
     ) -> Iterator[tuple[str, int]]:
-        """Yields the cameras that have no frame in some steps, and in how many."""
+        """Yields the cameras without a frame in some steps, with the number of these steps."""
         suffix = f"/{FRAMES}"
         for path, frames in named_leaves(metadata.get(VIDEO, {})):
             if path.endswith(suffix) and (missing := int((np.asarray(frames) < 0).sum())):
@@ -319,7 +319,7 @@ class Survey:
             self._add_numbers(regular, joined)
 
     def _is_regular(self, row: _Row) -> bool:
-        """Whether the columns are as the source says, and as those before, and can be joined."""
+        """True if the columns have the declared and the earlier types, and can be joined."""
         shapes = {path: column.shape[1:] for path, column in row.columns.items()}
         if self._shapes is None and all(
             shapes.get(path) == field.shape and row.columns[path].dtype.kind in "biuf"
@@ -329,19 +329,19 @@ class Survey:
         return row.length > 0 and shapes == self._shapes
 
     def _are_valid(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> bool:
-        """Checks all of them at once, which says whether something is wrong, but not what."""
+        """Checks a batch of episodes at once; returns False if any is invalid."""
         first, last = rows[0], rows[-1]
         names = first.fields.keys()
         is_consecutive = last.episode - first.episode == len(rows) - 1
         if not is_consecutive or any(row.fields.keys() != names for row in rows):
             return False
         fields = {name: [row.fields[name] for row in rows] for name in names}
-        known = np.array(fields[rlds.FINAL_OBSERVATION_KNOWN])
+        is_final_known = np.array(fields[rlds.FINAL_OBSERVATION_KNOWN])
         self._validator.num_episodes = first.episode
         return self._validator.add_all(
             columns,
             np.array([row.length for row in rows]),
-            {**fields, rlds.FINAL_OBSERVATION_KNOWN: known},
+            {**fields, rlds.FINAL_OBSERVATION_KNOWN: is_final_known},
         )
 
     def _validate(self, row: _Row) -> None:
@@ -393,7 +393,7 @@ class Survey:
     # --- The end.
 
     def _look_at_totals(self) -> None:
-        """Compares the number of steps with what a conversion wrote about it."""
+        """Compares the number of steps with the one that a conversion has recorded."""
         stored = recorded_steps(self.episodes.metadata, self.episodes.split)
         is_complete = self._is_whole and not self.num_unreadable
         is_complete = is_complete and len(self.table) == known_length(self.episodes)
@@ -462,11 +462,11 @@ def _is_numeric(field: Any) -> bool:
 
 
 def _described(violation: validation.Violation) -> str:
-    """A violation in words, without where it is."""
+    """Describes a violation without its location."""
     if violation.field is None:
         return violation.what
-    value, separator, rest = violation.what.partition(", but")
-    fault = f" is {value.lower()}{separator}{rest}" if separator else f": {violation.what}"
+    value, separator, expectation = violation.what.partition(", but")
+    fault = f" is {value.lower()}{separator}{expectation}" if separator else f": {violation.what}"
     return f"{violation.field}{fault}"
 
 
@@ -481,6 +481,6 @@ def _elements(path: str, field: NumericField, is_named: np.ndarray) -> str:
 
 
 def _digest(columns: Mapping[str, Any]) -> int:
-    """A number for what the agent saw and did."""
+    """Returns a hash of the observations and actions of an episode."""
     digested = {path: column for path, column in columns.items() if root_of(path) in _PARTS}
     return int.from_bytes(digest_of_columns(digested)[:8])

@@ -1,4 +1,4 @@
-"""`rlds validate`: checks datasets, and says what is wrong with them."""
+"""`rlds validate`: checks datasets, and lists errors and warnings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Validation(Result):
 
     @property
     def is_valid(self) -> bool:
-        """Whether there are no errors, and if it is `strict`, no warnings."""
+        """True if there are no errors and, if `strict`, no warnings."""
         return not any(
             check.number_of("error") or (self.strict and check.findings) for check in self.checks
         )
@@ -142,7 +142,7 @@ def validate(
         than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Returns:
-      What was found.
+      The errors and warnings of each split.
 
     Raises:
       FileNotFoundError: There is nothing at a path.
@@ -179,7 +179,7 @@ def validate(
 def _open(
     path: str, split: str | None, format: str | None, options: Mapping[str, Any] | None
 ) -> Sequence[Episodes | Check]:
-    """Opens the splits at a path; what cannot be opened is checked already."""
+    """Opens the splits at a path; an error of opening becomes a finished check."""
     from rlds.sources.source import SourceError
     from rlds_tools.survey import open_splits
 

@@ -13,7 +13,7 @@ from rlds import statistics
 
 __all__ = ["NumericField", "Thinned", "element_name", "statistics_of"]
 
-# Of how many steps the values are kept, for histograms and quantiles, and of how many numbers.
+# The maximum numbers of steps and of values that are kept for histograms and quantiles.
 _KEPT_STEPS, _KEPT_NUMBERS = 20_000, 4_000_000
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 # The least share of values at a limit that is reported, and the most distinct values of categories.
@@ -24,10 +24,10 @@ class Thinned:
     """Evenly spread rows of a stream: each of them, later every second, every fourth, ...
 
     Args:
-      most: The maximum number of kept rows.
+      max_rows: The maximum number of kept rows.
 
     Attributes:
-      stride: The distance of those that are kept.
+      stride: The distance of the kept rows.
 
     >>> rows = Thinned(4)
     >>> for start in range(0, 12, 3):
@@ -36,21 +36,21 @@ class Thinned:
     ([0, 4, 8], 4)
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self.stride = most, 1
-        self._seen = self._kept = 0
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows, self.stride = max_rows, 1
+        self._seen = self._num_kept = 0
         self._parts: list[np.ndarray] = []
 
     def add(self, rows: np.ndarray) -> None:
         """Adds rows."""
         part = rows[-self._seen % self.stride :: self.stride].copy()
         self._seen += len(rows)
-        self._kept += len(part)
+        self._num_kept += len(part)
         self._parts.append(part)
-        while self._kept > self._most:
+        while self._num_kept > self._max_rows:
             self._parts = [self.all()[::2]]
             self.stride *= 2
-            self._kept = len(self._parts[0])
+            self._num_kept = len(self._parts[0])
 
     def all(self) -> np.ndarray:
         """Returns those that are kept."""
@@ -151,7 +151,7 @@ def _at(
 
 
 def element_name(path: str, shape: tuple[int, ...], element: int) -> str:
-    """Returns what one writes in Python for an element of a field.
+    """Returns the Python expression of an element of a field.
 
     >>> element_name("observation/board", (2, 3), 4), element_name("reward", (), 0)
     ('observation/board[1, 1]', 'reward')

@@ -306,8 +306,10 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         text = self._given_description
         # What is counted, and where the episodes come from, is of the files.
-        said = {**source.about.metadata, **said_of_fields(source)}
-        metadata = {name: it for name, it in said.items() if name not in (CONVERSION, lineage.KEY)}
+        all_metadata = {**source.about.metadata, **said_of_fields(source)}
+        metadata = {
+            name: it for name, it in all_metadata.items() if name not in (CONVERSION, lineage.KEY)
+        }
         return {
             "description": source.about.description or _DESCRIPTION if text is None else text,
             "homepage": source.about.homepage or None,

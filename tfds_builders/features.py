@@ -28,7 +28,7 @@ _FEATURES = "tensorflow_datasets.core.features."
 
 
 def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any:
-    """Returns the TFDS feature that holds, without loss, what a field of steps does.
+    """Returns the TFDS feature that holds the values of a step field without loss.
 
     Strings become `Text` if they are scalar and known to be text, string tensors otherwise.
 

@@ -164,15 +164,19 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
     @property
     @override
     def about(self) -> About:
-        said = {"homepage": self._config.homepage or "", "citation": self._config.citation or ""}
-        return super().about.replace(**said, images_as_png=self._as_png)
+        facts = {"homepage": self._config.homepage or "", "citation": self._config.citation or ""}
+        return super().about.replace(**facts, images_as_png=self._as_png)
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         given = self._given()
-        found = self._features(
+        found_features = self._features(
             super()._find_step_fields({name: specs[name] for name in specs if name not in given})
         )
-        features = {name: {**given, **found}[name] for name in specs if name in {**given, **found}}
+        features = {
+            name: {**given, **found_features}[name]
+            for name in specs
+            if name in {**given, **found_features}
+        }
         if self._config.step_metadata_info is not None:
             features = {name: features[name] for name in _FIELDS_WITH_SPEC if name in features}
             features.update(self._config.step_metadata_info)

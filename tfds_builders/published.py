@@ -223,13 +223,13 @@ def _published(rows: Iterable[tuple[str, str, str, int]]) -> list[RluConfig]:
       rows: The names of the configs, their folders in the bucket, the prefixes of their files, and
         the numbers of these.
     """
-    made = [RluConfig(name="files", description="Files that are given by their path.")]
+    configs = [RluConfig(name="files", description="Files that are given by their path.")]
     for name, directory, prefix, num_files in rows:
         files = f"{RLU_BUCKET}/{directory}/{prefix}-00000-of-{num_files:05d}"
         config = RluConfig(name=name, description=f"The files {files} and following.")
         config.directory, config.prefix, config.num_files = directory, prefix, num_files
-        made.append(config)
-    return made
+        configs.append(config)
+    return configs
 
 
 def _train_sets(directories: Mapping[str, str]) -> list[RluConfig]:

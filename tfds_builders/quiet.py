@@ -1,4 +1,4 @@
-"""For command lines: what TensorFlow, TFDS and Beam say of themselves is kept away."""
+"""Silences the log output of TensorFlow, TFDS and Beam for command lines."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def dataset_statistics(
       path: The directory of the dataset.
       split: The split.
       fields: The fields to describe, see `rlds.transformations.compute_statistics`.
-      quantiles: Likewise.
-      include_last_action: Likewise.
+      quantiles: See `rlds.transformations.compute_statistics`.
+      include_last_action: See `rlds.transformations.compute_statistics`.
       beam_runner: A runner of Apache Beam, see `tfds_builders.conversion.beam.in_pipeline`. If
         neither this nor options are given, this process reads one file after the other.
       beam_options: Its options.
@@ -64,10 +64,10 @@ def dataset_statistics(
         index for index, length in enumerate(builder.info.splits[split].shard_lengths) if length
     ]
     if beam_runner is None and beam_options is None:
-        found = [describe(index) for index in shards]
+        of_files = [describe(index) for index in shards]
     else:
-        found = _described_by_beam(describe, shards, beam_runner, beam_options, temp_dir)
-    statistics = functools.reduce(Statistics.merge, found)
+        of_files = _described_by_beam(describe, shards, beam_runner, beam_options, temp_dir)
+    statistics = functools.reduce(Statistics.merge, of_files)
     if include_last_action is None:
         warn_of_last_actions(statistics)
     return statistics

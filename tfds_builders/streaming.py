@@ -254,7 +254,7 @@ class _Fitted:
         self._episodes = episodes
         self._features = features[rlds.STEPS].feature
         self._fields = fields_of_features(self._features)
-        self._others = [name for name in features if name != rlds.STEPS]
+        self._episode_names = [name for name in features if name != rlds.STEPS]
         leaves = dict(leaves_at(self._fields, None))
         self._images = [path for path, field in leaves.items() if getattr(field, "encoding", "")]
         for path, field in leaves.items():
@@ -276,7 +276,7 @@ class _Fitted:
         except ValueError as error:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
         fields = fields_of(episode)
-        return steps, {name: fields[name] for name in self._others}
+        return steps, {name: fields[name] for name in self._episode_names}
 
     def _decoded(self, path: str, column: np.ndarray) -> np.ndarray:
         if column.dtype != object:
@@ -342,7 +342,7 @@ class _Groups:
 
     def __init__(self, episodes: Episodes, spec: _Spec) -> None:
         assert episodes.source.can.run is not None
-        self._run, self._place, self._spec = episodes.source.can.run, episodes.place, spec
+        self._run, self._place_of, self._spec = episodes.source.can.run, episodes.place, spec
         lengths = episodes.lengths()
         assert lengths is not None
         self._num_steps = lengths.num_steps
@@ -383,8 +383,8 @@ class _Groups:
             ]
             while len(episodes) > 1:  # As a tree, whose leaves are not far away.
                 pairs = zip(episodes[::2], episodes[1::2])
-                rest = episodes[len(episodes) // 2 * 2 :]
-                episodes = [*(one.concatenate(other) for one, other in pairs), *rest]
+                unpaired = episodes[len(episodes) // 2 * 2 :]
+                episodes = [*(one.concatenate(other) for one, other in pairs), *unpaired]
             together = episodes[0].take(num_read)
             alone = tf.data.Dataset.from_tensor_slices(group).skip(num_read)
             return together.concatenate(alone.map(read_one))
@@ -397,18 +397,19 @@ class _Groups:
         return numbered.map(_layouts.in_graph(lambda _, episode: episode))
 
     def _read(self, indices: np.ndarray) -> list[np.ndarray]:
-        """Reads the first episodes of a group: all if nothing is wrong, and they are small.
+        """Reads the first episodes of a group: all, unless one is damaged or they are too large.
 
         Returns:
-          How many, the number of steps of each, and the arrays of their columns and values.
+          The number of episodes, the number of steps of each, and the arrays of their columns and
+          values.
         """
         num_small = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
         episodes: list[SourceEpisode] = []
         while len(episodes) < num_small:
-            rest = [self._place(int(index)) for index in indices[len(episodes) : num_small]]
-            split, begin = rest[0]
+            places = [self._place_of(int(index)) for index in indices[len(episodes) : num_small]]
+            split, begin = places[0]
             end = begin
-            while rest[end - begin : end - begin + 1] == [(split, end)]:
+            while places[end - begin : end - begin + 1] == [(split, end)]:
                 end += 1
             run = self._run(split, begin, end)
             if not run:
@@ -426,7 +427,7 @@ class _Groups:
         ]
 
     def _padded(self, values: Sequence[Any], leaf: tf.TensorSpec) -> np.ndarray:
-        """An array of the values of some episodes, as long as if the group were full."""
+        """Pads the values of episodes to the size of a full group."""
         array = np.empty((self.size, *leaf.shape), _dtype(leaf))
         array[...] = b"" if leaf.dtype == tf.string else 0
         if values:

@@ -350,8 +350,8 @@ class Split(Operation):
         is_unassigned = (parts < 0) & draft.is_kept
         if is_unassigned.any() and len(default_parts) != 1:
             raise ValueError(
-                f"split: {is_unassigned.sum()} episodes are in no part: name one more part, without "
-                "a condition, for the rest (None, --split NAME)"
+                f"split: {is_unassigned.sum()} episodes are in no part: name one more part, "
+                "without a condition, for the rest (None, --split NAME)"
             )
         parts[is_unassigned] = default_parts[0] if default_parts else -1
         return [names[part] for part in parts.tolist()]

@@ -370,7 +370,7 @@ class StepRatios(Statistic):
         return sums
 
     def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-        """Yields numerators and denominators of blocks of steps, `[B, k]`, with `_Steps.has_lost`."""
+        """Yields numerators and denominators of blocks of steps, `[B, k]`; and if any has lost."""
         ended = np.zeros(len(counts))
         width = max(_BLOCK_PRODUCTS // len(counts), 1)
         for steps in self.steps:

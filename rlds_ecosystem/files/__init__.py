@@ -1,1 +1,1 @@
-"""Files: of this machine and of object stores, replaced as a whole, shared by processes."""
+"""Files of this machine and of object stores: atomic replacement, locks, caches."""

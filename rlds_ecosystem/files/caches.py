@@ -32,8 +32,8 @@ def cache_folder(kind: str, of: str) -> Path | None:
         os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rlds"
     )
     key = hashlib.sha256(os.fsencode(of)).hexdigest()[:32]
-    place = Path(os.path.expanduser(cache), kind, key)
-    return None if place.parts[0] == "~" else place
+    folder = Path(os.path.expanduser(cache), kind, key)
+    return None if folder.parts[0] == "~" else folder
 
 
 class LastUsed:
@@ -46,36 +46,36 @@ class LastUsed:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock, self._bytes = threading.Lock(), 0
-        self._kept: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
+        self._entries: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
         begin_anew_in_forks(self)
 
     def _begin_anew(self) -> None:
         # Decoders may wait for threads when they are closed, which a forked process does not have.
-        _of_parents.append(self._kept)
-        self._lock, self._bytes, self._kept = threading.Lock(), 0, collections.OrderedDict()
+        _of_parents.append(self._entries)
+        self._lock, self._bytes, self._entries = threading.Lock(), 0, collections.OrderedDict()
 
     def get(self, key: Any) -> Any:
-        """Returns the value of a key; None if there is none."""
+        """Returns the cached value of a key; None if it is not cached."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._entries:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
 
     def pop(self, key: Any) -> Any:
-        """Removes the value of a key, and returns it; None if there is none."""
+        """Removes and returns the cached value of a key; None if it is not cached."""
         with self._lock:
-            value, size = self._kept.pop(key, (None, 0))
+            value, size = self._entries.pop(key, (None, 0))
             self._bytes -= size
             return value
 
     def put(self, key: Any, value: Any, size: int) -> list[Any]:
         """Adds a value of `size` bytes; returns the evicted values."""
         with self._lock:
-            evicted = [self._kept.pop(key, (None, 0))]
-            self._kept[key] = value, size
+            evicted = [self._entries.pop(key, (None, 0))]
+            self._entries[key] = value, size
             self._bytes += size - evicted[0][1]
-            while self._bytes > self._max_bytes and self._kept:
-                evicted.append(self._kept.popitem(last=False)[1])
+            while self._bytes > self._max_bytes and self._entries:
+                evicted.append(self._entries.popitem(last=False)[1])
                 self._bytes -= evicted[-1][1]
             return [value for value, _ in evicted if value is not None]

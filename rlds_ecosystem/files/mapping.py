@@ -1,4 +1,4 @@
-"""Files in memory, of which none stays open.
+"""Memory-mapped files, without open descriptors.
 
 Python's `mmap` keeps a descriptor of each file that it maps. A dataset has thousands of files, and
 a process may often have 1024 open.

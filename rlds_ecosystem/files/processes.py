@@ -240,7 +240,7 @@ class _Crew:
         return content
 
     def do_again(self, task: Any) -> Any:
-        """Likewise, for a task of which a worker died."""
+        """Like `do`, for a task whose worker died; a second death raises with the task."""
         try:
             return self.do(task)
         except WorkerDied as error:
@@ -281,7 +281,7 @@ def _ending(code: int) -> str:
 
 
 def write_frame(stream: IO[bytes], content: bytes) -> None:
-    """Writes bytes that `read_frame` gives at the other end of a pipe."""
+    """Writes a frame of bytes to a pipe, for `read_frame` at its other end."""
     stream.write(_SIZE.pack(len(content)) + content)
     stream.flush()
 

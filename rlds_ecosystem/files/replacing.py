@@ -1,4 +1,4 @@
-"""A dataset that is there is replaced by a new one, at one moment.
+"""Atomic replacement of an existing dataset by a new one.
 
 The new one is written into a hidden folder beside the old one, `.<name>.draft`, by one process at a
 time. Then the two are exchanged by one call of the operating system. Where it has none, there are
@@ -52,11 +52,11 @@ def replaced(
     identity: Callable[[], object] | None = None,
     held: Sequence[Path] = (),
 ) -> Iterator[Path]:
-    """Gives a place to write a new dataset to, which then replaces the one at a path.
+    """Yields a draft path for a new dataset, which then replaces the dataset at a path.
 
-    Others find the old dataset or the new one, complete, whatever happens: an error, Ctrl-C,
-    `kill -9`. What a killed process left is removed by the next one that replaces the same. Labels
-    are copied to the new dataset, unless some were written there.
+    Readers find the old or the new dataset, complete, also after an error, Ctrl-C or `kill -9`. The
+    next replacement of the same dataset removes the files of a killed process. Labels are copied to
+    the new dataset, unless labels were written there.
 
     Args:
       path: The file or the folder of the dataset. A link stays: what it leads to is replaced.
@@ -66,7 +66,7 @@ def replaced(
       held: Other folders of labels, to which nobody can add any while the dataset is replaced.
 
     Yields:
-      A path at which there is nothing, to make the file or the folder.
+      A free path for the new file or folder.
 
     Raises:
       FileExistsError: Another process is replacing it; or an older one is kept already.
@@ -84,18 +84,18 @@ def replaced(
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist, so it cannot be replaced")
     identity = identity or (lambda: files_in(path))
-    with draft_folder(path) as place:
-        empty(place)
+    with draft_folder(path) as hidden_folder:
+        empty(hidden_folder)
         if keep_old and os.path.lexists(old := kept_name(path)):
             raise FileExistsError(f"{old} exists from an earlier replacement: rename or remove it")
         with _alone(path):
-            draft, before, labels = place / path.name, identity(), _state(path / _LABELS)
+            draft, before, labels = hidden_folder / path.name, identity(), _state(path / _LABELS)
         try:
             yield draft
             has_labels = (draft / _LABELS).exists()
             shutil.copymode(path, draft)
             sync_all(draft)
-            sync(place)
+            sync(hidden_folder)
             folders = {Path(os.path.realpath(folder)) for folder in (path / _LABELS, *held)}
             with _alone(path), _labels_locked(folders):
                 if identity() != before or (has_labels and _state(path / _LABELS) != labels):
@@ -105,14 +105,14 @@ def replaced(
                     )
                 if not has_labels:
                     _copy_labels(path, draft)
-                take_place(path, place, keep_old=keep_old)
+                take_place(path, hidden_folder, keep_old=keep_old)
         finally:
-            finish_taking(path, place)
-            empty(place, ignore_errors=True)
+            finish_taking(path, hidden_folder)
+            empty(hidden_folder, ignore_errors=True)
 
 
 def finish_replacing(path: PathLike) -> None:
-    """Finishes what a process has begun, that was killed while it replaced a dataset.
+    """Finishes the replacement of a dataset that a killed process has begun.
 
     Costs little if there is nothing to do. Call it before you look for a dataset at a path.
 

@@ -101,19 +101,19 @@ def link(file: PathLike, name: PathLike) -> None:
 def made_at_once(
     target: PathLike, *, last: Sequence[str] = (), drafts: PathLike | None = None
 ) -> Iterator[Path]:
-    """Gives a place to write to, which becomes a file or a folder if all went well.
+    """Yields a draft path, which becomes the target file or folder on success.
 
-    What a process left that was killed is removed by the next one that makes the same. The files
-    of a folder in a store appear there one after the other, and stay if the process is killed: the
-    next one goes on with the upload. What is in `.rlds` beside a file gets beside it there.
+    The next writer of the same target removes the draft of a killed process. The files of a folder
+    in a store appear there one after the other, and stay if the process is killed: the next writer
+    resumes the upload. The folder `.rlds` next to a draft file moves next to the target.
 
     Args:
       target: The file or the folder; it must not exist, or be an empty folder.
       last: See `stores.publish`.
-      drafts: The folder for what goes to a store; see `draft_of`.
+      drafts: The folder for drafts of targets in a store; see `draft_of`.
 
     Yields:
-      A path at which there is nothing, to make the file or the folder.
+      A free path for the file or the folder.
 
     Raises:
       FileExistsError: There is something at the target, or another process is making it.
@@ -125,43 +125,43 @@ def made_at_once(
         check_is_free(there)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
-        with draft_folder(target) as place:
-            empty(place)
+        with draft_folder(target) as hidden_folder:
+            empty(hidden_folder)
             check_is_free(there)  # It may have been there between two renames.
-            made = place / target.name  # Some libraries look at the end of a name.
+            draft = hidden_folder / target.name  # Some libraries look at the end of a name.
             try:
-                yield made
+                yield draft
                 if not is_here:
-                    _upload(made, there, last)
+                    _upload(draft, there, last)
                     return
                 if target.exists():
                     target.rmdir()
-                sync_all(place)
-                _move_beside(place, target)
-                os.rename(made, target)
+                sync_all(hidden_folder)
+                _move_beside(hidden_folder, target)
+                os.rename(draft, target)
                 sync(target.parent)
                 new_parents = []
             finally:
-                empty(place, ignore_errors=True)
+                empty(hidden_folder, ignore_errors=True)
     finally:
         with contextlib.suppress(OSError):  # Somebody else writes there by now.
             for parent in new_parents:
                 parent.rmdir()
 
 
-def _upload(made: Path, there: epath.Path, last: Sequence[str]) -> None:
-    """Copies a file or a folder to a store, and what is beside it."""
-    if made.is_file():
-        publish(made.parent, there.parent, [made.name])
+def _upload(draft: Path, there: epath.Path, last: Sequence[str]) -> None:
+    """Uploads a draft file or folder to a store, with the `.rlds` folder next to it."""
+    if draft.is_file():
+        publish(draft.parent, there.parent, [draft.name])
         return
-    for beside in made.parent.iterdir():
-        if beside != made:
+    for beside in draft.parent.iterdir():
+        if beside != draft:
             publish(beside, there.parent / beside.name)
-    publish(made, there, last, is_new=True)
+    publish(draft, there, last, is_new=True)
 
 
 def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
-    """Returns the local path beside which drafts of a file or a folder are made.
+    """Returns the local path next to which the draft of a file or a folder is written.
 
     Args:
       target: The file or the folder.
@@ -206,13 +206,13 @@ def check_is_free(path: PathLike) -> None:
 
 @contextlib.contextmanager
 def draft_folder(target: Path) -> Iterator[Path]:
-    """Gives a hidden folder beside a target to one process at a time, to make that in.
+    """Locks the hidden folder next to a target, in which one process writes its draft.
 
-    First finishes what a killed process had begun with `take_place`. What else it has left is still
-    there; and so is what you leave, until you `empty` it.
+    First finishes the `take_place` of a killed process. Other files of that process are still in
+    the folder; the caller removes them with `empty`.
 
     Args:
-      target: The file or the folder to be made.
+      target: The target file or folder.
 
     Yields:
       The folder.
@@ -220,18 +220,20 @@ def draft_folder(target: Path) -> Iterator[Path]:
     Raises:
       FileExistsError: Another process has the folder.
     """
-    place = _place_of(target)
-    place.mkdir(parents=True, exist_ok=True)
-    descriptor = try_to_lock(place)
+    hidden_folder = _place_of(target)
+    hidden_folder.mkdir(parents=True, exist_ok=True)
+    descriptor = try_to_lock(hidden_folder)
     try:
-        if can_lock(place) and (descriptor is None or not is_open(place, descriptor)):
-            raise FileExistsError(f"{target}: {holder_of(place)} is writing it")
-        finish_taking(target, place)
+        if can_lock(hidden_folder) and (
+            descriptor is None or not is_open(hidden_folder, descriptor)
+        ):
+            raise FileExistsError(f"{target}: {holder_of(hidden_folder)} is writing it")
+        finish_taking(target, hidden_folder)
         try:
-            yield place
+            yield hidden_folder
         finally:
             with contextlib.suppress(OSError):  # It is not empty.
-                place.rmdir()
+                hidden_folder.rmdir()
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -241,21 +243,21 @@ def _place_of(target: Path) -> Path:
     return target.with_name(f".{target.name}.draft")
 
 
-def _move_beside(place: Path, target: Path) -> None:
-    """Moves the files of the folder `.rlds` beside a draft to that beside the target."""
-    if (place / FOLDER).exists():
+def _move_beside(hidden_folder: Path, target: Path) -> None:
+    """Moves the files of the folder `.rlds` next to a draft to the one next to the target."""
+    if (hidden_folder / FOLDER).exists():
         (target.parent / FOLDER).mkdir(exist_ok=True)
-        for file in (place / FOLDER).iterdir():
+        for file in (hidden_folder / FOLDER).iterdir():
             os.replace(file, target.parent / FOLDER / file.name)
 
 
 def is_open(path: PathLike, descriptor: int) -> bool:
-    """Whether it is still the one that was opened: who had a lock may have removed it."""
+    """True if a path is still the opened folder; the former lock holder may have removed it."""
     return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
 def empty(folder: Path, *, ignore_errors: bool = False) -> None:
-    """Removes all that is in a folder."""
+    """Removes the content of a folder."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=ignore_errors)
@@ -263,63 +265,63 @@ def empty(folder: Path, *, ignore_errors: bool = False) -> None:
             path.unlink(missing_ok=True)
 
 
-def take_place(target: Path, place: Path, *, keep_old: bool) -> None:
-    """Lets what was made in `place` replace a target; call `finish_taking` whatever happens.
+def take_place(target: Path, hidden_folder: Path, *, keep_old: bool) -> None:
+    """Replaces a target by its draft; the caller runs `finish_taking` in any case.
 
     Args:
       target: The file or the folder to replace.
-      place: The result of `draft_folder`. The new one has the name of the target; files of the
-        folder `.rlds` beside it get beside the target.
-      keep_old: Whether the old one gets another name, `kept_name`; else it is in `place` then.
+      hidden_folder: The result of `draft_folder`. The draft in it has the name of the target; files
+        of the folder `.rlds` next to the draft move next to the target.
+      keep_old: True to keep the old target as `kept_name`; else it moves to `hidden_folder`.
     """
-    draft = place / target.name
-    if not (keep_old or (place / FOLDER).exists()) and draft.is_file() and target.is_file():
+    draft = hidden_folder / target.name
+    if not (keep_old or (hidden_folder / FOLDER).exists()) and draft.is_file() and target.is_file():
         os.replace(draft, target)
         sync(target.parent)
         return
     journal = journal_of(target)
     content = {"new": os.stat(draft).st_ino, "keep_old": keep_old}
     try:
-        (place / journal.name).write_text(json.dumps(content))
+        (hidden_folder / journal.name).write_text(json.dumps(content))
     except OSError as error:  # A full disk does not say which file it has no room for.
         raise OSError(error.errno, error.strerror, os.fspath(target)) from error
-    sync(place / journal.name)
-    os.replace(place / journal.name, journal)
+    sync(hidden_folder / journal.name)
+    os.replace(hidden_folder / journal.name, journal)
     sync(target.parent)
     if not exchange(draft, target):
-        os.rename(target, place / _OLD)
+        os.rename(target, hidden_folder / _OLD)
         os.rename(draft, target)
 
 
-def finish_taking(target: Path, place: Path) -> None:
-    """Does what `take_place` has left to do, wherever it was when its process was killed."""
-    journal, draft, old = journal_of(target), place / target.name, place / _OLD
+def finish_taking(target: Path, hidden_folder: Path) -> None:
+    """Finishes `take_place`, at any point at which its process was killed."""
+    journal, draft, old = journal_of(target), hidden_folder / target.name, hidden_folder / _OLD
     if not os.path.lexists(journal):
         return
     content = json.loads(journal.read_bytes())
-    for left in (draft, old):
-        if os.path.lexists(left) and not os.path.lexists(target):
-            os.rename(left, target)
+    for leftover in (draft, old):
+        if os.path.lexists(leftover) and not os.path.lexists(target):
+            os.rename(leftover, target)
     if not os.path.lexists(old):
         old = draft
     is_new = os.path.lexists(target) and os.stat(target).st_ino == content["new"]
     if is_new and content["keep_old"] and os.path.lexists(old):
-        if os.path.lexists(kept := kept_name(target)):
+        if os.path.lexists(old_name := kept_name(target)):
             raise FileExistsError(
-                f"{kept} exists: rename it, to make way for the data replaced last"
+                f"{old_name} exists: rename it, to make way for the data replaced last"
             )
-        os.rename(old, kept)
+        os.rename(old, old_name)
     if is_new:
-        _move_beside(place, target)
+        _move_beside(hidden_folder, target)
     sync(target.parent)
     os.unlink(journal)
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Gives each of two files or folders the name of the other, at one moment or not at all.
+    """Swaps two files or folders atomically.
 
     Returns:
-      Whether that is done. Not all file systems can, and Windows cannot.
+      True if they are swapped; False if the file system or the platform cannot do it.
     """
     names = os.fsencode(one), os.fsencode(other)
     try:
@@ -372,7 +374,7 @@ def sync(path: PathLike) -> None:
 
 
 def can_lock(path: PathLike) -> bool:
-    """Whether files and directories can be locked there: not in a store, and not on Windows."""
+    """True if files and directories can be locked: not in a store, and not on Windows."""
     return fcntl is not None and is_local(path)
 
 
@@ -397,7 +399,7 @@ def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
 
 
 def holder_of(path: PathLike) -> str:
-    """Returns who has the lock of a file, for errors: a process, with its number if known."""
+    """Describes the process that holds the lock of a file, for errors."""
     with contextlib.suppress(OSError):  # Linux only; processes of other machines have no number.
         inode = str(os.stat(path).st_ino)
         for line in Path("/proc/locks").read_text().splitlines():
@@ -425,7 +427,7 @@ def try_to_lock(path: PathLike) -> int | None:
 
 @contextlib.contextmanager
 def locked(directory: PathLike) -> Iterator[None]:
-    """Holds the lock of a directory, after waiting for it; does nothing where there is none.
+    """Waits for the lock of a directory and holds it; without locks, does nothing.
 
     Raises:
       FileNotFoundError: There is no directory; it may have been replaced while others had the lock.

@@ -1,4 +1,4 @@
-"""Columns: what is known of many steps, as arrays whose first axis is the step, nested in dicts.
+"""Columns: fields of many steps as arrays whose first axis is the step, nested in dicts.
 
 Dicts, lists and tuples around the arrays are kept. Dtypes are kept, too: a Python `float` gives
 float64, `int` int64, `bool` bool; `str`, `bytes` and NumPy string arrays give arrays of dtype
@@ -37,7 +37,7 @@ _EMPTY = {str: "", bytes: b"", type(None): None}
 
 
 def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
-    """Moves what arrived with an observation to the step before: the alignment shift.
+    """Moves values that arrived with an observation to the step before: the alignment shift.
 
     Args:
       arrived: The values that arrived with the observations of one or several episodes in a row,
@@ -62,7 +62,7 @@ def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
 
 
 def numbered(counts: np.ndarray) -> np.ndarray:
-    """Counts from 0 on for each of some counts.
+    """Returns 0, 1, …, count - 1 for each count, concatenated.
 
     >>> numbered(np.array([2, 3]))
     array([0, 1, 0, 1, 2])
@@ -138,7 +138,7 @@ def stack_values(
 
 
 def known_field(name: Any) -> str:
-    """The name of the field that says where there is a value of another field.
+    """The name of the mask field that marks the known values of another field.
 
     >>> known_field("seed")
     'seed_known'
@@ -182,24 +182,25 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
     names = dict.fromkeys(name for value in values for name in value or ())
     for name in names:
         children = [value.get(name) if value else None for value in values]
-        known = [step for step, child in enumerate(children) if not _holds_nothing(child)]
-        there = [children[step] for step in known]
-        if not known:
+        present_steps = [step for step, child in enumerate(children) if not _holds_nothing(child)]
+        there = [children[step] for step in present_steps]
+        if not present_steps:
             columns[name] = np.full(len(values), None)
             continue
         if all(isinstance(child, Mapping) for child in there):
             column = stack_partial(there, join_path(path, name))
         else:
-            column = stack_values(there, join_path(path, name), steps=known)
-        columns[name] = _spread(column, known, len(values))
-        if len(known) < len(values):
+            column = stack_values(there, join_path(path, name), steps=present_steps)
+        columns[name] = _spread(column, present_steps, len(values))
+        if len(present_steps) < len(values):
             if known_field(name) in names:
                 raise ValueError(
                     f"{path}: {name!r} is missing in step "
-                    f"{min(set(range(len(values))) - set(known))}, and {known_field(name)!r}, "
-                    "the marker of missing values, is recorded, too; rename one of them."
+                    f"{min(set(range(len(values))) - set(present_steps))}, and "
+                    f"{known_field(name)!r}, the marker of missing values, is recorded, too; "
+                    "rename one of them."
                 )
-            columns[known_field(name)] = np.isin(np.arange(len(values)), known)
+            columns[known_field(name)] = np.isin(np.arange(len(values)), present_steps)
     return columns
 
 
@@ -216,20 +217,21 @@ def equal_in(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype)
         # Back again, because NumPy rounds integers to compare them with floats.
-        others = converted, converted.astype(array.dtype)
+        candidates = converted, converted.astype(array.dtype)
     has_nan = array.dtype.kind == "f"
-    are_equal = all(np.array_equal(other, array, equal_nan=has_nan) for other in others)
+    are_equal = all(np.array_equal(other, array, equal_nan=has_nan) for other in candidates)
     return converted if are_equal else otherwise
 
 
 def fits(shape: tuple[int | None, ...], expected: tuple[int | None, ...]) -> bool:
-    """Whether a shape is one that is expected, where None stands for any size.
+    """True if a shape fits an expected one, in which None stands for any size.
 
     >>> fits((4, 3), (None, 3)), fits((4,), (None, 3))
     (True, False)
     """
     return len(shape) == len(expected) and all(
-        size == wanted or wanted is None for size, wanted in zip(shape, expected)
+        size == expected_size or expected_size is None
+        for size, expected_size in zip(shape, expected)
     )
 
 
@@ -331,7 +333,7 @@ def _holds_nothing(value: Any) -> bool:
 
 
 def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
-    """Gives columns more rows, in which there is nothing."""
+    """Spreads columns over more rows; the other rows are missing values."""
 
     def spread(column: np.ndarray) -> np.ndarray:
         longer = missing((length, *column.shape[1:]), column.dtype)
@@ -425,14 +427,14 @@ def zeros_like(array: np.ndarray) -> np.ndarray:
     if array.dtype != object:
         return np.zeros_like(array)
     zeros = np.empty(array.size, object)
-    for place, item in enumerate(array.flat):
+    for index, item in enumerate(array.flat):
         is_array = isinstance(item, np.ndarray)
-        zeros[place] = zeros_like(item) if is_array else _EMPTY[type(item)]
+        zeros[index] = zeros_like(item) if is_array else _EMPTY[type(item)]
     return zeros.reshape(array.shape)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yields what is in dicts, lists and tuples, without `None`."""
+    """Yields the leaves of dicts, lists and tuples, without `None`."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, (list, tuple)):

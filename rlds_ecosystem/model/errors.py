@@ -57,12 +57,12 @@ class UnsupportedValueError(EnvLoggerError, ValueError):
 
 
 class InvalidStepError(EnvLoggerError, ValueError):
-    """A step is not what the specs of its environment say."""
+    """A step does not match the specs of its environment."""
 
 
 @contextlib.contextmanager
 def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Names what cannot be written, which the errors of the operating system may not do."""
+    """Adds the name of the file to errors of the operating system."""
     try:
         yield
     except OSError as error:

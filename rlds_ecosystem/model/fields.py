@@ -130,7 +130,7 @@ class Field:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The known attributes that give the values their meaning, such as unit and names."""
+        """The attributes that give the values their meaning, such as unit and names."""
         return {name: value for name in MEANING if (value := getattr(self, name))}
 
     @property
@@ -182,7 +182,7 @@ Fields: TypeAlias = "Mapping[str, Field | Opaque | Fields]"
 
 
 def as_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested fields, of which scalars may be declared by their dtypes.
+    """Returns nested fields; scalars may be declared by their dtypes.
 
     >>> as_fields({"a": {"b": np.int64}})["a"]["b"] == Field(np.int64)
     True
@@ -254,8 +254,8 @@ def match_columns(
             if not _is_nothing(child, expected.get(name))
         }
         for name in sorted(children.keys() - expected.keys()):
-            known = f"only the fields {list(expected)}"
-            raise _mismatch(where, join_path(path, name), "a field", known)
+            allowed = f"only the fields {list(expected)}"
+            raise _mismatch(where, join_path(path, name), "a field", allowed)
         marked = {known_field(name): name for name in expected if known_field(name) not in children}
         marked = {mark: name for mark, name in marked.items() if is_mark(expected.get(mark))}
         matched = {}
@@ -307,7 +307,7 @@ def children_of(nest: Any, path: str) -> dict[str, Any]:
 
 
 def is_absent(columns: Any) -> bool:
-    """Whether columns are None throughout, or containers of nothing else."""
+    """True if columns are None, or containers of None alone."""
     if columns is None:
         return True
     if isinstance(columns, np.ndarray):
@@ -326,7 +326,7 @@ def _is_nothing(columns: Any, expected: Fields | Field | Opaque | None) -> bool:
 
 
 def in_words(fields: Fields | Field | Opaque | None) -> str:
-    """Returns what to say of fields in a sentence.
+    """Describes fields for a sentence.
 
     >>> in_words({"position": Field(np.float32, (3,)), "on": Field(bool)})
     '{position: float32 of shape (3,), on: bool of shape ()}'
@@ -338,12 +338,12 @@ def in_words(fields: Fields | Field | Opaque | None) -> str:
 
 
 def is_mark(expected: Any) -> bool:
-    """Whether a field can say in which steps another one is known."""
+    """True if a field can be the mask of the known values of another field."""
     return isinstance(expected, Field) and (expected.shape, expected.dtype) == ((), np.bool_)
 
 
 def _missing_rows(expected: Fields | Field | Opaque, rows: int, where: str, path: str) -> Any:
-    """Returns columns for a field of which there is nothing."""
+    """Returns columns of missing values for a field."""
     if isinstance(expected, Mapping):
         return {
             name: _missing_rows(child, rows, where, join_path(path, name))
@@ -374,11 +374,11 @@ def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:
         rounded = column.astype(np.float32)
     beyond = np.isinf(rounded) & np.isfinite(column)
     if beyond.any():
-        row, *_ = place = tuple(np.argwhere(beyond)[0])
+        row, *_ = index = tuple(np.argwhere(beyond)[0])
         raise MismatchError(
             where,
             path,
-            f"{column[place].item()!r} in row {row} is beyond float32. float64='bytes' keeps it, "
+            f"{column[index].item()!r} in row {row} is beyond float32. float64='bytes' keeps it, "
             "float64='float32' cannot.",
         )
     return rounded

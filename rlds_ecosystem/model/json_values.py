@@ -14,7 +14,7 @@ __all__ = ["parsed", "to_json"]
 
 
 def parsed(text: Any) -> Any:
-    """Returns what a text says if it is a list or an object in JSON; else the text.
+    """Parses a text that is a list or an object in JSON; returns other texts unchanged.
 
     >>> parsed('{"ArrowUp": 1}'), parsed("[so"), parsed("7")
     ({'ArrowUp': 1}, '[so', '7')

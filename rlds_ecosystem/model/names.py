@@ -17,12 +17,12 @@ _SHORTEST = 4
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def what_there_is(name: str, known: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
+def what_there_is(name: str, choices: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
     """Returns the end of an error about an unknown name: similar names, and all names.
 
     Args:
       name: The unknown name.
-      known: The names that exist.
+      choices: The names that exist.
       aliases: Names that exist, by other names a user may know them by. They are not listed.
 
     >>> what_there_is("lerobt", ["tfds", "lerobot", "minari"])
@@ -32,15 +32,18 @@ def what_there_is(name: str, known: Iterable[str], aliases: Mapping[str, str] = 
     >>> what_there_is("observation.stat", ["reward"], {"observation.state": "obs/joints"})
     "did you mean 'obs/joints'? There are: reward"
     """
-    known = list(known)
-    shown = [*known[:_MOST], *([f"and {len(known) - _MOST} more"] if len(known) > _MOST else [])]
-    listed = f"here are: {', '.join(shown)}" if known else "here are none"
-    near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*known, *aliases]))
+    choices = list(choices)
+    shown = [
+        *choices[:_MOST],
+        *([f"and {len(choices) - _MOST} more"] if len(choices) > _MOST else []),
+    ]
+    listed = f"here are: {', '.join(shown)}" if choices else "here are none"
+    near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*choices, *aliases]))
     meant = " or ".join(map(repr, [*near][:2]))
     return f"did you mean {meant}? T{listed}" if near else f"t{listed}"
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
+def nearest(name: str, choices: Iterable[str]) -> list[str]:
     """Returns the known names that are similar to a name or a path, the most similar first.
 
     The last two parts of paths decide, whatever they have in common before.
@@ -50,11 +53,11 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     >>> nearest("instruction", ["steps/action", "steps/language_instruction"])
     ['steps/language_instruction']
     """
-    *group, asked = _parts(name)
+    *group, wanted_part = _parts(name)
     similar: dict[tuple[str, ...], tuple[float, float, str]] = {}
-    for other in known:
+    for other in choices:
         *above, last = _parts(other)
-        ranked = _likeness(asked, last), _ratio(name, other), other
+        ranked = _likeness(wanted_part, last), _ratio(name, other), other
         if ranked[0] >= _CUTOFF and (not group or not above or _are_alike(group[-1], above[-1])):
             similar[*above, last] = max(ranked, similar.get((*above, last), ranked))
     return [other for *_, other in sorted(similar.values(), key=lambda it: it[:2], reverse=True)]
@@ -83,11 +86,11 @@ def _likeness(one: str, other: str) -> float:
     shorter, longer = sorted((one, other), key=len)
     if len(shorter) >= _SHORTEST and shorter in longer:
         return max(_ratio(one, other), _CONTAINED)
-    words, others = one.split("_"), other.split("_")
+    words, other_words = one.split("_"), other.split("_")
     for end in (0, -1):  # Words that both share at an end say nothing.
-        while min(len(words), len(others)) > 1 and words[end] == others[end]:
-            del words[end], others[end]
-    return _ratio("_".join(words), "_".join(others))
+        while min(len(words), len(other_words)) > 1 and words[end] == other_words[end]:
+            del words[end], other_words[end]
+    return _ratio("_".join(words), "_".join(other_words))
 
 
 def _ratio(one: str, other: str) -> float:

@@ -1,4 +1,4 @@
-"""Nested dicts and tuples, their leaves, and the paths of these, such as `observations/camera`."""
+"""Nested dicts and tuples: leaves and their paths, such as `observations/camera`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def conflicts(paths: Mapping[str, Any], path: str) -> bool:
-    """Whether there is something above or below a path, so that nothing can be at it."""
+    """True if a path cannot be added, as a field above or below it exists."""
     if path in paths:
         return False
     return has(paths, path) or any(above in paths for above in _above(path))
@@ -40,7 +40,7 @@ _MAX_DEPTH = 50
 
 
 class Paths(dict[str, V]):
-    """A dict by paths, which `has` and `conflicts` need not search: for what files have many of."""
+    """A dict by paths with an index for `has` and `conflicts`, for many paths."""
 
     def __init__(self, paths: Mapping[str, V] | None = None) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 def join_path(path: str, key: Any) -> str:
-    """Returns the path of what has a key below a path."""
+    """Returns the path of a key below a path."""
     return f"{path}/{key}" if path else str(key)
 
 
@@ -75,7 +75,7 @@ def root_of(path: str) -> str:
 
 
 def has(paths: Mapping[str, Any], path: str) -> bool:
-    """Whether there is something at a path, or below it."""
+    """True if a value is at a path or below it."""
     if isinstance(paths, Paths):
         return path in paths or path in paths.parents
     return path in paths or any(other.startswith(f"{path}/") for other in paths)
@@ -92,7 +92,7 @@ def nest(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def put(nested: dict[str, Any], path: str | Sequence[str], value: Any) -> None:
-    """Puts a value to where its path says, in nested dicts that are made as needed.
+    """Puts a value at a path in nested dicts, which are created as needed.
 
     Raises:
       ValueError: They would be too deep for what reads them by recursion.
@@ -106,7 +106,7 @@ def put(nested: dict[str, Any], path: str | Sequence[str], value: Any) -> None:
 
 
 def at(nested: Any, path: str) -> Any:
-    """Returns what is at a path of nested dicts.
+    """Returns the value at a path of nested dicts.
 
     >>> at({"arm": {"gripper/width": 1}}, "arm/gripper/width")
     1
@@ -125,7 +125,7 @@ def leaves_at(
     paths: str | Iterable[str] | None,
     aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[str, Any]]:
-    """Yields what is at a path or at several, and below them; everything for None.
+    """Yields the leaves at and below one or several paths; all leaves for None.
 
     Args:
       nested: Nested dicts.
@@ -162,12 +162,12 @@ def fields_there_are(
     """
     fields = dict.fromkeys(fields)
     groups = {group: group for field in fields for group in _above(field)}
-    others = {name: of for name, of in aliases.items() if of in groups or of in fields}
-    return what_there_is(path, fields, {**groups, **others})
+    existing_aliases = {name: of for name, of in aliases.items() if of in groups or of in fields}
+    return what_there_is(path, fields, {**groups, **existing_aliases})
 
 
 def is_in(name: str, path: str) -> bool:
-    """Whether something is at a path, or below it; all is below the empty one."""
+    """True if a path equals another path or is below it; all paths are below the empty one."""
     return not path or name == path or name.startswith(f"{path}/")
 
 
@@ -198,7 +198,7 @@ def _is_inner(kind: type) -> bool:
 
 
 def map_named_leaves(function: Callable[[str, Any], Any], structure: Any, path: str = "") -> Any:
-    """Replaces the leaves by what a function makes of their paths and of them.
+    """Replaces each leaf by a function of its path and value.
 
     >>> map_named_leaves(lambda path, leaf: (path, leaf), {"x": {"y": 1}})
     {'x': {'y': ('x/y', 1)}}

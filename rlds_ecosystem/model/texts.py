@@ -13,7 +13,7 @@ _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 
 
 def printable(text: str) -> str:
-    r"""Returns a text without what would command a terminal, or fill it with a single word.
+    r"""Returns a text without terminal control sequences and overlong words.
 
     Control characters, and those that change the direction of the text, are shown by their codes.
 
@@ -38,6 +38,6 @@ def replaced(text: str, replacement: Callable[[str], str], keep: str = "") -> st
     return "".join(c if c.isprintable() or c in keep else replacement(c) for c in text)
 
 
-def shorten(text: str, most: int) -> str:
-    """Returns a text; of one that has more than so many characters the beginning."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def shorten(text: str, max_length: int) -> str:
+    """Truncates a text to a maximum number of characters."""
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

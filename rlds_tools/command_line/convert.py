@@ -124,21 +124,23 @@ def command(
       rlds convert logs/run7 data --name run7
       rlds convert data/my_robot my_robot --to lerobot --plan
     """
-    places, beam_options = split_words(words, options["runner"])
-    if len(places) == 1 and dataset is None:
+    paths, beam_options = split_words(words, options["runner"])
+    if len(paths) == 1 and dataset is None:
         raise click.UsageError(
-            f"missing DST: give a folder for the result, as in `rlds convert {places[0]} DST`."
+            f"missing DST: give a folder for the result, as in `rlds convert {paths[0]} DST`."
         )
-    if len(places) != 2 and not (dataset is not None and len(places) == 1):
-        raise click.UsageError(f"expected SRC and DST, got {' '.join(places) or 'neither'}")
-    source, directory = [None, *places][-2:]
+    if len(paths) != 2 and not (dataset is not None and len(paths) == 1):
+        raise click.UsageError(f"expected SRC and DST, got {' '.join(paths) or 'neither'}")
+    source, directory = [None, *paths][-2:]
     from rlds import sources
     from rlds_tools import converting
 
     to = FILE_FORMATS[0] if to == "tfds" else to
     if to not in converting.targets():
-        known = what_there_is(to, converting.targets())
-        raise click.UsageError(f"--to: {to!r} is not a format that can be written; {known}")
+        writable_formats = what_there_is(to, converting.targets())
+        raise click.UsageError(
+            f"--to: {to!r} is not a format that can be written; {writable_formats}"
+        )
     if dataset is not None:
         if to not in FILE_FORMATS:
             raise click.UsageError(f"--dataset works with --to tfrecord or array_record, not {to}.")

@@ -43,7 +43,7 @@ def _command(name: str, function: str = "") -> Callable[[Callable[[], None]], An
       function: The name of the function, if it is another one.
     """
 
-    def made(documented: Callable[[], None]) -> Any:
+    def decorated(documented: Callable[[], None]) -> Any:
         @functools.wraps(documented)
         def opening(options: Mapping[str, Any], **arguments: Any) -> Result:
             from rlds_tools import labelling
@@ -53,7 +53,7 @@ def _command(name: str, function: str = "") -> Callable[[Callable[[], None]], An
 
         return command.command(name)(click.argument("path")(opens_source(prints_result(opening))))
 
-    return made
+    return decorated
 
 
 @_command("show")

@@ -207,8 +207,8 @@ def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def parsed_options(known: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:
-    """Returns the options of a format by name, of words such as `fps=10`.
+def parsed_options(accepted: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:
+    """Parses options of a format from words such as `fps=10`.
 
     Raises:
       UsageError: There is no such option, or it cannot have the value.
@@ -216,7 +216,7 @@ def parsed_options(known: Mapping[str, Any], words: Sequence[str], owner: str) -
     from rlds.sources.options import parse_options
 
     try:
-        return parse_options(known, words, owner)
+        return parse_options(accepted, words, owner)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
@@ -226,7 +226,7 @@ def source_options(path: str, format: str | None, words: Sequence[str]) -> dict[
 
     Args:
       path: The path of the data.
-      format: Its format; if None, what it is recognized as.
+      format: The format; if None, it is recognized.
       words: The options, each as `name=value`.
     """
     if not words:
@@ -234,8 +234,8 @@ def source_options(path: str, format: str | None, words: Sequence[str]) -> dict[
     from rlds import sources
 
     format = format or sources.format_of(path)
-    known = sources.formats()[format].options if format in sources.formats() else {}
-    return parsed_options(known, words, format)
+    accepted = sources.formats()[format].options if format in sources.formats() else {}
+    return parsed_options(accepted, words, format)
 
 
 def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
@@ -285,16 +285,16 @@ def _wants_color(color: str) -> bool:
 
 
 def split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], list[str]]:
-    """Returns the places that are named, and the options of Beam."""
-    places: list[str] = []
+    """Splits words into paths and options of Beam."""
+    paths: list[str] = []
     beam_words: list[str] = []
     is_value = False  # Of the option before: `--name value` is as good as `--name=value`.
     for word in words:
         is_option = word.startswith("-")
-        (beam_words if is_option or is_value else places).append(word)
+        (beam_words if is_option or is_value else paths).append(word)
         is_value = is_option and "=" not in word
     if beam_words and runner is None:
         raise click.UsageError(
             f"unknown options: {' '.join(beam_words)} (options of Beam need --runner)"
         )
-    return places, beam_words
+    return paths, beam_words

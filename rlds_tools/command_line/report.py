@@ -107,13 +107,13 @@ def command(
         raise click.UsageError(
             f"--output: {output!r} exists, and is not a report. Pass --overwrite to replace it."
         )
-    made = reporting.report(
+    built_report = reporting.report(
         path,
         cameras=None if cameras is None else cameras.split(","),
         progress=wants_progress(),
         **options,
     )
-    saved = made.save(output)
+    saved = built_report.save(output)
     if opens and not webbrowser.open(pathlib.Path(output).resolve().as_uri()):
         click.echo(f"No browser was found. Open {output} in a browser.", err=True)
     return saved

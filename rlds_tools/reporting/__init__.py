@@ -1,4 +1,4 @@
-"""`rlds report`: one page that shows what is in a dataset, and what is wrong with it."""
+"""`rlds report`: an HTML page with the content and the findings of a dataset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARK = "Made by rlds report."
 
 
 def is_report(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a report, which a new one may replace."""
+    """True if a file is a report, which a new report may replace."""
     try:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -112,7 +112,7 @@ def report(
     progress: bool | None = None,
     jobs: int = 1,
 ) -> Report:
-    """Makes a page of a dataset: what is in it, how it looks, and what is wrong with it.
+    """Makes an HTML page of a dataset: content, videos, curves and findings.
 
     The page is a single file that needs nothing else, and fetches nothing. Large datasets are
     sampled, which the page says: 5,000 episodes are read, or as many as take 2 GB.

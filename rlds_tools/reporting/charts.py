@@ -177,7 +177,7 @@ def curves(columns: Sequence[np.ndarray], title: str, *, steps: bool = False) ->
 
 
 def _reduced(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points of a curve: the least and the largest value of each column of pixels."""
+    """Reduces a curve to the least and the largest value in each column of pixels."""
     length = len(column)
     x = np.arange(length) * (_WIDTH / max(length - 1, 1))
     if length <= 2 * _MOST_COLUMNS:

@@ -49,7 +49,7 @@ class Shown:
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """All that a report is made of.
+    """The data of a report.
 
     Attributes:
       path: The path of the data.
@@ -73,12 +73,12 @@ class Material:
 
     @property
     def is_sample(self) -> bool:
-        """Whether not all episodes were read."""
+        """True if only a sample of the episodes was read."""
         read = len(self.survey.table) + self.survey.num_unreadable
         return self.total is None or read < self.total
 
     def returns(self) -> tuple[np.ndarray, str]:
-        """Returns the returns that are finite, and what to say of others."""
+        """Returns the finite returns, and a note on the other ones."""
         table, reward = self.survey.table.reward, self.survey.numbers.get(rlds.REWARD)
         finite = table[np.isfinite(table)]
         num_not_finite = 0 if reward is None or reward.shape else len(table) - len(finite)
@@ -111,7 +111,7 @@ def gather(
     progress: bool | None,
     jobs: int,
 ) -> Material:
-    """Reads the episodes of a split, all or some of them.
+    """Reads the episodes of a split, or a sample of them.
 
     Args:
       path: The path of the data.
@@ -250,19 +250,19 @@ def vectors_of(episode: SourceEpisode, survey: Survey, part: str) -> list[tuple[
 
 
 def states_of(survey: Survey) -> np.ndarray:
-    """Returns kept observations, of shape `[steps, elements]`, without elements that never vary.
+    """Returns sampled observations, `[steps, elements]`, without elements that never vary.
 
-    Fields were thinned by powers of two, so that the widest stride has steps that all of them have.
+    Fields were thinned by powers of two, so the steps of the widest stride are in all fields.
     """
-    kept = [
+    samples = [
         field.sampled
         for path, field in survey.numbers.items()
         if path.split("/")[0] == rlds.OBSERVATION and field.count
     ]
-    if not kept:
+    if not samples:
         return np.zeros((0, 0))
-    stride = max(rows.stride for rows in kept)
-    parts = [rows.all()[:: stride // rows.stride].astype(np.float64) for rows in kept]
+    stride = max(rows.stride for rows in samples)
+    parts = [rows.all()[:: stride // rows.stride].astype(np.float64) for rows in samples]
     length = min(map(len, parts))
     states = np.concatenate([part[:length] for part in parts], axis=1)
     states = states[np.isfinite(states).all(axis=1)]

@@ -45,7 +45,7 @@ _MOST_STATES = 512
 
 
 def section(id: str, title: str, *content: str | None) -> Markup:
-    """Returns a section; nothing if there is nothing in it."""
+    """Renders a section of the report; empty without content."""
     inside = join(*content)
     if not inside:
         return Markup("")
@@ -69,17 +69,19 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], label: str) -
 
 
 def _note(*text: str) -> Markup | None:
-    """A paragraph in small print, if there is something to say."""
+    """Renders a paragraph in small print; empty for an empty text."""
     return tag("p", *text, class_="note") if any(text) else None
 
 
-def _folded(items: Sequence[Markup], most: int, class_: str | None, rest: str) -> Markup:
-    """Items of which the first are seen, and the others when one asks for them."""
-    visible, hidden = items[:most], items[most:]
+def _folded(
+    items: Sequence[Markup], num_visible: int, class_: str | None, hidden_name: str
+) -> Markup:
+    """Renders the first items visibly, and the other ones behind a summary to open."""
+    visible, hidden = items[:num_visible], items[num_visible:]
     open_part = tag("div", *visible, class_=class_)
     if not hidden:
         return open_part
-    summary = tag("summary", f"{len(hidden):,} more {rest}")
+    summary = tag("summary", f"{len(hidden):,} more {hidden_name}")
     return join(open_part, tag("details", summary, tag("div", *hidden, class_=class_)))
 
 
@@ -168,7 +170,7 @@ def audit(material: Material) -> Markup:
     if result is None:
         return Markup("")
     meanings = [tag("li", text) for vector in result.vectors for text in vector.sentences()]
-    notes = [_note(f"Not assessed: {what}.") for what in result.unassessed]
+    notes = [_note(f"Not assessed: {reason}.") for reason in result.unassessed]
     return section("audit", "Audit", tag("ul", *meanings) if meanings else None, *notes)
 
 
@@ -266,10 +268,10 @@ def _panel(title: str, *content: str | None) -> Markup:
 
 
 def _returns_over_lengths(table: Any) -> Markup:
-    ends, known = table.is_terminal, np.isfinite(table.reward)
+    ends, has_reward = table.is_terminal, np.isfinite(table.reward)
     groups = [
         (name, table.length[rows].astype(float), table.reward[rows])
-        for name, rows in (("terminal", ends & known), ("truncated", ~ends & known))
+        for name, rows in (("terminal", ends & has_reward), ("truncated", ~ends & has_reward))
     ]
     chart = charts.scatter(groups, "Return over length, a point for each episode")
     legend = tag(
@@ -311,7 +313,7 @@ def dimensions(material: Material) -> Markup:
 
 
 def episodes(material: Material, quality: Quality, shown: Sequence[Shown]) -> Markup:
-    """Cameras in step with curves, for some episodes."""
+    """Renders episodes: videos of cameras, synchronized with curves."""
     parts = [_episode(material, quality, chosen) for chosen in shown]
     return section("episodes", "Episodes", *parts)
 
@@ -428,13 +430,13 @@ def _controls(index: int, length: int) -> Markup | None:
 # --- Contact sheet.
 
 
-def contact_sheet(material: Material, most: int) -> Markup:
+def contact_sheet(material: Material, max_tiles: int) -> Markup:
     """The first and the last frame of episodes, of one camera."""
-    if not material.cameras or not most:
+    if not material.cameras or not max_tiles:
         return Markup("")
     camera, indices = material.cameras[0], material.survey.table.index
     tiles = []
-    for row in evenly(len(indices), most):
+    for row in evenly(len(indices), max_tiles):
         index = int(indices[row])
         tile = _tile(material, camera, index)
         if tile is not None:
@@ -529,10 +531,14 @@ def _by_task(result: Audit | None, score: EpisodeScore) -> Markup:
         chart = charts.histogram(np.array(values), f"{score.name}: {name}", small=True, span=span)
         note = f"{count(len(values), 'episode')}, median {number(float(np.median(values)))}"
         panels.append(_panel(name, chart, _note(note)))
-    others = len(in_order) - len(panels)
-    rest = _note(f"{count(others, 'other task')}, of no more episodes each." if others else "")
+    num_other_tasks = len(in_order) - len(panels)
+    other_tasks = _note(
+        f"{count(num_other_tasks, 'other task')}, of no more episodes each."
+        if num_other_tasks
+        else ""
+    )
     title = tag("summary", f"{score.name.capitalize()} by task")
-    return tag("details", title, tag("div", *panels, class_="grid"), rest)
+    return tag("details", title, tag("div", *panels, class_="grid"), other_tasks)
 
 
 def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Markup:
@@ -575,9 +581,13 @@ def statistics(material: Material) -> Markup:
         *(tag("code", "rlds.Statistics"), ", in the element ", tag("code", "rlds-statistics"), "."),
     )
     first = _table(headings, rows[:_OPEN_ROWS], "Statistics")
-    rest = rows[_OPEN_ROWS:]
-    title = tag("summary", f"{len(rest):,} more elements")
-    more = tag("details", title, _table(headings, rest, "More statistics")) if rest else None
+    hidden_rows = rows[_OPEN_ROWS:]
+    title = tag("summary", f"{len(hidden_rows):,} more elements")
+    more = (
+        tag("details", title, _table(headings, hidden_rows, "More statistics"))
+        if hidden_rows
+        else None
+    )
     return section("statistics", "Statistics", note, first, more)
 
 

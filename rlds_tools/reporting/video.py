@@ -42,7 +42,7 @@ class Quality:
 
 
 def can_seek() -> bool:
-    """Whether clips can be sought."""
+    """True if a clip can seek to a frame."""
     return importlib.util.find_spec("av") is not None
 
 
@@ -101,11 +101,11 @@ def _as_rgb(frame: np.ndarray) -> np.ndarray:
     return np.repeat(frame, 3, axis=2) if frame.shape[2] == 1 else frame[..., :3]
 
 
-def _fitted(image: np.ndarray, most: int) -> np.ndarray:
-    """An image with sides of at most so many pixels: averages of squares."""
+def _fitted(image: np.ndarray, max_side: int) -> np.ndarray:
+    """Shrinks an image so that no side exceeds `max_side` pixels, by averages of squares."""
     from PIL import Image
 
-    factor = -(-max(image.shape[:2]) // most)
+    factor = -(-max(image.shape[:2]) // max_side)
     return image if factor == 1 else np.asarray(Image.fromarray(image).reduce(factor))
 
 
@@ -128,10 +128,10 @@ def _as_webp(images: Sequence[np.ndarray], quality: float) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    first, *rest = map(Image.fromarray, images)
-    options: dict[str, Any] = {"save_all": True, "append_images": rest, "loop": 0}
+    first, *later_frames = map(Image.fromarray, images)
+    options: dict[str, Any] = {"save_all": True, "append_images": later_frames, "loop": 0}
     options["duration"] = round(1000 / FRAMES_PER_SECOND)
-    options = options if rest else {}
+    options = options if later_frames else {}
     first.save(file, "WEBP", quality=round(quality), method=4, **options)
     return file.getvalue()
 

@@ -1,4 +1,4 @@
-"""The clients of object stores: what is asked of a store, and by which library.
+"""The clients of object stores: the operations on a store, for each library.
 
 `gs://` goes through TensorFlow where it is installed, as in TensorFlow Datasets, or through gcsfs
 if the environment variable `EPATH_USE_TF` is 0. `s3://` goes through s3fs, and `hf://`, the Hub of
@@ -83,7 +83,7 @@ class Entry(NamedTuple):
 
 
 def is_local(path: PathLike) -> bool:
-    """Whether the path is one of the operating system, rather than a URL such as `gs://...`."""
+    """True if a path is local, False for a URL such as `gs://...`."""
     return "://" not in os.fspath(path)
 
 
@@ -108,7 +108,7 @@ class StoreClient(Protocol):
     keeps_versions: bool
 
     def exists(self, url: str) -> bool:
-        """Whether there is an object or a directory."""
+        """True if a URL is an existing object or directory."""
         try:  # The `exists` of fsspec takes all errors for "no".
             self.stat(url)
         except FileNotFoundError:
@@ -127,7 +127,7 @@ class StoreClient(Protocol):
 
 
 def within(seconds: float, action: Callable[[], T]) -> T:
-    """Does something; gives up waiting for it, and leaves it alone, after some time."""
+    """Runs a function in a thread; raises if it takes longer than a time limit."""
     future = DaemonThreads(1, "store").submit(action)
     concurrent.futures.wait([future], seconds)
     if not future.done():
@@ -160,7 +160,7 @@ def client_of(url: str) -> StoreClient:
 
 
 def _wants_tensorflow() -> bool:
-    """The same choice as that of epath, which TensorFlow Datasets uses."""
+    """True if epath, which TensorFlow Datasets uses, would choose TensorFlow."""
     if os.environ.get("EPATH_USE_TF", "").lower() in ("false", "no", "f", "0"):
         return False
     return importlib.util.find_spec("tensorflow") is not None
@@ -404,9 +404,9 @@ class HubStore(StoreClient):
         address = self._hub.hf_hub_url(filename=path, **commit.repository)
 
         def fetch(begin: int, end: int) -> bytes:
-            asked = {**self._hub.utils.build_hf_headers(), "range": f"bytes={begin}-{end - 1}"}
+            headers = {**self._hub.utils.build_hf_headers(), "range": f"bytes={begin}-{end - 1}"}
             with _named(url):
-                reply = self._hub.utils.http_backoff("GET", address, headers=asked, timeout=30)
+                reply = self._hub.utils.http_backoff("GET", address, headers=headers, timeout=30)
                 self._hub.utils.hf_raise_for_status(reply)
             if reply.status_code != 206:
                 raise OSError(
@@ -439,9 +439,9 @@ class HubStore(StoreClient):
 
 
 def read_only(url: str) -> OSError:
-    """The error of whoever writes single files to the Hub."""
-    what = "export whole datasets there, or write to a local folder and run `hf upload`"
-    return io.UnsupportedOperation(f"{url}: hf:// is read-only: {what}")
+    """Returns the error for writing single files to the Hub."""
+    remedy = "export whole datasets there, or write to a local folder and run `hf upload`"
+    return io.UnsupportedOperation(f"{url}: hf:// is read-only: {remedy}")
 
 
 # By the names of their classes, so that none of the packages that have them need be loaded.
@@ -463,7 +463,7 @@ _KINDS_OF_CODES: dict[str, type[OSError]] = {
 
 @contextlib.contextmanager
 def _named(url: str) -> Iterator[None]:
-    """Turns what clients raise into an `OSError` of a fitting kind that names the object."""
+    """Turns the errors of clients into a fitting `OSError` that names the object."""
     try:
         yield
     except (TypeError, AttributeError, NameError):  # What no store is to blame for.
@@ -483,12 +483,12 @@ def _os_error(url: str, error: Exception) -> OSError:
         log_in = _LOG_IN.get(scheme_of(url), "log in")
         return PermissionError(f"{url}: access was refused; {log_in} ({why})")
     if kind is FileNotFoundError:
-        what = "object"
+        missing = "object"
         if scheme_of(url) == "hf":
-            what += f", or it is private: {_LOG_IN['hf']}"
+            missing += f", or it is private: {_LOG_IN['hf']}"
         if "bucket does not exist" in text or "NoSuchBucket" in text:
-            what = f"bucket {url.split('/')[2]!r}; check its name, or create it first"
-        return FileNotFoundError(f"{url}: no such {what}")
+            missing = f"bucket {url.split('/')[2]!r}; check its name, or create it first"
+        return FileNotFoundError(f"{url}: no such {missing}")
     if kind is ConnectionError:
         return ConnectionError(f"{url}: the store cannot be reached ({why})")
     return kind(f"{url}: {why}")

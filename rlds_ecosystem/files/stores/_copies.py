@@ -56,7 +56,7 @@ _GIVEN_UP = 10_000_000_000
 
 
 class CopiedObjects:
-    """Copies of objects, which together take no more than some space.
+    """Local copies of objects, with a limit of their total size.
 
     Several threads may use them at a time.
 
@@ -72,7 +72,7 @@ class CopiedObjects:
         self.urls, self.max_bytes = list(urls), max_bytes
         self._begin_anew()
         begin_anew_in_forks(self)
-        futures = [self._threads.submit(_found, url) for url in self.urls]
+        futures = [self._threads.submit(_stat, url) for url in self.urls]
         infos = [future.result() for future in futures]
         self.objects = [CopiedObject(url, each) for url, each in zip(self.urls, infos)]
         self._sizes = np.array([each.size for each in self.objects], np.int64)
@@ -110,9 +110,9 @@ class CopiedObjects:
         """Returns all blocks of an object."""
         return np.arange(self._firsts[number], self._firsts[number + 1])
 
-    def all_blocks(self, most: int) -> np.ndarray | None:
-        """Returns the blocks of all objects, if they are few and all of them are there."""
-        blocks = np.arange(self._firsts[-1]) if self._firsts[-1] <= most else None
+    def all_blocks(self, max_blocks: int) -> np.ndarray | None:
+        """Returns the blocks of all objects, if they are at most `max_blocks` and all stored."""
+        blocks = np.arange(self._firsts[-1]) if self._firsts[-1] <= max_blocks else None
         return None if blocks is None or not self.times(blocks).all() else blocks
 
     def times(self, blocks: np.ndarray) -> np.ndarray:
@@ -155,16 +155,16 @@ class CopiedObjects:
                 self._held = [each for each in self._held if each is not blocks]
 
     def _are_those(self, blocks: np.ndarray, times: np.ndarray) -> bool:
-        """Whether blocks are there, and are those that were fetched at some times."""
+        """True if blocks are stored, with the given times of fetching."""
         return bool(times.all() and (times == self.times(blocks)).all())
 
     def fetch(self, blocks: np.ndarray, *, wait: bool = True) -> None:
-        """Fetches blocks that are not there.
+        """Fetches missing blocks.
 
         Args:
           blocks: The numbers of the blocks.
-          wait: Whether to return when they are there, or at once. Then what another process fetches
-            is left to it, and errors are left to whoever waits.
+          wait: True to return when the blocks are stored; False to return at once. Without
+            waiting, blocks of other processes are not fetched, and errors appear at the next wait.
 
         Raises:
           OSError: They cannot be fetched; names the object.
@@ -173,14 +173,14 @@ class CopiedObjects:
             blocks = self._with_gaps(blocks)
         is_forced = False
         while len(missing := blocks[self.times(blocks) == 0]):
-            own, others = self._begin(missing, is_forced)
+            own, earlier = self._begin(missing, is_forced)
             if not wait:
                 return
             for future in own:
                 future.result()
-            concurrent.futures.wait(others)  # Those that failed are fetched anew.
+            concurrent.futures.wait(earlier)  # Failed blocks are fetched again.
             is_forced = not self._are_coming(missing)
-            if not own and not others and not is_forced:
+            if not own and not earlier and not is_forced:
                 time.sleep(0.002)
 
     def _with_gaps(self, blocks: np.ndarray) -> np.ndarray:
@@ -191,14 +191,14 @@ class CopiedObjects:
         return np.repeat(blocks, counts) + numbered(counts)
 
     def _are_coming(self, blocks: np.ndarray) -> bool:
-        """Whether processes are fetching all blocks."""
+        """True if processes are fetching all of the blocks."""
         return all(
             copied.are_coming(blocks[there] - first).all()
             for copied, there, first in self._by_object(blocks)
         )
 
     def _by_object(self, blocks: np.ndarray) -> Iterator[tuple[CopiedObject, slice, int]]:
-        """Yields objects, which of ascending blocks are theirs, and the number of their first."""
+        """Yields each object, the slice of its blocks, and the number of its first block."""
         numbers = self._objects_of[blocks]
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         for begin, end in itertools.pairwise(cuts) if len(numbers) else ():
@@ -208,14 +208,14 @@ class CopiedObjects:
     def _begin(
         self, missing: np.ndarray, is_forced: bool
     ) -> tuple[list[Future[None]], set[Future[None]]]:
-        """Begins to fetch blocks that nobody is fetching.
+        """Begins to fetch the blocks that no thread is fetching.
 
         Returns:
-          What fetches those, and what was fetching others before.
+          The new futures, and the earlier futures of the other blocks.
         """
         own = []
         with self._lock:
-            others = {
+            earlier = {
                 self._fetching[block] for block in missing.tolist() if block in self._fetching
             }
             new = np.array([b for b in missing.tolist() if b not in self._fetching], np.int64)
@@ -225,7 +225,7 @@ class CopiedObjects:
                     blocks = (run + first).tolist()
                     self._fetching |= dict.fromkeys(blocks, own[-1])
                     own[-1].add_done_callback(functools.partial(self._forget, blocks))
-        return own, others
+        return own, earlier
 
     def _forget(self, blocks: list[int], _: Future[None]) -> None:
         for block in blocks:
@@ -248,13 +248,13 @@ class CopiedObjects:
         return sum(int(np.count_nonzero(each.fetched)) for each in self.objects) * _BLOCK
 
     def _drop(self) -> None:
-        """Drops an eighth of the blocks: those that were fetched first."""
+        """Drops an eighth of the blocks: the oldest ones."""
         times = self.times(np.arange(len(self._objects_of)))
         times[np.concatenate([np.zeros(0, np.int64), *self._held])] = 0
-        kept = np.flatnonzero(times)
-        most = max(self.max_bytes * 7 // 8 // _BLOCK, 1)
-        in_time = kept[np.argsort(times[kept], kind="stable")]
-        oldest = np.sort(in_time[: max(len(kept) - most, 0)])
+        stored_blocks = np.flatnonzero(times)
+        max_blocks = max(self.max_bytes * 7 // 8 // _BLOCK, 1)
+        in_time = stored_blocks[np.argsort(times[stored_blocks], kind="stable")]
+        oldest = np.sort(in_time[: max(len(stored_blocks) - max_blocks, 0)])
         for copied, there, first in self._by_object(oldest):
             for run in _runs(oldest[there] - first):
                 copied.drop(run[0], run[-1] + 1)
@@ -262,7 +262,7 @@ class CopiedObjects:
 
 
 def _distinct(numbers: np.ndarray) -> np.ndarray:
-    """The same as `np.unique`, and many times as fast for numbers that are close to each other."""
+    """Returns `np.unique`, many times as fast for numbers in a small range."""
     if not len(numbers) or np.ptp(numbers) > _CLOSE * len(numbers):
         return np.unique(numbers)
     is_there = np.zeros(np.ptp(numbers) + 1, bool)
@@ -271,14 +271,14 @@ def _distinct(numbers: np.ndarray) -> np.ndarray:
 
 
 def _runs(blocks: np.ndarray) -> list[np.ndarray]:
-    """Splits ascending blocks of an object into those that one request fetches."""
-    most = _MOST_BYTES // _BLOCK
+    """Splits ascending blocks of an object into runs, one for each request."""
+    max_blocks = _MOST_BYTES // _BLOCK
     runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1) if len(blocks) else []
-    return [run[i : i + most] for run in runs for i in range(0, len(run), most)]
+    return [run[i : i + max_blocks] for run in runs for i in range(0, len(run), max_blocks)]
 
 
 class ChangedObjectError(OSError):
-    """An object is another one than that of which there is a copy."""
+    """An object was replaced since it was copied."""
 
 
 class CopiedObject:
@@ -325,11 +325,11 @@ class CopiedObject:
         return (ages >= 0) & (ages < _GIVEN_UP)
 
     def claimed(self, blocks: np.ndarray, is_forced: bool) -> np.ndarray:
-        """Returns those of some blocks that this process is to fetch, and says that it does.
+        """Claims missing blocks for this process, and returns them.
 
         Args:
           blocks: The numbers of the blocks.
-          is_forced: Whether to fetch those that another process is fetching, too.
+          is_forced: True to claim blocks that another process is fetching, too.
         """
         with self._locked():
             is_missing = self.fetched[blocks] == 0
@@ -339,7 +339,7 @@ class CopiedObject:
         return blocks[is_missing]
 
     def fetch(self, begin: int, end: int) -> None:
-        """Fetches some blocks, and checks that they are of this version.
+        """Fetches a range of blocks, and checks that they are of this version.
 
         Raises:
           OSError: The operation failed; names the object.
@@ -364,14 +364,14 @@ class CopiedObject:
                 if os.pwrite(file, data, first) < len(data):
                     raise OSError("the disk is full")
             except OSError as error:
-                what = f"its local copy {self.path} cannot be written: {error}"
+                problem = f"its local copy {self.path} cannot be written: {error}"
                 raise OSError(
-                    f"{self.url}: {what}; set RLDS_CACHE_DIR to another folder"
+                    f"{self.url}: {problem}; set RLDS_CACHE_DIR to another folder"
                 ) from error
             self.fetched[begin:end] = time.time_ns()
 
     def _check_since(self, fetched: float) -> None:
-        """Checks what was fetched at some time: one look is enough for all before it."""
+        """Checks the version of blocks fetched at a time; one check covers all earlier ones."""
         with self._checking:
             if self._checked < fetched:
                 checked = time.monotonic()
@@ -379,18 +379,18 @@ class CopiedObject:
                 self._checked = checked
 
     def check(self) -> None:
-        """Raises an error if the object is not what it was.
+        """Raises an error if the object was replaced.
 
         Raises:
           ChangedObjectError: It was written anew.
           OSError: The store does not answer.
         """
-        info = self._tried(lambda: clients.within(_patience(), lambda: _found(self.url)))
+        info = self._tried(lambda: clients.within(_patience(), lambda: _stat(self.url)))
         if info.version != self._version:
             raise ChangedObjectError(f"{self.url}: the object was replaced. Open the dataset again")
 
     def _tried(self, action: Callable[[], T]) -> T:
-        """Does something that may fail at first."""
+        """Retries an action with pauses."""
         for pause in (*_PAUSES, None):
             try:
                 return action()
@@ -398,15 +398,15 @@ class CopiedObject:
                 raise
             except OSError as error:
                 if pause is None:
-                    what = f"{error} (tried {len(_PAUSES) + 1} times)"
+                    problem = f"{error} (tried {len(_PAUSES) + 1} times)"
                     raise type(error)(
-                        what if self.url in what else f"{self.url}: {what}"
+                        problem if self.url in problem else f"{self.url}: {problem}"
                     ) from error
             time.sleep(pause)
         raise AssertionError
 
     def drop(self, begin: int, end: int) -> None:
-        """Gives back the space of some blocks."""
+        """Frees the space of a range of blocks."""
         with self._locked(), _opened(self.path, os.O_RDWR) as file:
             # First, so that whoever reads them sees it.
             self.fetched[begin:end] = self.begun[begin:end] = 0
@@ -415,13 +415,15 @@ class CopiedObject:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Has the copy to itself: what is written is not dropped before it is said to be there."""
+        """Locks the copy, so that no block is dropped between its write and its mark."""
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(_opened(self._blocks, os.O_RDONLY))
             except FileNotFoundError as error:
-                what = "its local copy was removed; the object may have been replaced"
-                raise ChangedObjectError(f"{self.url}: {what}. Open the dataset again") from error
+                problem = "its local copy was removed; the object may have been replaced"
+                raise ChangedObjectError(
+                    f"{self.url}: {problem}. Open the dataset again"
+                ) from error
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -429,7 +431,7 @@ class CopiedObject:
 
 @contextlib.contextmanager
 def _opened(path: str, flags: int) -> Iterator[int]:
-    """A descriptor: to make a file object of it takes as long as what is done with it."""
+    """Opens a file descriptor, without the slow wrapper of a file object."""
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
     try:
         yield descriptor
@@ -474,12 +476,12 @@ def _patience() -> float:
     return _PATIENCE + _MOST_BYTES / _SLOWEST
 
 
-def _found(url: str) -> clients.ObjectInfo:
+def _stat(url: str) -> clients.ObjectInfo:
     return _client_of(url).stat(url)
 
 
 def _client_of(url: str) -> clients.StoreClient:
-    """The client of a store: not TensorFlow, which fetches 64 MB, if there is another."""
+    """The client of a store; `gcsfs` before TensorFlow, which fetches 64 MB at a time."""
     if clients.scheme_of(url) == "gs" and importlib.util.find_spec(clients.LIBRARIES["gs"]):
         return clients.FsspecStore("gs")
     return clients.client_of(url)

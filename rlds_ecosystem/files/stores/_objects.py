@@ -1,4 +1,4 @@
-"""Objects as files: read in ranges that are kept for a while, and written as a whole."""
+"""Objects as files: read in cached ranges, and written as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _blocks = LastUsed(1 << 28)
 
 
 class ReadObject(io.RawIOBase):
-    """An object, to be read at any place. Each range is fetched once, as far as memory goes."""
+    """A readable, seekable object. Fetched ranges are cached in memory."""
 
     def __init__(self, url: str) -> None:
         self.name = url
@@ -70,8 +70,10 @@ class ReadObject(io.RawIOBase):
         goes_on = index == self._next and self._block_size == BLOCK_SIZE
         self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if goes_on else 1
         count = min(max(end_index - index, self._num_blocks), _MAX_BLOCKS)
-        kept = (i for i in range(1, count) if _blocks.get((self._object, index + i)) is not None)
-        count = next(kept, count)
+        cached_offsets = (
+            i for i in range(1, count) if _blocks.get((self._object, index + i)) is not None
+        )
+        count = next(cached_offsets, count)
         begin = index * self._block_size
         end = min(begin + count * self._block_size, self._size)
         data = self._fetch(begin, end)
@@ -119,7 +121,7 @@ class NewObject(io.RawIOBase):
         return self._file.truncate(size)
 
     def publish(self) -> None:
-        """Makes or replaces the object with what was written, unless it is that already."""
+        """Uploads the written bytes as the object, unless this is done."""
         if self._is_published:
             return
         end = self._file.tell()
@@ -131,7 +133,7 @@ class NewObject(io.RawIOBase):
         self._is_published = True
 
     def discard(self) -> None:
-        """Closes the file, of which there will be no object."""
+        """Closes the file without uploading an object."""
         self._is_published = True
         self.close()
 

@@ -59,9 +59,9 @@ def as_path(path: PathLike) -> epath.Path:
         return epath.Path(path)
     name = os.fspath(path)
     if scheme_of(name) not in LIBRARIES:
-        known = ", ".join(f"{scheme}://" for scheme in LIBRARIES)
+        prefixes = ", ".join(f"{scheme}://" for scheme in LIBRARIES)
         raise ValueError(
-            f"{name!r} is neither a path nor a supported URL, which begins with one of {known}"
+            f"{name!r} is neither a path nor a supported URL, which begins with one of {prefixes}"
         )
     return StorePath(name)
 
@@ -94,7 +94,7 @@ def list_directory(path: PathLike) -> list[Entry]:
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether there is a directory. A link to itself leads to none; `is_dir` raises for it."""
+    """True if a path is a directory; False for a link to itself, for which `is_dir` raises."""
     return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()
 
 
@@ -146,10 +146,10 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T], path: PathLike) 
 
 @contextlib.contextmanager
 def on_disk(path: PathLike) -> Iterator[str]:
-    """The path of a file on this machine: that of a copy, for a while, if it is in a store.
+    """Yields a local path of a file: of a temporary copy if the file is in a store.
 
     Raises:
-      OSError: It cannot be copied.
+      OSError: The file cannot be copied.
     """
     if is_local(path):
         yield os.fspath(path)
@@ -161,10 +161,10 @@ def on_disk(path: PathLike) -> Iterator[str]:
 
 
 def copy_file(source: PathLike, target: PathLike) -> None:
-    """Copies a file, whichever of the two is in a store; replaces what is there.
+    """Copies a file between local folders and stores; replaces an existing file.
 
     Raises:
-      OSError: It cannot be read or written.
+      OSError: The source cannot be read, or the target not written.
     """
     if is_local(target):
         with open_binary(source) as here, open(target, "wb") as there:
@@ -191,7 +191,7 @@ def move_file(source: PathLike, target: PathLike) -> None:
 
 
 class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
-    """The URL of an object, or of a directory: what the names of objects begin with."""
+    """The URL of an object or a directory, which is a prefix of object names."""
 
     @property
     def _url(self) -> str:
@@ -213,21 +213,21 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
             return False
 
     def iterdir(self) -> Iterator[StorePath]:
-        """See `pathlib.Path`; there is nothing in a directory that is not there."""
+        """See `pathlib.Path`; a missing directory is empty."""
         with contextlib.suppress(FileNotFoundError):
             for entry in list_directory(self):
                 yield self / entry.name
 
     @override
     def glob(self, pattern: str) -> Iterator[StorePath]:
-        first, _, rest = pattern.partition("/")
+        first, _, subpattern = pattern.partition("/")
         with contextlib.suppress(FileNotFoundError):
             for entry in list_directory(self):
                 if fnmatch.fnmatchcase(entry.name, first):
-                    if not rest:
+                    if not subpattern:
                         yield self / entry.name
                     elif entry.is_dir:
-                        yield from (self / entry.name).glob(rest)
+                        yield from (self / entry.name).glob(subpattern)
 
     @override
     def walk(
@@ -258,7 +258,7 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         )
 
     def mkdir(self, mode: Any = None, parents: bool = False, exist_ok: bool = False) -> None:
-        """Sees to it that there is a bucket: there are no directories."""
+        """Checks that the bucket exists; stores have no directories."""
         require_bucket(self)
         if not exist_ok and self.exists():
             raise FileExistsError(f"{self} exists")
@@ -309,7 +309,7 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         return target
 
     def rename(self, target: PathLike) -> epath.Path:
-        """Like `replace`, unless there is something."""
+        """Like `replace`, but raises if the target exists."""
         if as_path(target).exists():
             raise FileExistsError(f"{os.fspath(target)} exists")
         return self.replace(target)
