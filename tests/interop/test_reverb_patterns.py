@@ -45,7 +45,7 @@ def test_the_golden_file_is_what_the_original_answers(tmp_path):
         assert answer == case["upstream"], case["id"]
 
 
-def test_random_patterns(tmp_path):
+def test_random_patterns_match_reverb(tmp_path):
     cases = {seed: pattern_cases.random_case(random.Random(seed)) for seed in interop.seeds()}
     num_outputs = 0
     for (seed, case), answer in zip(cases.items(), ask(list(cases.values()), tmp_path)):

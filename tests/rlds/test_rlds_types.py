@@ -40,7 +40,7 @@ def test_step_metadata_may_not_have_the_name_of_a_step_field(field: str) -> None
         rlds.build_step(None, None, None, None, None, True, False, metadata={field: 5})
 
 
-def test_build_episode() -> None:
+def test_build_episode_joins_steps_and_metadata() -> None:
     steps = [rlds.build_step(0, 0, 0, 0, False, True, True)]
     assert rlds.build_episode(steps, {"episode_id": "a"}) == {"steps": steps, "episode_id": "a"}
     with pytest.raises(ValueError, match=r"Invalid Episode Metadata: .*'steps'"):
@@ -68,7 +68,7 @@ def first_and_last(n: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("nested", [True, False])
 class TestIsValidRldsDataset:
-    def test_right_flags(self, nested: bool) -> None:
+    def test_datasets_with_right_flags_are_valid(self, nested: bool) -> None:
         assert is_valid_rlds_dataset(episodes(columns(), nested=nested))
         assert is_valid_rlds_dataset(episodes(first_and_last(1), nested=nested))
         long = first_and_last(10_000)
@@ -92,7 +92,7 @@ class TestIsValidRldsDataset:
         wrong = columns(**{"is_terminal": [False, False, False], **flags})
         assert not is_valid_rlds_dataset(episodes(good, good, wrong, nested=nested))
 
-    def test_structure(self, nested: bool) -> None:
+    def test_datasets_without_flags_or_steps_are_invalid(self, nested: bool) -> None:
         assert not is_valid_rlds_dataset(episodes(columns(is_last=None), nested=nested))
         assert not is_valid_rlds_dataset(episodes(columns(is_first=None), nested=nested))
         assert not is_valid_rlds_dataset(episodes(columns(is_last=[0, 0, 1]), nested=nested))
@@ -103,7 +103,7 @@ class TestIsValidRldsDataset:
         renamed = episodes(columns(), nested=nested).map(lambda e: {"mysteps": e["steps"]})
         assert not is_valid_rlds_dataset(renamed)
 
-    def test_nothing(self, nested: bool) -> None:
+    def test_an_empty_dataset_is_valid_and_an_empty_episode_is_not(self, nested: bool) -> None:
         assert is_valid_rlds_dataset(episodes(columns(), nested=nested).take(0))
         assert not is_valid_rlds_dataset(episodes(columns(), first_and_last(0), nested=nested))
 
@@ -120,7 +120,7 @@ def test_not_a_dataset_of_episodes() -> None:
     assert not is_valid_rlds_dataset(tf.data.Dataset.range(3))
 
 
-def test_names() -> None:
+def test_constants_hold_the_field_names_of_rlds() -> None:
     for name in ("observation", "action", "reward", "discount", "is_first", "is_last"):
         assert getattr(rlds_types, name.upper()) == name
     assert sorted(rlds_types.CORE_STEP_FIELDS) == [

@@ -119,7 +119,7 @@ def test_an_episode_without_steps() -> None:
     assert "no field 'steps'" in str(violation)
 
 
-def test_metadata() -> None:
+def test_validation_reports_wrong_episode_metadata() -> None:
     columns = episode_columns(2)
     for data in all_forms(*[columns] * 3, episode_id=["a", "b", "a"], invalid=[0, 1, 0]):
         report = validate(data)
@@ -201,7 +201,7 @@ def test_it_gives_up_after_some_violations_and_says_so() -> None:
         assert len(validate(data, max_violations=5000).violations) == 2999
 
 
-def test_bad_arguments() -> None:
+def test_validate_refuses_bad_arguments() -> None:
     with pytest.raises(TypeError, match=r"validate: expected .* iterable of episodes, got a dict"):
         validate({"steps": {}})
     with pytest.raises(ValueError, match="max_violations must be positive, got 0"):

@@ -300,7 +300,7 @@ def test_the_error_says_how_to_go_on(raw, tmp_path):
     assert str(staging(tmp_path)) in caught.value.__notes__[0]
 
 
-def test_damaged_staging(raw, tmp_path):
+def test_damaged_staging_is_refused(raw, tmp_path):
     with pytest.raises(conversions.Interrupted):
         source = conversions.interrupted(ToySource(raw), 6, [])
         convert(source, name="toy", data_dir=tmp_path)
@@ -312,7 +312,7 @@ def test_damaged_staging(raw, tmp_path):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
 
-def test_pickled_builder(raw, tmp_path):
+def test_a_pickled_builder_prepares_the_dataset(raw, tmp_path):
     builder = pickle.loads(pickle.dumps(RldsToy(path=raw, data_dir=tmp_path)))
     builder.download_and_prepare()
     assert builder.info.splits["train"].num_examples == 10

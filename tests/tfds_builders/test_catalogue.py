@@ -110,7 +110,7 @@ def offline(stored, monkeypatch):
         for name in [*NAMES, *OPEN_X]
     ],
 )
-def test_transformations(name, offline):
+def test_transformations_work_on_catalogued_datasets(name, offline):
     builder = tfds.builder(name)
     if name in OPEN_X:  # The features are those of what is stored.
         episodes = builder.get_ds_builder().as_dataset(split="train")

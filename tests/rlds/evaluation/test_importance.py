@@ -253,7 +253,7 @@ def test_weights_that_are_lost_beside_others():
         assert np.isnan(values[1:3]).all()
 
 
-def test_clipped_ratios():
+def test_clipping_limits_the_log_ratios_and_reports_their_share():
     data = of_length(4)
     target = data.log_probs + np.random.default_rng(1).normal(size=160) * 3
     target[5] = -np.inf
@@ -268,7 +268,7 @@ def test_clipped_ratios():
         importance_sampling(data, target, gamma=0.9, clip_log_ratio=(1, -2))
 
 
-def test_censored_episodes():
+def test_censored_episodes_are_refused_observed_or_dropped():
     """Ends of the four: terminal after 2 and 1 steps, truncated after 3, and after 2."""
     data, target = problems.four_episodes()
     options = {"gamma": 0.5, "horizon": 3}

@@ -86,7 +86,7 @@ def test_formulas_of_means():
 
 
 @pytest.mark.parametrize("method", ["bootstrap", "t"])
-def test_episode_weights(method):
+def test_intervals_follow_the_weights_of_episodes(method):
     terms = np.random.default_rng(1).normal(size=50)
     halved = np.arange(50) % 2 == 0
     alone = estimate_of(Mean(terms[halved])).interval(method=method)

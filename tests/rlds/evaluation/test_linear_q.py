@@ -147,7 +147,7 @@ def linear_gaussian_value(starts, gain, deviation):
     return -(p * np.mean(starts**2) + c / (1 - gamma))
 
 
-def test_linear_gaussian():
+def test_fitted_q_finds_the_value_of_a_linear_gaussian_problem():
     data = problems.LinearGaussian.sample(500, 40, np.random.default_rng(0), share_unknown=0.5)
     policy = problems.LinearGaussian.policy
     for deviation in (0.0, 0.2):
@@ -163,7 +163,7 @@ def test_linear_gaussian():
     assert drawn.estimate().value != q.estimate().value
 
 
-def test_recorded_discounts():
+def test_recorded_discounts_multiply_gamma():
     # A discount of 0 where the episode was cut is what some environments record; it is no end.
     steps = [[2], [False], [True], np.array([0, 1, 0]), np.array([0, 0]), [1.0, 4.0]]
     data = EvaluationSet(*steps, discounts=np.array([0.5, 0.0]))

@@ -141,7 +141,7 @@ def test_samples_are_of_the_density():
 
 
 @pytest.mark.parametrize("log_std", [-np.inf, -0.5, 2.0])
-def test_expected_tanh(log_std):
+def test_mean_of_a_tanh_gaussian_equals_its_integral(log_std):
     means = np.array([-3.0, 0.0, 0.2, 2.5])
     found = constant(TanhGaussianPolicy, means, log_std).mean(ONE)[0]
     points = np.linspace(-10, 10, 200_001)
@@ -154,7 +154,7 @@ def test_expected_tanh(log_std):
 # --- Networks ------------------------------------------------------------------------------------
 
 
-def test_published_weights():
+def test_published_weights_give_the_published_actions():
     observations = np.array([[1.0, -2.0]], np.float32)
     squashed = mlp_policy(published())
     assert squashed.parameters(observations) == (pytest.approx(1.1), pytest.approx(-0.5))

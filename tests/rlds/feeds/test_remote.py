@@ -291,7 +291,7 @@ HUB = """
 """
 
 
-def test_the_hub(local, tmp_path):
+def test_a_feed_reads_byte_ranges_from_the_hub(local, tmp_path):
     pytest.importorskip("huggingface_hub")
     folder = shutil.copytree(local, tmp_path / "data")
     server = Path(__file__).parents[2] / "support" / "hub_server.py"

@@ -17,7 +17,7 @@ from rlds_ecosystem.model.nests import at
 
 @pytest.mark.parametrize("threads", [0, 3])
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_shuffled_windows(is_stored, threads, tmp_path):
+def test_shuffled_windows_have_the_frames_of_their_steps(is_stored, threads, tmp_path):
     if is_stored:
         rlds.feeds.materialise(Episodes(ClipSource()), tmp_path / "dataset")
         table = rlds.feeds.open(tmp_path / "dataset", threads=threads, video="frames")

@@ -153,7 +153,7 @@ def test_all_formats_are_tried():
 
 
 @pytest.mark.parametrize("format", OPTIONS)
-def test_all_comes_back(format, tmp_path):
+def test_export_keeps_every_value_of_an_episode(format, tmp_path):
     source = Sample(all_known=format == "minari")  # Which refuses others.
     if format == "tfds":  # Of which the arrays would be files.
         source.about = source.about.replace(images_as_png=False)

@@ -75,7 +75,7 @@ REFUSED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*hostile_sources.NAMES, *MORE])
-def test_all_comes_back(name, tmp_path):
+def test_every_export_keeps_every_value_of_every_source(name, tmp_path):
     (raw := tmp_path / "raw").mkdir()
     if name in MORE:
         path = MORE[name](raw)

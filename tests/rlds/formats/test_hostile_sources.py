@@ -33,7 +33,7 @@ def test_spoilt_raw_data(name):
 
 
 @pytest.mark.parametrize("archive", FOUND, ids=lambda archive: archive.stem)
-def test_what_was_found(archive):
+def test_archived_fuzz_findings_raise_only_known_errors(archive):
     name = archive.stem.partition("-")[0]
     hostile_sources.outcome(name, hostile_sources.unpack(archive))
 

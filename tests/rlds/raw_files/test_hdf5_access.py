@@ -260,7 +260,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_objects(tmp_path, odd):
+def test_odd_objects_raise_an_error_that_names_the_field(tmp_path, odd):
     path = raw_d4rl.write(tmp_path / "a.hdf5", raw_d4rl.without(arrays(), "rewards"))
     with h5py.File(path, "a") as file:
         ODD[odd](file, "rewards")
@@ -269,7 +269,7 @@ def test_odd_objects(tmp_path, odd):
 
 
 @pytest.mark.parametrize("kind", [h5py.ref_dtype, h5py.regionref_dtype])
-def test_odd_attributes(tmp_path, kind):
+def test_odd_attributes_raise_an_error_that_names_them(tmp_path, kind):
     path = raw_d4rl.write(tmp_path / "a.hdf5", arrays())
     with h5py.File(path, "a") as file:
         file["rewards"].attrs.create("odd", np.empty(2, kind), dtype=kind)

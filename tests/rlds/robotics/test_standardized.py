@@ -67,7 +67,7 @@ def opened(write, tmp_path):
     return rlds.sources.open(write(tmp_path / "data"), "train")
 
 
-def test_bridge(tmp_path):
+def test_bridge_gets_its_standard_action_and_state(tmp_path):
     episodes = opened(raw_oxe.bridge_dataset, tmp_path)
     made = rlds.robotics.standardized(episodes)
     assert len(made) == len(raw_oxe.EPISODES)

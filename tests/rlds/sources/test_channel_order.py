@@ -50,7 +50,7 @@ def test_images_are_exported_red_first(images, tmp_path):
     np.testing.assert_array_equal(copy, stored[..., ::-1] if images == "rows" else stored)
 
 
-def test_video(tmp_path):
+def test_encoded_video_has_the_channel_order_of_its_field(tmp_path):
     class Robot(PicturedRobot):
         images = PicturedRobot.fields.steps["observation"]
         fields = with_fields(

@@ -284,7 +284,7 @@ def test_overwriting_with_another_description(tmp_path):
         EpisodeWriter(tmp_path, CONFIG, split_name="val")
 
 
-def test_splits(tmp_path):
+def test_episodes_are_written_to_the_named_split(tmp_path):
     with EpisodeWriter(tmp_path, CONFIG, split_name=["train", "val"]) as writer:
         for begin in range(4):
             writer.add_episode_to_split(episode(begin), "val" if begin == 3 else "train")
@@ -477,7 +477,7 @@ def test_plain_arrays_of_unknown_size_are_refused(tmp_path):
             EpisodeWriter(tmp_path / config.name, config, **options)
 
 
-def test_other_features(tmp_path):
+def test_the_writer_stores_every_kind_of_tfds_feature(tmp_path):
     config = DatasetConfig(
         name="kinds",
         observation_info={

@@ -130,7 +130,7 @@ def test_many_fields_at_once(data):
 
 
 @pytest.mark.parametrize("values", [[127, 128], [-1, 0], [2**62, -(2**63)], [300] * 3])
-def test_long_varints(values):
+def test_long_varints_are_written_as_tfds_writes_them(values):
     assert_same_bytes(of_steps(np.int64), {"steps": {"x": np.array(values)}})
 
 

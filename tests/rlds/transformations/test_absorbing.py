@@ -121,7 +121,7 @@ def test_bad_input_is_an_error_at_once(
         add_absorbing_states(in_both_layouts(columns)[layout])
 
 
-def test_nested_discounts() -> None:
+def test_absorbing_states_get_nested_discounts() -> None:
     is_last = [False, False, True]
     steps = {
         "observation": [[1.0], [2.0], [3.0]],

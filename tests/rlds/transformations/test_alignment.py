@@ -140,7 +140,7 @@ def test_a_small_batch_size_is_named_in_the_error(layout: Callable[[Any], Any]) 
         shift_keys(layout(columns(4)), ["action"], -3, 2)
 
 
-def test_alignment_types() -> None:
+def test_alignment_types_keep_their_numbers() -> None:
     assert {kind.name: kind.value for kind in AlignmentType} == {
         "UNKNOWN": 1,
         "SAR": 2,

@@ -75,7 +75,9 @@ def test_values_far_from_zero_lose_no_precision(nested: bool) -> None:
     ],
     ids=["uint8", "int32", "float16", "timestamps", "bool"],
 )
-def test_dtypes(values: np.ndarray, expected_mean: float, expected_std: float) -> None:
+def test_mean_and_std_are_exact_for_every_dtype(
+    values: np.ndarray, expected_mean: float, expected_std: float
+) -> None:
     mean, std = mean_and_std(episodes({"x": values}), everything)
     assert mean["x"] == pytest.approx(expected_mean, rel=1e-15)
     assert std["x"] == pytest.approx(expected_std, rel=1e-6)

@@ -119,7 +119,7 @@ def test_nothing_is_read_after_the_chunk_of_the_cut() -> None:
 
 
 @pytest.mark.slow
-def test_any_structure() -> None:
+def test_datasets_of_any_structure_are_truncated() -> None:
     pairs = tf.data.Dataset.zip((tf.data.Dataset.range(4), tf.data.Dataset.range(4)))
     cut = truncate_after_condition(pairs, lambda a, b: a + b == 2)
     assert [(int(a), int(b)) for a, b in cut] == [(0, 0), (1, 1)]

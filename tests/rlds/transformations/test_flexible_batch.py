@@ -74,7 +74,7 @@ def test_no_shift_means_size(shift: int | None) -> None:
 
 
 @pytest.mark.slow
-def test_any_structure() -> None:
+def test_datasets_of_any_structure_are_batched() -> None:
     pairs = tf.data.Dataset.zip((numbers(3), numbers(3)))
     assert as_lists(batch(pairs, 2, 1, drop_remainder=True)) == [
         ([0, 1], [0, 1]),

@@ -192,7 +192,7 @@ def test_fields_without_elements_go_through_everything() -> None:
     assert_equal(one, dataset_concat.concatenate({"x": np.arange(2)}, steps))
 
 
-def test_batch_size() -> None:
+def test_both_layouts_have_the_same_batch_size() -> None:
     steps = {"x": np.zeros([3, 1000], np.float32)}
     one, other = in_both_layouts(steps)
     assert flexible_batch.get_batch_size(one) == flexible_batch.get_batch_size(other) == 50

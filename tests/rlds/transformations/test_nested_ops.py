@@ -350,7 +350,7 @@ def test_what_cannot_be_summed_is_named():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [nested(), of_unknown_length(nested()), BATCHED])
-def test_final_step(steps):
+def test_final_step_returns_the_last_step(steps):
     assert float(final_step(steps)["reward"]) == -1.0
     (inside,) = tf.data.Dataset.from_tensors(steps).map(final_step)
     assert inside["observation"].numpy().tolist() == [6.0, 7.0]
@@ -402,7 +402,7 @@ def test_endless_steps_have_no_end(function):
     ],
 )
 @pytest.mark.parametrize("batch_size", one_in(3, [-1, 0, 3]))
-def test_episode_length(steps, batch_size):
+def test_episode_length_counts_the_steps(steps, batch_size):
     length = episode_length(steps, batch_size)
     assert int(length) == 4
     assert length.dtype == tf.int32

@@ -47,7 +47,7 @@ def test_back_and_forth_in_both_layouts(all_columns: list[Columns], kind: str) -
         assert made["instruction"].tolist() == columns["instruction"].tolist()
 
 
-def test_formulas() -> None:
+def test_normalize_applies_the_formula_of_each_kind() -> None:
     columns = {
         "action": np.array([[0.0], [1.0], [5.0]]),
         "is_first": [True, False, False],

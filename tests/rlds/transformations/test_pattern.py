@@ -230,7 +230,7 @@ def test_iterators_can_be_saved_and_restored(
 
 @pytest.mark.slow
 @LAYOUTS
-def test_infinite_episodes(layout: Callable[..., Any]) -> None:
+def test_patterns_of_infinite_datasets_are_yielded_lazily(layout: Callable[..., Any]) -> None:
     outputs = pattern.pattern_map(layout(numbered(3)).repeat(), [PAIRS])
     assert plain(outputs.take(5)) == [[0, 1], [1, 2], [0, 1], [1, 2], [0, 1]]
 
@@ -423,7 +423,7 @@ def test_conditions_that_cannot_be_evaluated(condition: Callable[..., Any], mess
         pattern.pattern_map_from_transform(episodes, lambda step: step["x"][-1], conditions)
 
 
-def test_bad_episodes() -> None:
+def test_pattern_map_refuses_bad_episodes() -> None:
     steps = tf.data.Dataset.from_tensors({"x": 1})
     with pytest.raises(KeyError, match="no field 'steps'"):
         pattern.step_spec(steps)

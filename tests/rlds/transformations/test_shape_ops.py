@@ -48,7 +48,7 @@ def test_zeros_in_place_of_unknown_dimensions() -> None:
     assert zeros_from_spec(tf.TensorSpec(None)).shape == ()
 
 
-def test_zero_episode() -> None:
+def test_zero_dataset_like_makes_an_episode_of_zeros() -> None:
     steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0]})
     episodes = tf.data.Dataset.from_tensors({"steps": steps, "id": 7})
     (zero,) = zero_dataset_like(episodes)
@@ -85,7 +85,7 @@ DTYPES = "float16 bfloat16 float32 float64 int8 uint8 int16 uint16 int32 uint32 
 
 
 @pytest.mark.parametrize("name", DTYPES.split())
-def test_uniform_numbers(name: str) -> None:
+def test_uniform_from_spec_draws_numbers_of_every_dtype_in_range(name: str) -> None:
     """Only few dtypes used to be possible: no images, for example."""
     dtype = tf.as_dtype(name)
     values = uniform_from_spec(tf.TensorSpec([1000], dtype), 3, 7, seed=1)
@@ -97,7 +97,7 @@ def test_uniform_numbers(name: str) -> None:
         assert set(numbers) == {3, 4, 5, 6}
 
 
-def test_uniform_steps() -> None:
+def test_uniform_from_spec_draws_nested_steps() -> None:
     spec = {
         "image": tf.TensorSpec([None, 4], tf.uint8),
         "a": tf.TensorSpec([100], tf.float32),

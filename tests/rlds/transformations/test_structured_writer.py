@@ -121,7 +121,7 @@ def test_data_may_have_negative_remainders() -> None:
         assert (condition.modulo, condition.value) == (3, value)
 
 
-def test_bad_conditions() -> None:
+def test_bad_conditions_are_refused() -> None:
     quantity = sw.Condition.step_index()
     with pytest.raises(ValueError, match="modulo of a condition must be positive, got 0"):
         quantity % 0
@@ -137,7 +137,7 @@ def test_bad_conditions() -> None:
         2 < quantity < 5  # noqa: B015
 
 
-def test_configs() -> None:
+def test_create_config_keeps_pattern_table_and_conditions() -> None:
     step = sw.create_reference_step(SPEC)
     pattern = {"x": step["action"][-2:], "y": (step["pair"][0][-1], [step["pair"][1][-1]])}
     condition = sw.Condition.is_end_episode()
@@ -154,7 +154,7 @@ def test_configs() -> None:
     assert sw.unpack_pattern(leaf) == step["action"][-1]
 
 
-def test_bad_configs() -> None:
+def test_bad_configs_are_refused() -> None:
     step = sw.create_reference_step(SPEC)
     with pytest.raises(TypeError, match="at 'x' there is field 'action' without an index"):
         sw.create_config({"x": step["action"]}, "table")

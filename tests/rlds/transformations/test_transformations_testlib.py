@@ -16,7 +16,7 @@ def case() -> TransformationsTest:
     return TransformationsTest()
 
 
-def test_equal_steps(case: TransformationsTest) -> None:
+def test_expect_equal_step_accepts_equal_steps(case: TransformationsTest) -> None:
     case.expect_equal_step({**STEP, "more": 1}, STEP)
     case.expect_equal_step(tf.nest.map_structure(tf.constant, STEP), STEP)
 
@@ -33,12 +33,14 @@ def test_equal_steps(case: TransformationsTest) -> None:
         {**STEP, "observation": {**STEP["observation"], "more": 1}},
     ],
 )
-def test_other_steps(case: TransformationsTest, step: dict[str, Any]) -> None:
+def test_expect_equal_step_refuses_different_steps(
+    case: TransformationsTest, step: dict[str, Any]
+) -> None:
     with pytest.raises(AssertionError):
         case.expect_equal_step(step, STEP)
 
 
-def test_datasets(case: TransformationsTest) -> None:
+def test_expect_equal_datasets_compares_values_and_lengths(case: TransformationsTest) -> None:
     def episodes(*rewards: float) -> tf.data.Dataset:
         steps = tf.data.Dataset.from_tensor_slices({"reward": list(rewards)})
         return tf.data.Dataset.from_tensors({"steps": steps})
@@ -50,7 +52,7 @@ def test_datasets(case: TransformationsTest) -> None:
         case.expect_equal_datasets(episodes(1.0, 2.0), episodes(1.0))
 
 
-def test_nested_dicts(case: TransformationsTest) -> None:
+def test_expect_nested_dict_equality_compares_names_and_values(case: TransformationsTest) -> None:
     case.expect_nested_dict_equality({"a": {"b": [1.0, 2.0]}}, {"a": {"b": [1.0, 2.0]}})
     nearly = {"a": {"b": [1.0, 2.000001]}}
     case.expect_nested_dict_equality(nearly, {"a": {"b": [1.0, 2.0]}}, approximate=True)

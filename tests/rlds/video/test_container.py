@@ -144,7 +144,7 @@ def test_random_damage_is_a_source_error():
             video.clip(0, min(12, video.info.num_frames))
 
 
-def test_several_descriptions():
+def test_several_sample_descriptions_are_detected():
     """PyAV before 16 does not show where packets of another kind begin."""
     data = bytearray(encoded())
     count = data.index(b"stsd") + 8

@@ -172,7 +172,7 @@ def test_curves_and_values_have_the_names_of_elements(tmp_path, visit):
             assert visitor.troubles == []
 
 
-def test_the_workplace(viewed, visit):
+def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     visitor = visit(viewed)
     page = visitor.open("/")
     page.click("text=reach")

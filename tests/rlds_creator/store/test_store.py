@@ -62,7 +62,7 @@ def test_people_change_and_an_owner_remains(store: Store, owner: Person) -> None
         store.change_person(viewer.id, role=Role.ANNOTATOR)
 
 
-def test_invites(store: Store, owner: Person, clock) -> None:
+def test_invites_let_people_in_until_used_up_or_revoked(store: Store, owner: Person, clock) -> None:
     once, token = store.invite(Role.PARTICIPANT, "Paul", 1, clock.now + DAY, owner.id)
     twice, shared = store.invite(Role.ANNOTATOR, uses=2, by=owner.id)
 
@@ -100,7 +100,7 @@ def test_invites(store: Store, owner: Person, clock) -> None:
         store.accept_invite(late)
 
 
-def test_logins(store: Store, owner: Person, clock) -> None:
+def test_logins_expire_and_end(store: Store, owner: Person, clock) -> None:
     (anna, desk), (_, phone) = (
         store.accept_invite(store.invite(Role.PARTICIPANT, name)[1]) for name in ("Anna", "Otto")
     )
@@ -395,7 +395,9 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
             play(**{field: "other"})
 
 
-def test_deleting_episodes(store: Store, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_episodes_deletes_all_or_none(
+    store: Store, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(episodes, "_AT_ONCE", 3)
     live = [play(state=state) for state in (EpisodeState.PLAYING, EpisodeState.ENDED)]
     first, second, third = (play().id for _ in range(3))
@@ -413,7 +415,9 @@ def test_deleting_episodes(store: Store, play: Play, monkeypatch: pytest.MonkeyP
         store.restore_label(tag.id)
 
 
-def test_finding_episodes(store: Store, study: Study, owner: Person, play: Play) -> None:
+def test_episodes_are_found_by_every_filter_and_order(
+    store: Store, study: Study, owner: Person, play: Play
+) -> None:
     anna = store.add_person("Anna", Role.PARTICIPANT)
     other = store.save_study(Study(name="Other"))
     second = study.environments[1].id
@@ -463,7 +467,7 @@ def test_finding_episodes(store: Store, study: Study, owner: Person, play: Play)
             store.episodes(EpisodeQuery(**wrong))
 
 
-def test_notes(store: Store, owner: Person, play: Play) -> None:
+def test_notes_are_shared_and_keep_their_history(store: Store, owner: Person, play: Play) -> None:
     episode = play()
 
     first = store.set_notes(episode.id, "ein Überschlag", 0, by="anna")
@@ -490,7 +494,7 @@ def test_notes(store: Store, owner: Person, play: Play) -> None:
     assert store.episode(episode.id).version == 3
 
 
-def test_tags(store: Store, owner: Person, play: Play) -> None:
+def test_tags_are_added_once_and_can_be_retracted(store: Store, owner: Person, play: Play) -> None:
     episode = play(num_steps=10, state=EpisodeState.ABANDONED)
     anna = store.add_person("Anna", Role.ANNOTATOR)
 
@@ -587,7 +591,7 @@ def test_verdicts_stay_and_make_queues(store: Store, owner: Person, play: Play) 
     assert store.delete_episodes([one.id]) == [one.id]
 
 
-def test_exports(store: Store, owner: Person) -> None:
+def test_exports_keep_their_request_and_progress(store: Store, owner: Person) -> None:
     anna = store.add_person("Anna", Role.PARTICIPANT)
     request = {"episodes": ["a", "b"], "format": "log", "filter": None, "end_at": []}
 

@@ -127,7 +127,7 @@ def listed(client, address):
     return answer
 
 
-def test_an_episode(client, datasets):
+def test_the_viewer_serves_the_steps_of_an_episode(client, datasets):
     identifier = datasets["recordings"]["id"]
     listing = f"/api/datasets/{identifier}/train"
     answer = client.json(f"{listing}?offset=1&limit=5")[1]

@@ -89,7 +89,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[key], values)
 
 
-def test_the_door(store):
+def test_paths_of_stores_work_like_local_paths(store):
     content = np.random.default_rng(0).bytes(5_000_000)
     root = stores.as_path(store.directory())
     assert not root.exists()
@@ -358,7 +358,7 @@ def test_a_bucket_that_is_not_there(store):
             use()
 
 
-def test_refused_access(store):
+def test_refused_access_is_an_error_with_a_login_hint(store):
     log = store.directory()
     log_in = "set AWS_ACCESS_KEY_ID" if store.client == "s3fs" else "log in with `gcloud"
     with make_recorder(log) as writer:

@@ -102,7 +102,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pickles(tmp_path, monkeypatch, name):
+def test_hostile_pickles_are_refused_without_running_code(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     make, message = HOSTILE[name]
     (tmp_path / "a.pkl").write_bytes(make())

@@ -100,7 +100,7 @@ def test_datasets_in_any_format(directory, form):
     assert one["action"].shape == (2, 3, samples.spec["action"][1][-1])
 
 
-def test_the_chain(directory):
+def test_chained_calls_shuffle_batch_and_resume_all_samples(directory):
     chain = single(directory)
     whole = actions(chain)
     flat = chain.repeat().unbatch().shuffle(100)

@@ -226,7 +226,7 @@ def test_a_mixture_of_open_x(tmp_path):
         RLDSDataset(tmp_path, "my_robot", dict, (8, 8))
 
 
-def test_oft(directory, monkeypatch):
+def test_oft_samples_have_action_chunks_wrist_images_and_states(directory, monkeypatch):
     constants = types.ModuleType("prismatic.vla.constants")
     constants.NUM_ACTIONS_CHUNK = 3
     constants.ACTION_PROPRIO_NORMALIZATION_TYPE = types.SimpleNamespace(value="bounds")

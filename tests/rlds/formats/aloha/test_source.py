@@ -87,7 +87,7 @@ def test_joints_are_named_and_options_are_noted(tmp_path):
     assert said["control_frequency_hz"] == 50
 
 
-def test_other_attributes(tmp_path):
+def test_unknown_attributes_become_episode_metadata(tmp_path):
     raw_aloha.write_folder(tmp_path, images="padded")
     with h5py.File(tmp_path / "episode_2.hdf5", "a") as file:
         file["action"].attrs["unit"] = "rad"

@@ -188,7 +188,7 @@ steps: {observation/camera: "rgb/*.png", action: log.csv/speed}
         assert episode.steps["action"][:-1].tolist() == list(range(len(OBS[rows]) + 7))
 
 
-def test_next_observations(tmp_path):
+def test_a_layout_takes_final_observations_from_next_observations(tmp_path):
     following = np.concatenate([OBS[1:], OBS[:1]])
     following[ENDS - 1] = -1
     np.savez(tmp_path / "a.npz", **ARRAYS, next=following)

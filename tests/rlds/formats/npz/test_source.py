@@ -259,7 +259,7 @@ def test_all_arrays_by_other_names(tmp_path):
             rlds.sources.open(path, format="npz", **names | {option: "other"})
 
 
-def test_next_observations(tmp_path):
+def test_the_last_next_observation_is_the_final_observation(tmp_path):
     """The last of them is the final observation, as in a file of D4RL."""
     numbers = np.arange(5, dtype=np.float32)[:, None]
     arrays = {"observations": numbers, "next_observations": numbers + 1, "actions": numbers}

@@ -127,7 +127,7 @@ def test_humanoid_runs(tmp_path):
 
 
 @pytest.mark.slow
-def test_breakout(tmp_path):
+def test_rollouts_of_breakout_are_read_with_their_values(tmp_path):
     pytest.importorskip("ale_py")
     games = rollouts.of_atari("breakout", 2, max_steps=150)
     records = []

@@ -188,7 +188,7 @@ def test_a_long_name_that_is_not_there_takes_no_memory(tmp_path, kind):
         WebdatasetSource(path)
 
 
-def test_damaged_samples(tmp_path):
+def test_damaged_samples_are_refused_and_intact_ones_read(tmp_path):
     member = raw_webdataset.episode("b", 2)
     path = raw_webdataset.write(
         tmp_path / "a.tar",
