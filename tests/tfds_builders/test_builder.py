@@ -157,7 +157,7 @@ def test_files_are_those_that_tfds_writes(raw, tmp_path):
 
 
 @pytest.mark.slow
-def test_order_of_the_source(raw, tmp_path):
+def test_without_shuffling_the_order_of_the_source_is_kept(raw, tmp_path):
     builder = convert(ToySource(raw), name="toy", data_dir=tmp_path, shuffle=False)
     dataset = builder.as_dataset(split="train")
     assert [int(episode["seed"]) for episode in dataset] == list(range(10))
@@ -180,7 +180,7 @@ def test_raw_data_in_manual_dir(raw, tmp_path):
     assert again.info.metadata["made_by"] == "nobody"
 
 
-def test_no_raw_data(tmp_path):
+def test_missing_raw_data_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"manual/toy.raw does not exist.*builder_kwargs"):
         tfds.load("rlds_toy", data_dir=tmp_path)
     assert RldsToy(data_dir=tmp_path).info.features is None
@@ -247,7 +247,7 @@ def test_names_of_fields_that_are_taken(raw, tmp_path, monkeypatch):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
 
-def test_too_many_shards(raw, tmp_path):
+def test_too_many_shards_are_refused(raw, tmp_path):
     with pytest.raises(ValueError, match="got 11, expected 1 to 10"):
         convert(
             ToySource(raw),

@@ -327,7 +327,7 @@ def test_a_conversion_resumes_after_a_full_disk(raw, tmp_path, file_size, file_f
         lambda raw: raw.write_text("other"),
     ],
 )
-def test_raw_data_that_changes(raw, tmp_path, change):
+def test_resuming_with_changed_raw_data_is_refused(raw, tmp_path, change):
     with pytest.raises(conversions.Interrupted):
         convert_to(tmp_path, conversions.interrupted(ToySource(raw), 5, []))
     change(raw)

@@ -46,7 +46,7 @@ def killed(sources, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_killed_and_resumed(killed, name):
+def test_killed_conversions_resume_to_the_same_files(killed, name):
     result = killed[name]
     assert result["num_kills"]
     assert result["contents"] == result["expected"]

@@ -34,7 +34,7 @@ def check(builder, log):
 
 
 @pytest.mark.slow
-def test_archive_in_manual_dir(log, tmp_path):
+def test_archives_in_manual_dir_are_converted(log, tmp_path):
     manual = tmp_path / "manual"
     manual.mkdir()
     name = "rlds_robosuite_panda_pick_place_can_human_dc29b40a.tar.gz"
@@ -45,7 +45,7 @@ def test_archive_in_manual_dir(log, tmp_path):
     check(builder, log)
 
 
-def test_archive_that_is_given(log, tmp_path):
+def test_a_given_archive_is_converted(log, tmp_path):
     archive = archived(log, tmp_path / "any.tar.gz")
     builder = RldsEnvlogger(path=archive, data_dir=tmp_path / "data")
     assert builder.info.features is None  # Nothing is extracted before it is asked for.

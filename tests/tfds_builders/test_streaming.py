@@ -181,7 +181,7 @@ def test_both_layouts_hold_the_same(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, ml_dtypes.bfloat16])
-def test_values_that_are_large(dtype):
+def test_large_values_are_streamed(dtype):
     values = np.random.default_rng(0).integers(0, 256, (3, 64, 65)).astype(dtype)
     for layout in ("batched", "nested"):
         [one] = episodes_from_logs(reader(episode(*values)), layout=layout)
@@ -196,7 +196,7 @@ def test_values_that_are_large(dtype):
         assert steps["is_last"].numpy().tolist() == [False, False, True]
 
 
-def test_splits_and_metadata(tmp_path):
+def test_logs_become_splits_and_metadata(tmp_path):
     logs = {
         "train": record(tmp_path / "a", metadata={"seed": 1}),
         "test": record(tmp_path / "b", metadata={"seed": 2}),
@@ -220,7 +220,7 @@ def test_the_reader_of_a_source_goes_to_another_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_flags_of_episodes(tmp_path):
+def test_flags_tell_ended_truncated_and_cut_episodes(tmp_path):
     with envlogger.EnvLogger(Ticker(2), data_directory=tmp_path) as env:
         for num_steps in (3, 4, 2):  # The last one is cut: it would take five.
             env.reset()
@@ -252,7 +252,7 @@ def test_names_of_logs_do_not_depend_on_the_machine(tmp_path):
 
 @pytest.mark.slow
 @LAYOUTS
-def test_the_order_of_recording(tmp_path, layout):
+def test_episodes_are_streamed_in_order_of_recording(tmp_path, layout):
     logs = [record(tmp_path / name, first=first) for name, first in (("b", 0), ("a", 4))]
     episodes = episodes_from_logs(logs, layout=layout)
     ids = [int(one["episode_id"].numpy()) for one in episodes]
@@ -260,7 +260,7 @@ def test_the_order_of_recording(tmp_path, layout):
 
 
 @pytest.mark.slow
-def test_shuffled_by_episode(tmp_path):
+def test_shuffling_is_by_episode_and_seeded(tmp_path):
     record(tmp_path, episodes=8)
     shuffled = episodes_from_logs(tmp_path, shuffle=True, seed=3)
     first, second = numbers(shuffled), numbers(shuffled)

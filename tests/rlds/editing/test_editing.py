@@ -480,7 +480,7 @@ def test_a_folder_whose_name_is_no_text(robot):
     assert found[0][0] == (folder.name, "train", 1)
 
 
-def test_datasets_become_one(robot, tmp_path):
+def test_merge_joins_datasets_to_one(robot, tmp_path):
     other = Robot(np.float64, ("push",), (7, 2))
     other.about = other.about.replace(license="Apache-2.0")
     export(other, "maniskill", tmp_path / "other")
@@ -614,7 +614,7 @@ def test_minari_datasets_keep_their_identifiers(tmp_path, monkeypatch):
     ]
 
 
-def test_names_of_lerobot(tmp_path):
+def test_edits_accept_field_names_of_lerobot(tmp_path):
     """Edits of a LeRobot dataset accept its own field names."""
     hostile_sources.FORMATS["lerobot"].write(tmp_path)
     top, cameras = "observation.images.top", "observation.images"
@@ -673,7 +673,7 @@ def test_names_of_what_was_exported(tmp_path):
     assert tasks == ["sort"]
 
 
-def test_names_of_hdf5(tmp_path):
+def test_edits_accept_names_of_hdf5_arrays(tmp_path):
     """Arrays and groups are known by the names that they have in the file."""
     hostile_sources.FORMATS["robomimic_all"].write(tmp_path)
     (path,) = tmp_path.glob("*.hdf5")

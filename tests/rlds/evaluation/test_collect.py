@@ -205,7 +205,7 @@ def test_what_is_wrong_is_said_with_its_place(changed, options, error, message):
         collect([{"steps": steps_of()}, {"steps": steps_of(**changed)}], **options)
 
 
-def test_what_holds_no_episodes():
+def test_data_without_episodes_is_refused():
     with pytest.raises(ValueError, match="there are no episodes"):
         collect([])
     with pytest.raises(ValueError, match="episode 0 has no steps"):

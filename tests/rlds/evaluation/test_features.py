@@ -78,7 +78,7 @@ def test_means_under_categorical_policies_are_exact():
     )
 
 
-def test_what_is_no_feature():
+def test_unsuitable_observations_and_actions_are_refused():
     zeros = np.zeros((2, 1))
     with pytest.raises(ValueError, match=r"needs one integer as observation, got a dict.*=\"obs"):
         OneHot(2, 2)({"x": np.zeros(2, int)}, np.zeros(2, int))

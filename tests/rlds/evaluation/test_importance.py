@@ -160,7 +160,7 @@ def cases(draw):
 
 @settings(max_examples=25, deadline=None)
 @given(cases(), st.sampled_from([0, 0.5, 0.9, 1]), st.sampled_from([None, 1, 3, 50]))
-def test_same_as_the_definitions(case, gamma, horizon):
+def test_estimates_equal_their_definitions(case, gamma, horizon):
     data, target, weights, rng = case
     ratios = np.exp(target - data.log_probs).tolist()
     counts = np.ones(data.num_episodes) if weights is None else weights

@@ -75,7 +75,7 @@ def test_bootstrap_computes_the_whole_estimate_again(monkeypatch):
     assert estimate.interval(0.9, num_samples=200, seed=6) != found
 
 
-def test_formulas_of_means():
+def test_intervals_of_means_follow_their_formulas():
     mean = estimate_of(Mean(np.array([1.0, 2.0, 3.0, 4.0])))
     error = np.sqrt(5 / 3 / 4)  # Of the mean of four numbers with variance 5/3.
     half = student_quantile(0.95, 3) * error
@@ -96,7 +96,7 @@ def test_intervals_follow_the_weights_of_episodes(method):
     assert copied.warnings[0].startswith("the effective number of episodes is 25.5:")
 
 
-def test_samples_without_an_estimate():
+def test_samples_without_an_estimate_are_left_out_and_counted():
     few = np.zeros((20, 1))
     few[:2] = 1.0
     estimate = estimate_of(RatioSum(few * [[3.0]], few))

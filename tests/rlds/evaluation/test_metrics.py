@@ -53,7 +53,7 @@ def test_standard_errors_are_those_of_many_policies():
     assert compare([1, 2], [3, 4]).rank_correlation.error == 0
 
 
-def test_policies_by_name():
+def test_policies_are_matched_by_name():
     estimates = dict(zip("abcde", ESTIMATES, strict=True))
     mean = Mean(np.array([79.0, 81.0]))
     estimates["c"] = Estimate(80.0, "IS", "the return", 1.0, None, mean, Ends(2, 0, 0))
@@ -78,6 +78,6 @@ def test_estimates_far_off_are_cut_on_request():
         ([1, 2], [1, 2], {"k": [0]}, "k must hold positive numbers of policies"),
     ],
 )
-def test_what_cannot_be_compared(truth, estimates, options, message):
+def test_compare_refuses_unmatched_or_undefined_values(truth, estimates, options, message):
     with pytest.raises(ValueError, match=message):
         compare(truth, estimates, **options)

@@ -73,7 +73,7 @@ def log_prob_in_decimals(action, mean, log_std):
 )
 @example([(1 - 2**-24, 8.0, -5.0), (-1 + 2**-24, 0.0, 0.0), (2.0**-140, 0.0, 0.0)])
 @example([(0.999, 2.0, 0.0)])
-def test_tanh_gaussian_against_decimals(dimensions):
+def test_log_prob_of_a_tanh_gaussian_equals_decimal_arithmetic(dimensions):
     actions, means, log_stds = map(np.array, zip(*dimensions))
     policy = constant(TanhGaussianPolicy, means, log_stds)
     expected = sum(log_prob_in_decimals(*numbers) for numbers in dimensions)
@@ -184,7 +184,7 @@ def test_any_number_of_hidden_layers():
     np.testing.assert_allclose(found, hidden @ [[0.4], [-0.2]] + 0.1)
 
 
-def test_bounds_of_deviations():
+def test_deviations_are_clipped_to_their_bounds():
     far = np.array([[1.0, -10.0]])
     arrays = published(**{"last_fc_log_std/weight": np.array([[50.0, 0.0]])})
     log_stds = {
@@ -238,7 +238,7 @@ def test_networks_that_do_not_fit(changes, error, message):
         mlp_policy(published(**changes))
 
 
-def test_observations_of_another_policy():
+def test_observations_of_another_shape_are_refused():
     policy = mlp_policy(published())
     with pytest.raises(ValueError, match=r"of shape \(3,\), but those of .* shape \(2,\)"):
         policy.mode(np.zeros((5, 3)))
@@ -335,7 +335,7 @@ def test_what_the_behaviour_never_does():
     )
 
 
-def test_policies_without_probabilities():
+def test_policies_without_probabilities_refuse_log_prob():
     certain = DeterministicPolicy(lambda observations: observations * 2)
     drawing = SamplerPolicy(lambda observations, rng: rng.normal(size=(len(observations), 3)))
     rng = np.random.default_rng(0)

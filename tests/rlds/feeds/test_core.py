@@ -90,7 +90,7 @@ def test_rows_are_those_of_plain_slices(arguments):
 
 
 @TWINS
-def test_rows_at_the_bounds(core):
+def test_gather_refuses_rows_outside_of_buffers(core):
     buffers = core.Buffers([np.arange(20, dtype=np.uint8), np.zeros(0, np.uint8)])
     for width in (0, 1, 12):
         last = 20 - width
@@ -109,7 +109,7 @@ def test_rows_at_the_bounds(core):
 
 
 @TWINS
-def test_steps_at_the_bounds(core):
+def test_gather_steps_refuses_steps_outside_of_buffers(core):
     buffers = core.Buffers([np.arange(100, dtype=np.uint8)])
     out = np.zeros((1, 4), np.uint8)
 
@@ -185,7 +185,7 @@ def test_arguments_of_the_wrong_type_or_shape(core, changed, error):
 @pytest.mark.parametrize(
     "buffer", [np.zeros(9, np.int8), np.zeros((3, 3), np.uint8), np.zeros(9, np.uint8)[::2], "text"]
 )
-def test_buffers_of_something_else(core, buffer):
+def test_buffers_refuse_other_types(core, buffer):
     with pytest.raises(TypeError, match="buffer 1 is no"):
         core.Buffers([np.zeros(9, np.uint8), buffer])
 
@@ -273,7 +273,7 @@ sizes = st.one_of(st.integers(1, 1000), st.integers(1, 2**62), st.just(2**62))
 
 
 @given(sizes, keys, st.lists(st.integers(0, 2**62 - 1), max_size=50))
-def test_permutations_and_their_inverses(size, key, positions):
+def test_unpermute_inverts_permute(size, key, positions):
     positions = np.array([position % size for position in positions], np.int64)
     moved = compiled.permute(positions, size, key)
     assert moved.dtype == np.int64
@@ -313,7 +313,7 @@ def test_positions_in_any_memory_layout(core):
 
 @TWINS
 @pytest.mark.parametrize("size", [10, 1000, 2**62])
-def test_arguments_of_permutations(core, size):
+def test_permutations_refuse_bad_arguments(core, size):
     positions = np.arange(3)
     for apply in (core.permute, core.unpermute):
         for position in (-1, size, 2**63 - 1, -(2**63)):

@@ -439,7 +439,7 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
 # Arguments.
 
 
-def test_numbers_that_are_none(feed):
+def test_wrong_numbers_of_batches_and_samples_are_refused(feed):
     samples, table = feed.samples, feed.samples.table
     endless = Feed(samples, 8)
     for number in (-1, 2**61, np.int64(2**61)):

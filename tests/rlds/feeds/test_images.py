@@ -231,7 +231,7 @@ def test_there_is_a_thread_for_each_processor_unless_images_are_small(monkeypatc
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_images_of_unequal_size(library, threads):
+def test_images_of_unequal_size_decode_to_an_array_of_arrays(library, threads):
     sizes = [(8, 8), (9, 8), (8, 8), (3, 5)]
     files = [saved(picture(size=size)) for size in sizes[:2]]
     files += [encode_png(picture(size=size)) for size in sizes[2:]]
@@ -289,7 +289,7 @@ def test_pixels_of_tensorflow_need_simplejpeg(monkeypatch):
 
 
 @needs_simplejpeg
-def test_pixels_of_tensorflow():
+def test_jpeg_pixels_equal_those_of_tensorflow():
     tf = pytest.importorskip("tensorflow")
     by_default, exact = (
         ImageDecoder((None, None, None), np.uint8, "jpeg", jpeg=jpeg) for jpeg in ("tf", "accurate")

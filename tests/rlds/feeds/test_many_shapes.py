@@ -140,7 +140,7 @@ def test_every_sample_comes_once_in_every_epoch(
 @pytest.mark.parametrize(
     ("shuffle", "megabytes"), [("global", 90), (None, 90), (SegmentShuffle(16, 1000), 1200)]
 )
-def test_ten_million_episodes(shuffle, megabytes):
+def test_ten_million_episodes_fit_into_memory(shuffle, megabytes):
     """8 bytes for each say where its samples are; 32 for each segment, in what order they come."""
     lengths = np.full(10_000_000, 30, np.int64)
     table = table_of(lengths)

@@ -232,7 +232,7 @@ def test_a_source_that_is_damaged_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["log"]
 
 
-def test_places_that_are_taken(tmp_path):
+def test_materialise_refuses_existing_and_remote_targets(tmp_path):
     log = record(tmp_path / "log", [1])
     with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         materialise(log, log)

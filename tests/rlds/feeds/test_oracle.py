@@ -74,7 +74,7 @@ def test_transitions_are_those_of_the_transformations(dataset, n, gamma):
     assert_same([table.transitions(n, gamma) for table in tables], columns)
 
 
-def test_transitions_of_some_fields(dataset):
+def test_transitions_of_selected_fields_equal_the_oracle(dataset):
     tables, episodes = dataset
     wanted = ["observation/state", "reward"]
 

@@ -11,7 +11,7 @@ from feed_datasets import hot
 from rlds.feeds.permutation import key_of
 
 
-def test_keys_never_meet():
+def test_keys_of_different_parts_differ():
     parts = [(seed, epoch) for seed in range(-20, 80) for epoch in range(100)]
     parts += [(), (1,), ("1",), (1, ""), ("", 1), ("1,1",), (11,), ("a", "b"), ("ab",), ("a b",)]
     parts += [(2**64,), (-(2**64), 0), (0, 0, 0)]

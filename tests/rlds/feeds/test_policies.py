@@ -92,7 +92,7 @@ def test_samples_travel_and_say_what_they_are(directory):
 
 
 @pytest.mark.slow
-def test_datasets_are_mixed(table):
+def test_datasets_with_and_without_a_camera_are_mixed(table):
     """One that has a camera, and one that has it not."""
     images = {**policies.OCTO.images, "wrist": None}
     without = dataclasses.replace(policies.OCTO, images=images)
@@ -164,7 +164,7 @@ def test_wrong_roles_and_masks_are_refused(directory, table):
         Roles(action=())
 
 
-def test_images_of_any_size():
+def test_images_are_resized_without_aliasing():
     flat = np.full((2, 7, 5, 3), 200, np.uint8)
     np.testing.assert_array_equal(resize(flat, (3, 40)), 200)
     # Fine stripes become grey when they are made small, not stripes of another width.
@@ -186,7 +186,7 @@ def test_openvla_needs_a_state(directory):
 
 
 @pytest.mark.parametrize(("form", "name"), [(octo, "octo"), (openvla, "openvla")])
-def test_files_come_back(directory, form, name):
+def test_statistics_files_keep_their_values(directory, form, name):
     roles = getattr(policies, name.upper())
     expected = policies.statistics_of(directory, roles, masks=policies.MASKS)
     read = form.statistics_from_json((directory / f"{name}.json").read_text())

@@ -78,7 +78,7 @@ def test_each_row_says_what_it_is(table, data):
         assert (part.table.read(at[0], at[1], at[1] + 1)["action"][0] == sample["action"]).all()
 
 
-def test_finite_and_nested_mixtures(table, data):
+def test_finite_and_nested_mixtures_draw_their_shares(table, data):
     other = rlds.feeds.open(data[1][0])
     one, two, three = table.steps(), other.steps(), table.steps(only_real=True)
     inner = rlds.feeds.Mixture([one, two], [1, 1])
@@ -317,7 +317,7 @@ def test_goals_with_rewards_of_their_own(table):
         table.steps().with_goals(seed=1, fields="observation/state", own="observation/exact")
 
 
-def test_columns_of_episodes(data):
+def test_columns_hold_a_value_for_each_episode(data):
     for directory, episodes in data:
         table = rlds.feeds.open(directory)
         firsts = np.array(

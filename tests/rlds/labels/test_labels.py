@@ -456,7 +456,7 @@ SUFFIXES = [".csv", ".jsonl", ".parquet", ".json"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_files_of_labels(dataset, tmp_path, suffix):
+def test_label_files_keep_every_label(dataset, tmp_path, suffix):
     labels = labelled_dataset(dataset)
     labels.add("note", 3, 'à "quoted",\nlong one', 0, 4, by="b", type="text")
     labels.add("note", 4, "true", by="b")
@@ -600,7 +600,7 @@ def test_alpha_of_the_published_example():
     assert alpha_of(values, is_number=True) == pytest.approx(0.849, abs=5e-4)
 
 
-def test_agreement_of_annotators(dataset):
+def test_agreement_is_computed_for_all_and_each_pair(dataset):
     labels = labelled_dataset(dataset)
     labels.add("quality", 2, "good", by="bob")  # Of one alone: it does not count.
     labels.add("quality", 3, "bad", by="ann")

@@ -173,13 +173,13 @@ def test_registered_meanings_override_known_ones(tmp_path, clean):
         ("?", "expected an object"),
     ],
 )
-def test_what_cannot_be_understood(entry, what, clean):
+def test_wrong_entries_are_refused(entry, what, clean):
     with pytest.raises(ValueError, match=what):
         rlds.robotics.register({"arm": entry})
     assert rlds.robotics.find_meaning("arm") is None
 
 
-def test_names_of_elements():
+def test_elements_are_named_if_the_size_fits():
     bridge = rlds.robotics.meaning_of("bridge_dataset")
     names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
     assert bridge.names_of("action", 7) == bridge.names_of("observation/state", 7) == names

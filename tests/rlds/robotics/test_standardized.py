@@ -103,7 +103,7 @@ def test_image_files_of_standardized_episodes_stay_as_they_are(tmp_path):
         assert files[0].startswith(b"\xff\xd8")
 
 
-def test_actions_in_parts(tmp_path):
+def test_actions_in_several_fields_are_joined(tmp_path):
     episodes = opened(raw_oxe.fractal, tmp_path)
     made = rlds.robotics.standardized(episodes)
     for before, after in zip(episodes, made):
@@ -130,7 +130,7 @@ def test_what_is_compressed_and_names_with_slashes(tmp_path):
         assert (made[number].steps["standard"]["action"][:, 6] == 1).all()
 
 
-def test_clipped_inverted_and_cast(tmp_path):
+def test_rules_clip_invert_and_cast_actions(tmp_path):
     episodes = opened(raw_oxe.roboturk, tmp_path / "roboturk")
     for before, after in zip(episodes, rlds.robotics.standardized(episodes)):
         closed = before.steps["action"]["gripper_closedness_action"][:, 0]
@@ -147,7 +147,7 @@ def test_clipped_inverted_and_cast(tmp_path):
         assert before.steps["action"].dtype == after.steps["action"].dtype == np.float64
 
 
-def test_some_fields_and_steps(tmp_path):
+def test_standard_fields_are_read_for_a_range_of_steps(tmp_path):
     made = rlds.robotics.standardized(opened(raw_oxe.bridge_dataset, tmp_path))
     whole = made[2].steps
     found = made.columns(2, ["standard/action", "observation/state"], start=3, stop=6)
@@ -166,7 +166,7 @@ def test_some_fields_and_steps(tmp_path):
     assert made.metadata["standard"]["action"][-1] == "binarize(action[6])"
 
 
-def test_what_cannot_be_standardized(tmp_path):
+def test_unsuitable_datasets_are_refused(tmp_path):
     bridge = opened(raw_oxe.bridge_dataset, tmp_path / "bridge")
     with pytest.raises(KeyError, match=r"no field 'action/world_vector'.*there are: action, "):
         rlds.robotics.standardized(bridge, "fractal20220817_data")
@@ -257,7 +257,7 @@ def by_hand():
 
 
 @pytest.mark.parametrize(("name", "sizes", "expected"), list(by_hand()), ids=lambda v: str(v)[:20])
-def test_against_rows_by_hand(name, sizes, expected):
+def test_standard_columns_equal_rows_computed_by_hand(name, sizes, expected):
     rng = np.random.default_rng(2)
     columns = {path: rng.normal(size=(5, size)) for path, size in sizes.items()}
     steps = {}

@@ -67,7 +67,7 @@ def viewed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("options", [{}, {"viewport": PHONE, "color_scheme": "dark"}])
-def test_datasets_are_looked_through(viewed, visit, options):
+def test_the_viewer_opens_datasets_and_episodes(viewed, visit, options):
     visitor = visit(viewed, **options)
     name = "view-phone" if options else "view"
     page = visitor.open("/")
@@ -243,7 +243,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
 
 
 @pytest.mark.parametrize("viewport", [{"width": 1024, "height": 768}, PHONE])
-def test_the_table_of_episodes(tmp_path, visit, viewport):
+def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewport):
     write_episodes(tmp_path / "log")
     rlds.labels.open(tmp_path / "log").add("quality", 1, "bad", by="ann")
     with serving(view_app(Shelf([tmp_path / "log"]), by="ann")) as there:

@@ -44,7 +44,7 @@ def test_files_are_compressed_for_who_understands_it(pages) -> None:
     assert gzip.decompress(content) == answered(app, path=keys)[2] != content
 
 
-def test_there_is_nothing_else(pages) -> None:
+def test_unknown_addresses_are_not_found(pages) -> None:
     app = Application(pages.routes(), Hosts("127.0.0.1"))
     here = f"/static/{pages.hash}"
     wrong = [f"{here}/../pages.py", f"{here}//etc/passwd", f"{here}/parts", f"{here}/index.html"]

@@ -162,7 +162,7 @@ def test_rows_survive_a_later_release_which_this_one_refuses(
         Store.open(path)
 
 
-def test_what_cannot_be_opened(tmp_path: Path) -> None:
+def test_unusable_databases_raise_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\x89PNG" * 100)
     for where, message in (
         (tmp_path / "picture.png", "file is not a database"),

@@ -329,7 +329,9 @@ def test_a_quota_counts_what_is_completed(
         store.choose_environment(study.id, owner.id, environment)
 
 
-def test_counts_and_statistics(store: Store, study: Study, owner: Person, play: Play) -> None:
+def test_counts_and_statistics_follow_the_episodes(
+    store: Store, study: Study, owner: Person, play: Play
+) -> None:
     first, second = study.environments
     anna = store.add_person("Anna", Role.PARTICIPANT)
     play(success=True, num_steps=10, total_reward=3.0, seconds=2.0)

@@ -177,7 +177,7 @@ def test_inputs_stand_beside_the_action_that_they_made(recording):
     assert view.step(0)["values"]["info"] == {"lives": 3, "broken": "NaN"}
 
 
-def test_pictures_of_all_kinds(recording):
+def test_pictures_of_every_layout_are_shown(recording):
     view = view_of(recording)
 
     def shown(name, step=1, side=None):
@@ -249,7 +249,7 @@ def test_datasets_of_tfds_have_what_their_columns_have(file_format, tmp_path):
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_steps_without_flags(file_format, tmp_path):
+def test_steps_without_flags_are_shown(file_format, tmp_path):
     step = tfds_files.Features(features={"reward": tfds_files.Tensor(dtype=np.dtype(np.float32))})
     features = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
     with tfds_files.append_to(tmp_path, features, "bare", file_format=file_format) as writer:
@@ -357,7 +357,7 @@ def test_a_step_without_a_frame_has_no_picture(tmp_path):
         view.picture(5, camera)
 
 
-def test_wrong_steps_and_fields(recording):
+def test_wrong_steps_and_fields_raise_lookup_errors(recording):
     view = view_of(recording)
     for step in (-1, T, 2**63):
         with pytest.raises(IndexError, match=f"no step {step}"):
@@ -446,7 +446,7 @@ def test_a_file_that_is_cut_while_it_is_open(tmp_path):
         view.series("reward")
 
 
-def test_pictures_that_are_none(tmp_path):
+def test_damaged_or_huge_pictures_are_not_decoded(tmp_path):
     """Files that begin as pictures do, and claim to be huge."""
     path = tmp_path / "log"
     writer = RiegeliBackendWriter(path)

@@ -33,7 +33,7 @@ def found(*paths, **options):
     return {dataset["name"]: dataset["format"] for dataset in datasets}
 
 
-def test_what_is_at_paths(tmp_path):
+def test_a_shelf_finds_the_datasets_at_its_paths(tmp_path):
     for name in ("recordings/a", "recordings/b", "other/deep/c"):
         write_log(tmp_path / name)
     tiny_datasets.write_dataset(tmp_path / "tfds" / "1.0.0", [tiny_datasets.episode(3)])

@@ -185,7 +185,7 @@ def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, mon
         assert [row["index"] for row in answer["episodes"]] == [1, 3]
 
 
-def test_thumbnails_and_videos(client, datasets):
+def test_thumbnails_and_videos_are_served(client, datasets):
     base = f"/api/datasets/{datasets['recordings']['id']}/train/1/view"
     status, headers, body = client.get(f"{base}/thumbnail")
     assert (status, headers["content-type"]) == (200, "image/png")
@@ -412,7 +412,7 @@ def test_nobody_labels_what_is_read_only_or_has_no_place_for_labels(tmp_path, mo
         assert str(tmp_path) not in answer["error"]["message"]
 
 
-def test_what_is_not_there(client, datasets, folder):
+def test_unknown_steps_fields_and_datasets_are_not_found(client, datasets, folder):
     recordings = f"/api/datasets/{datasets['recordings']['id']}"
     steps = ["-1", "7", "9223372036854775808", "9" * 26, "1.0", "NaN", "%00", "٣", ""]
     paths = [f"steps/{step}" for step in steps]
@@ -463,7 +463,7 @@ def test_many_ask_at_the_same_time(client, datasets):
         np.testing.assert_array_equal(answer["values"]["observation/position"], position)
 
 
-def test_others_need_the_token(folder):
+def test_requests_without_the_token_are_refused(folder):
     with serving(view_app(Shelf([folder / "tiny"]), token=TOKEN)) as client:
         assert client.json("/api/me")[1]["may"] == []
         status, answer = client.json("/api/datasets")

@@ -13,7 +13,7 @@ from rlds_creator.server.workers import Interpreters
 from rlds_creator.worker import describing
 
 
-def test_families_and_their_options(monkeypatch):
+def test_describe_lists_families_with_their_options(monkeypatch):
     known = {"drawn": families()["drawn"], "broken": "no.such:Family"}
     monkeypatch.setattr(describing, "families", lambda: known)
     described = describing.describe()

@@ -230,7 +230,7 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
         assert exported["observations"].shape == (50, 3)
 
 
-def test_writers_of_datasets(store, tmp_path):
+def test_datasets_are_written_to_stores(store, tmp_path):
     directory = store.directory()
     config = rlds.tfds.DatasetConfig(
         name="numbers", observation_info=np.int64, action_info=np.int64, reward_info=np.float32
@@ -258,7 +258,7 @@ def test_writers_of_datasets(store, tmp_path):
     assert sorted(int(e["steps"]["observation"][0]) for e in loaded) == list(range(10))
 
 
-def test_what_is_asked_for(store, tmp_path):
+def test_logs_need_few_and_large_requests(store, tmp_path):
     """The number and the size of requests: nothing for a step, and nothing twice."""
     if store.control is None:
         pytest.skip("moto does not count")

@@ -18,7 +18,7 @@ def test_what_is_mapped_is_there_as_long_as_it_is_needed(tmp_path):
     assert bytes(part) == b"bytes"
 
 
-def test_what_cannot_be_mapped(tmp_path):
+def test_folders_and_missing_files_are_not_mapped(tmp_path):
     (tmp_path / "empty").touch()
     assert not map_file(tmp_path / "empty")[0]
     for wrong in (tmp_path, tmp_path / "nothing"):

@@ -124,7 +124,7 @@ def test_killed_before_or_after_any_change_to_files(tmp_path):
 
 @pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("kills", [6, pytest.param(150, marks=pytest.mark.slow)])
-def test_killed_at_random_moments(tmp_path, kills, exchanges):
+def test_a_killed_replacement_leaves_a_complete_version(tmp_path, kills, exchanges):
     run(
         """
         if sys.argv[3] == "False":
@@ -188,7 +188,7 @@ def test_the_new_one_takes_the_place_of_the_old(
                 raise AssertionError("it is refused before anything is written")
 
 
-def test_exchanged_at_one_moment(tmp_path):
+def test_exchange_swaps_two_paths(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").write_text("2")
     assert exchange(tmp_path / "one", tmp_path / "two") == sys.platform.startswith(
@@ -216,7 +216,7 @@ def test_an_error_leaves_the_old_one(data, monkeypatch, error, failing):
     assert os.listdir(data.parent) == ["data"]
 
 
-def test_interrupted_between_the_renames(data, monkeypatch):
+def test_an_interrupted_replacement_is_finished_later(data, monkeypatch):
     rename = os.rename
 
     def interrupted(source, target):

@@ -214,7 +214,7 @@ def test_a_store_that_is_lost(memory):
     assert envlogger.recover(url, in_place=True).num_episodes == 2
 
 
-def test_what_clients_raise(monkeypatch):
+def test_errors_of_clients_become_os_errors(monkeypatch):
     class PermissionDeniedError(Exception):
         """Called as that of TensorFlow."""
 

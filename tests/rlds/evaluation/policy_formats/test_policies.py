@@ -151,7 +151,7 @@ def test_the_policy_of_a_file_stays_with_its_dataset(tmp_path):
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-def test_the_expert_of_adroit(tmp_path):
+def test_the_adroit_expert_needs_deterministic_actions(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hammer-expert-v1")
     with pytest.raises(SourceError, match=r"last_fc_log_std is a copy of last_fc.*deterministic"):
         load_policy(path)

@@ -50,7 +50,7 @@ def modality_of(camera, state):
 
 
 @pytest.mark.parametrize("form", arm_datasets.FORMATS)
-def test_shards_of_any_format(directory, form):
+def test_shards_of_any_format_hold_the_steps_that_gr00t_deals(directory, form):
     name, camera, state, language = arm_datasets.FIELDS[form]
     camera = "observation." + camera.replace("/", ".")
     modality = modality_of(camera, f"observation.{state}")
@@ -86,7 +86,7 @@ def test_shards_of_any_format(directory, form):
     np.testing.assert_array_equal(again.actions["arm"], item.actions["arm"])
 
 
-def test_what_else_gr00t_has(directory):
+def test_attributes_of_gr00t_datasets_are_available(directory):
     pytest.importorskip("pandas")
     modality = modality_of(raw_lerobot.IMAGE, "observation.state")
     dataset = dataset_of(directory / "arm_lerobot", "camera", modality)
@@ -143,7 +143,7 @@ def test_annotations_are_texts_of_tasks(tmp_path):
         dataset_of(path, "top", modality, configs=parts)
 
 
-def test_statistics_and_padding(directory):
+def test_padding_repeats_bounds_and_statistics_equal_the_data(directory):
     configs = {"state": config(["arm"], -1, 0), "language": config(["task"], 0)}
     modality = {**raw_lerobot.MODALITY, "video": {"top": {"original_key": raw_lerobot.IMAGE}}}
     dataset = dataset_of(

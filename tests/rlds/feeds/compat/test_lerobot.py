@@ -31,7 +31,7 @@ def fixture_directory(tmp_path_factory):
     return arm_datasets.write_all(tmp_path_factory.mktemp("lerobot") / "data")
 
 
-def test_metadata_of_lerobot(directory):
+def test_metadata_has_the_attributes_of_lerobot(directory):
     meta = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot")
     assert (meta.fps, meta.robot_type, meta.total_frames, meta.total_episodes) == (
         10,
@@ -61,7 +61,7 @@ def test_metadata_of_lerobot(directory):
     assert some.stats["action"]["count"] == [12]  # Those in the file are of other episodes, too.
 
 
-def test_files_of_episodes(directory):
+def test_metadata_names_the_file_of_each_episode(directory):
     meta = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot")
     files = [meta.get_data_file_path(number).as_posix() for number in range(3)]
     assert files == [f"data/chunk-000/file-{n:03}.parquet" for n in (0, 0, 1)]
@@ -69,7 +69,7 @@ def test_files_of_episodes(directory):
     assert {"length", "data/chunk_index"} < {*meta.episodes.column_names}
 
 
-def test_tasks_in_pandas(directory):
+def test_tasks_and_episodes_convert_to_pandas(directory):
     pandas = pytest.importorskip("pandas")
     meta = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot")
     index = pandas.Index(list(raw_lerobot.TASKS), name="task", dtype=object)
@@ -91,7 +91,7 @@ def test_missing_statistics_are_computed_from_the_data(directory, tmp_path):
     np.testing.assert_allclose(meta.stats[raw_lerobot.IMAGE]["mean"], mean.reshape(3, 1, 1))
 
 
-def test_statistics_of_depths(tmp_path):
+def test_statistics_of_depths_keep_their_unit(tmp_path):
     """LeRobot scales none of them: they are in their unit, or in the one that is asked for."""
     depth = np.full((4, 8, 8, 1), 397, np.uint16)
     (tmp_path / "raw").mkdir()
@@ -142,7 +142,7 @@ def test_depths_come_in_the_requested_unit(tmp_path, unit, stored):
 
 @needs_torch
 @pytest.mark.parametrize("form", arm_datasets.FORMATS)
-def test_items_of_any_format(directory, form):
+def test_items_of_any_format_equal_the_table(directory, form):
     import torch
 
     name, camera, state, language = arm_datasets.FIELDS[form]
@@ -179,7 +179,7 @@ def test_items_of_any_format(directory, form):
 
 
 @needs_torch
-def test_batches_of_some_episodes(directory):
+def test_selected_episodes_come_in_dataset_order_with_transforms(directory):
     import torch
 
     transforms = []
@@ -233,7 +233,7 @@ def test_several_datasets_are_joined_in_order(directory):
 
 
 @pytest.mark.parametrize("is_tfds", [False, True])
-def test_tasks_of_several_datasets(tmp_path, is_tfds):
+def test_annotations_of_several_datasets_get_common_numbers(tmp_path, is_tfds):
     """A number of a column is one text, whichever dataset the row is of."""
     name, paths = "annotation.human.validity", [tmp_path / "a", tmp_path / "b"]
     said = [["good", "bad", None], ["bad", "so so", "good"]]

@@ -59,7 +59,7 @@ def actions(chain):
     return policies.joined(list(chain.iterator()))["action"]
 
 
-def test_the_rows_of_octo(directory):
+def test_rows_equal_those_of_octo(directory):
     """The rows equal those made by Octo itself."""
     mask = {**GOLDEN, "action_normalization_mask": [True, True, True, False]}
     windows = {"window_size": 2, "action_horizon": 3, "max_action_dim": 6, "max_proprio_dim": 5}
@@ -74,7 +74,7 @@ def test_the_rows_of_octo(directory):
 
 
 @pytest.mark.parametrize("form", arm_datasets.FORMATS)
-def test_datasets_in_any_format(directory, form):
+def test_octo_samples_come_from_datasets_of_any_format(directory, form):
     name, camera, state, language = arm_datasets.FIELDS[form]
     chain = single(directory, form, dataset={"skip_norm": True}, window_size=2, action_horizon=3)
     part = "train" if form == "rlds" else "train[:95%]"
@@ -149,7 +149,7 @@ def test_ranks_get_other_samples(directory, monkeypatch):
 
 
 @pytest.mark.parametrize(("is_old", "has_torch"), [(False, True), (True, False), (True, True)])
-def test_processes_of_jax(monkeypatch, is_old, has_torch):
+def test_processes_of_jax_set_the_shard(monkeypatch, is_old, has_torch):
     """JAX of 2023 cannot say whether it is distributed without taking the accelerator."""
     distributed = types.SimpleNamespace()
     if not is_old:
@@ -235,7 +235,7 @@ def constant(trajectory):
 
 
 @pytest.mark.parametrize("kind", ["bounds", "normal"])
-def test_elements_with_equal_bounds(directory, kind):
+def test_elements_with_equal_bounds_normalize_as_in_octo(directory, kind):
     """-1, and 1 above them, by the formula of Octo."""
     given = {"standardize_fn": constant, "action_proprio_normalization_type": kind}
     statistics = single(directory, dataset=given).dataset_statistics
@@ -248,7 +248,7 @@ def test_elements_with_equal_bounds(directory, kind):
             assert (second == (1 if len(second) == 1 else -1)).all()
 
 
-def test_functions_for_trajectories(directory):
+def test_functions_for_trajectories_change_and_filter_episodes(directory):
     spec = {"module": __name__, "name": "four", "args": (), "kwargs": {}}
     spec["module"] = "arm_datasets"
     arm_datasets.shorter = shorter
@@ -295,7 +295,7 @@ def test_subsamples_change_with_the_epoch(directory):
     )
 
 
-def test_goals_or_instructions(directory):
+def test_samples_have_either_a_goal_or_an_instruction(directory):
     augmentation = {
         "goal_relabeling_strategy": "uniform",
         "task_augment_strategy": "delete_task_conditioning",

@@ -28,7 +28,7 @@ def first(dataset, count):
     return list(itertools.islice(dataset, count))
 
 
-def test_the_rows_of_openpi(directory):
+def test_rows_equal_those_of_openpi(directory):
     """The rows equal those made by openpi itself, with the names of the steps."""
     dataset = DroidRldsDataset(str(directory), 5, [ARM], action_chunk_size=4)
     assert len(dataset) == 15
@@ -42,7 +42,7 @@ def test_the_rows_of_openpi(directory):
         np.testing.assert_array_equal(ours, column[places], err_msg=path)
 
 
-def test_filters_and_velocities(directory, tmp_path):
+def test_a_filter_chooses_samples_with_joint_velocities(directory, tmp_path):
     name = "/data/recordings/{0}--/data/success/{0}.h5"
     ranges = {name.format(0): [[0, 2], [3, 9]], name.format(3): [[1, 3]]}
     path = tmp_path / "ranges.json"
@@ -119,7 +119,7 @@ def test_another_format_with_cameras_and_instructions_at_random(directory):
         DroidRldsDataset(directory, 2, [RLDSDataset("arm_lerobot", "", 1.0)])
 
 
-def test_ranks_and_resuming(directory, monkeypatch):
+def test_ranks_share_samples_and_resume(directory, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     rows = []
     for rank in "012":

@@ -65,7 +65,7 @@ def same(rows, others):
 
 
 @pytest.mark.parametrize("form", ["rlds", "lerobot"])
-def test_datasets_in_any_format(directory, form):
+def test_openvla_samples_come_from_datasets_of_any_format(directory, form):
     name, camera, _, language = arm_datasets.FIELDS[form]
     dataset = dataset_of(directory, form, goals=False)
     roles = Roles({"primary": f"observation/{camera}", "wrist": None}, language=language)
@@ -108,7 +108,7 @@ def test_logs_without_instructions(directory):
         dataset_of(directory, "log")
 
 
-def test_the_rows_of_openvla(directory):
+def test_rows_equal_those_of_openvla(directory):
     """The rows equal those of OpenVLA, with a goal for each; its goals are drawn otherwise."""
     more = {
         "image_obs_keys": {"primary": "exterior_image_1_left", "wrist": None},
@@ -155,7 +155,7 @@ def test_episodic_datasets_give_whole_episodes(directory):
     assert {row["task"]["language_instruction"] for row in validation} == {b"Pick up block 4"}
 
 
-def test_ranks_and_resuming(directory, monkeypatch):
+def test_ranks_share_samples_and_resume(directory, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     rows, states = [], []
     for rank in "01":
@@ -183,7 +183,7 @@ def test_ranks_and_resuming(directory, monkeypatch):
         dataset[3]
 
 
-def test_workers_of_pytorch(directory):
+def test_workers_of_pytorch_share_the_samples(directory):
     data = pytest.importorskip("torch.utils.data")
     dataset = dataset_of(directory, goals=False)
     assert isinstance(dataset, data.IterableDataset)
