@@ -136,7 +136,7 @@ def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
     fields = [fields] if isinstance(fields, str) else fields
     for field in fields:
         if not any(is_in(name, field) for name in statistics):
-            statistics[field]  # raises the error that names what there is
+            statistics[field]  # raises an error that names the fields with statistics
     return {name for name in statistics if any(is_in(name, field) for field in fields)}
 
 

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 VERDICT, SUCCESS, NOTE = "verdict", "success", "note"
-# With what labels are set: in the pages of episodes, and by players when they have played.
+# The tools that set labels: the pages of episodes, and the verdict of players.
 TOOL, PLAY = "rlds create", "rlds create: play"
 # What people say that episodes are.
 JUDGED = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
@@ -97,7 +97,7 @@ def rows_of_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[Labe
             VERDICT: one.state if one.state in JUDGED else None,
             SUCCESS: {None: None, True: "yes", False: "no"}[one.success],
         }
-        # Who answered one question repeated what was known of the other.
+        # An answer to one question repeats the stored answer to the other one.
         answered = [layer for layer in values if values[layer] != before.get(layer)] or [VERDICT]
         for layer in answered:
             if (value := values[layer]) is None:  # No word counted any more.

@@ -35,7 +35,7 @@ __all__ = [
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=20_000)]
 Identifier = Annotated[str, msgspec.Meta(pattern=rf"^{PATTERN}\Z")]
-# That of a thing which is yet to be made may be empty.
+# The identifier of a new record; empty until the record is stored.
 NewIdentifier = Annotated[str, msgspec.Meta(pattern=rf"^({PATTERN})?\Z")]
 
 

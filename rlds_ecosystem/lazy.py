@@ -40,7 +40,9 @@ def lazy_package(
         if home != package:
             module = importlib.import_module(home)
             value = getattr(module, name) if hasattr(module, name) else _module(f"{home}.{name}")
-            setattr(sys.modules[package], name, value)  # Which is not asked for again.
+            setattr(
+                sys.modules[package], name, value
+            )  # Cached, so that this function is not called again.
             return value
         if name == "__version__":
             from rlds_ecosystem import version

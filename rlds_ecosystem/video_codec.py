@@ -21,8 +21,8 @@ from rlds_ecosystem.model.errors import DamagedDataError
 
 __all__ = ["FrameDecoder", "FrameEncoder", "Video", "usual_scheduling"]
 
-# By codec: the encoder, the decoder, and the quality and the preset to take if none is said. The
-# faster presets of AV1 give, at once, blocks that are far from what they were, where much moves.
+# By codec: the encoder, the decoder, and the default quality and preset. The faster presets of AV1
+# give visible block artifacts where much moves.
 _CODECS: Mapping[str, tuple[str, str, int, str]] = {
     "h264": ("libx264", "h264", 23, "superfast"),
     "av1": ("libsvtav1", "libdav1d", 30, "8"),

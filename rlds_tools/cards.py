@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Card", "card"]
 
-# The licenses that hubs know by these names, which are those of SPDX in lower case.
+# The license names of hubs, which are SPDX identifiers in lower case.
 _LICENSES = (
     "afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear "
     "bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 "

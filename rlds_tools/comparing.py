@@ -33,7 +33,7 @@ __all__ = ["Difference", "Differences", "Unmatched", "ValueDifference", "diff"]
 MATCHES = ("auto", "index", "id")
 # Fields of the origin of an episode; its values do not depend on them.
 _PROVENANCE = (rlds.metadata.EPISODE_ID, ORIGIN)
-# The most episodes that are named, of those that only one dataset has.
+# The maximum number of episodes that are named if only one dataset has them.
 _NAMED = 10
 
 
@@ -375,7 +375,7 @@ class _Comparison:
             fields = [spec.get(path) for spec in self._specs]
             words = [None if field is None else in_words(field) for field in fields]
             if words[0] != words[1]:
-                # A size that is declared in one alone may be that of all values in the other.
+                # A size that only one dataset declares may be the size of all values in the other.
                 where = self.notes if _may_agree(*fields) else self.differences
                 where.append(Difference(f"field {path}", *words))
         for about in MEANING:

@@ -120,7 +120,7 @@ def inspect_lineage(path: str, split: str | None = None, episode: int | None = N
     before: list[tuple[str, str, int]] = []
     if lineage is not None and location[0] in traces:
         before, origin = lineages.traced(lineage, *location)
-    if origin is None:  # Datasets of TFDS say it of each episode, and so do copies of these.
+    if origin is None:  # TFDS datasets and their copies have the origin in each episode.
         origin = as_converted(read).origin if not before or ORIGIN in read.metadata else None
     return Lineage(path, lineage, before, origin)
 

@@ -107,7 +107,7 @@ def _dm_control(name: str, seed: int) -> dm_env.Environment:
         )
     with _failures_named(f"{_DM_CONTROL}{name}", install_command("dm_control")):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # It looks for a window, and says so if there is none.
+            warnings.simplefilter("ignore")  # It warns if there is no window.
             suite = import_extra("dm_control.suite")
         return suite.load(domain, task, task_kwargs={"random": seed})
 
@@ -481,4 +481,4 @@ def _fit(action: Any, spec: Any) -> Any:
     value = given.astype(spec.dtype)
     if spec.dtype.kind != "f" and not np.array_equal(value, given):
         raise ValueError(f"expected {spec.dtype}")
-    return spec.validate(value)[()]  # Scalars, as some environments use them as keys.
+    return spec.validate(value)[()]  # Scalars, which some environments use as keys.

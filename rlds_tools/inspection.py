@@ -435,7 +435,9 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     from rlds.sources.audit_rows import meanings_in
     from rlds.sources.episode_table import audit_of
 
-    with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` says what it is.
+    with contextlib.suppress(
+        ImportError, OSError, ValueError
+    ):  # `rlds validate` reports the error.
         episodes = sources.open(path, dataset.splits[0].name, format=dataset.format, **options)
         audit = audit_of(episodes.source, episodes.split)
         if audit is not None and (stored_meanings := meanings_in(audit)):
@@ -643,7 +645,7 @@ def _meaning(name: str, metadata: Mapping[str, Any]) -> DatasetMeaning | None:
     try:
         return find_meaning(name, metadata)
     except ValueError:
-        return None  # `rlds validate` says what is wrong with the metadata.
+        return None  # `rlds validate` reports the error of the metadata.
 
 
 def _names(table: str, name: str) -> bool:

@@ -237,7 +237,7 @@ def list_episodes(
     if unknown := [column for column in chosen if column not in table.columns]:
         raise KeyError(f"no column {unknown[0]!r}; {what_there_is(unknown[0], table.columns)}")
     values = table.arrow(chosen).to_pydict()
-    if columns is None:  # None of them is of use if it is empty.
+    if columns is None:  # Empty columns are left out.
         values = {c: items for c, items in values.items() if any(x is not None for x in items)}
     rows = (map(_readable, row) for row in zip(*values.values()))
     return EpisodeList(os.fspath(path), tuple(values), tuple(map(tuple, rows)), is_csv)

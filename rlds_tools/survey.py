@@ -150,7 +150,7 @@ class Survey:
         self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
-        # Float actions: first ones that are zero, first ones, others that are zero, others.
+        # Counts of float actions: zero first, first, zero later, later.
         self._zero_actions = np.zeros(4, np.int64)
 
     @property
@@ -419,7 +419,7 @@ class Survey:
                 continue
             is_constant = field.is_constant
             if len(field.shape) > 1 and not is_constant.all():
-                continue  # A board, on which some squares are never used.
+                continue  # A board with unused squares.
             for value in np.unique(field.min[is_constant]):
                 elements = _elements(path, field, is_constant & (field.min == value))
                 text = f"{elements} is {value:g} in all steps"

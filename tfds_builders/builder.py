@@ -39,7 +39,7 @@ from tfds_builders.features import features_of
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
 _FLOAT64 = "float64"
-# Options of a DownloadConfig that would change what is in a dataset.
+# Options of a DownloadConfig that would change the content of a dataset.
 _UNSUPPORTED = {
     "max_examples_per_split": "pass a source with fewer episodes",
     "ignore_duplicates": "correct the source: the keys of its episodes must be unique",
@@ -187,7 +187,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
     source_class: ClassVar[Callable[..., AnySource]]
     SHUFFLE: ClassVar[bool] = True
     EXTRACT: ClassVar[bool] = False
-    # Files are downloaded without checksums where nobody published them.
+    # Files are downloaded without checksums if none are published.
     url_infos = None
     _given_source: AnySource | None = None
     _given_description: str | None = None
@@ -337,7 +337,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         self._check_not_made_otherwise(config)
         if self.is_made() and not config.download_mode.overwrite_dataset:
             remove_finished(self._target)
-            if is_local(self._target):  # Perhaps what is said of it is to be renewed.
+            if is_local(self._target):  # Its description may need an update.
                 super().download_and_prepare(download_config=config)
             return
         if file_format:
@@ -380,7 +380,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         self.info.read_from_directory(self.data_path)
 
     def _convert(self, source: AnySource, config: tfds.download.DownloadConfig) -> None:
-        for split in source.splits:  # Before hours are spent on the others.
+        for split in source.splits:  # Before hours are spent on the other splits.
             if reading.count(source, split) == 0:
                 raise SourceError("no episodes to convert", file=f"split {split!r}")
         writer = prepare(

@@ -22,7 +22,7 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["feature_of", "features_of"]
 
-# Where features.json says which class a feature is of, in newer and in older files.
+# The keys of the class of a feature in features.json, in newer and older files.
 _CLASS_KEYS = {"pythonClassName", "python_class_name", "type"}
 _FEATURES = "tensorflow_datasets.core.features."
 

@@ -32,9 +32,9 @@ _LAYOUTS = ("nested", "batched")
 # How much is read at once at most: episodes, and bytes of them as they are stored.
 _MAX_EPISODES = 8
 _MAX_BYTES = 1 << 21
-# About how many bytes a log has for a step beside its values.
+# The approximate bytes of a step in a log besides its values.
 _OVERHEAD = 128
-# TensorFlow does not copy what it cuts out of memory where all pieces begin at multiples of this.
+# The alignment of pieces of memory that TensorFlow can slice without a copy.
 _ALIGNMENT = 64
 
 
@@ -215,7 +215,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
 
     @_layouts.in_graph
     def read_in_graph(index: tf.Tensor) -> dict[str, Any]:
-        # Said to be stateless, because iterators over other functions cannot be checkpointed.
+        # Declared stateless, as iterators over stateful functions cannot be checkpointed.
         leaves = tf.numpy_function(read, [index], spec.dtypes, stateful=False)
         num_columns = len(spec.columns)
         columns = [
@@ -347,7 +347,7 @@ class _Groups:
         assert lengths is not None
         self._num_steps = lengths.num_steps
         self._max_steps = _MAX_BYTES // (_OVERHEAD + sum(map(_size, spec.columns)))
-        # Half as many as there may be, as some groups have longer episodes than others.
+        # Half of the maximum, as some groups have longer episodes than others.
         size = int(self._max_steps / 2 / self._num_steps.mean())
         self.size = max(1, min(size, _MAX_EPISODES))
         is_bounded = all(leaf.dtype != tf.string for leaf in spec.columns)

@@ -352,7 +352,7 @@ def _resampled(
     for first in range(0, num_samples, block):
         rows = min(block, num_samples - first)
         drawn = episodes[rng.integers(len(episodes), size=(rows, len(episodes)))]
-        if isinstance(statistic, Mean):  # Sums of what was drawn are faster than counts.
+        if isinstance(statistic, Mean):  # Sums of the drawn terms are faster than counts.
             sums = (weights * statistic.terms)[drawn].sum(axis=1)
             values.append(sums / weights[drawn].sum(axis=1))
         else:

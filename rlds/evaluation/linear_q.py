@@ -154,7 +154,7 @@ class _Problem:
         rng = np.random.default_rng(self.features.seed)
         data, used = self.data, np.flatnonzero(self.is_used)
         splits = np.concatenate([[0], np.cumsum(self.num_used)])
-        # The sums of an episode are a matrix, however short it is.
+        # The sums of each episode are a matrix, also of a short episode.
         sizes = np.maximum(self.num_used, self.num_features) * self.num_features
         for first, end in _runs(np.cumsum(sizes) // _BLOCK):
             transitions = used[splits[first] : splits[end]]

@@ -363,7 +363,7 @@ class TanhGaussianPolicy(_PolicyOfNormals):
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         z = _before_tanh(actions, self._clamp)
-        # log(1 - tanh(z)²), without a difference of what is nearly equal.
+        # log(1 - tanh(z)²), without the difference of nearly equal numbers.
         log_slope = 2.0 * (np.log(2.0) - z - np.logaddexp(0.0, -2.0 * z))
         return self._normal(observations, z) - log_slope.sum(axis=-1)
 

@@ -22,8 +22,8 @@ from rlds.statistics.ranks import midranks
 
 __all__ = ["WEIGHTS", "RankedPolicy", "Ranking", "rank"]
 
-# Fitted by `benchmarks/ranking.py --fit`, to five simulators; docs/evaluation.md has the result in
-# each of them with weights that are fitted to the other four.
+# Fitted by `benchmarks/ranking.py --fit` to five simulators; docs/evaluation.md has the result for
+# each simulator with weights that were fitted to the other four.
 WEIGHTS: Mapping[str, float] = types.MappingProxyType(
     {
         "action_error": 0.09,
@@ -42,7 +42,7 @@ WEIGHTS: Mapping[str, float] = types.MappingProxyType(
 _WINDOW_ROWS = 16
 # The share of the rows that count as novel.
 _NOVEL_SHARE = 0.25
-# Distances are taken to so many training observations, evenly spaced, from so many rows at once.
+# The training observations, evenly spaced, to which distances are computed; and rows at a time.
 _MOST_TRAINING_ROWS, _BLOCK_ROWS = 1 << 12, 1 << 10
 
 

@@ -154,13 +154,13 @@ class _Block(NamedTuple):
     """Some steps of all episodes that have not ended before them."""
 
     first: int
-    # The numbers of these episodes, [n].
+    # The numbers of the episodes, [n].
     episodes: np.ndarray | slice
     # [n, k], discounted; 0 after the end.
     values: np.ndarray
-    # [n, k]; after the end that of the last transition.
+    # [n, k]; after the end of an episode the weight of its last transition.
     log_weights: np.ndarray
-    # Whether there is a transition, [n, k]; None if there is everywhere.
+    # A mask of the existing transitions, [n, k]; None if all exist.
     is_there: np.ndarray | None
 
 
@@ -327,11 +327,11 @@ def with_weights(values: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
 class _Steps(NamedTuple):
     """Some steps of `StepRatios`."""
 
-    # Of the episodes that have not ended before, [n]; numerators and denominators are [n, k].
+    # The episodes that have not ended before, [n]; numerators and denominators are [n, k].
     episodes: np.ndarray | slice
     numerators: np.ndarray
     denominators: np.ndarray
-    # The episodes whose weight stays from here on, what it is, and what the former now count for.
+    # The episodes that end here, their final weights, and the factor for weights ended before.
     ended: np.ndarray
     ended_weights: np.ndarray
     decay: float
@@ -434,7 +434,7 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
             "between the target and the one that acted."
         )
     if size < _FEW_EPISODES:
-        # The same text each time, so that Python shows them once for each place in the code.
+        # A constant text, so that Python shows the warning once for each line of code.
         warnings.warn(
             f"The effective sample size is below {_FEW_EPISODES}, so the estimate means little: "
             "print it for details.",

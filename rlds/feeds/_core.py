@@ -9,7 +9,7 @@ __all__ = ["IMPLEMENTATION", "Buffers", "hash_many", "locate", "permute", "unper
 IMPLEMENTATION: str = choose_implementation("rlds.feeds", slower="up to a hundred times slower")
 """The implementation in use: "cython" or "python"."""
 
-# The types of the twins are those of the plain ones, which also have the documentation.
+# The types and the documentation are those of the pure Python implementation.
 if TYPE_CHECKING or IMPLEMENTATION == "python":
     from rlds.feeds._pure import Buffers, hash_many, locate, permute, unpermute
 else:

@@ -38,7 +38,7 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
     """
     if _ORDER not in options:
         raise ValueError(f"augmentation: expected the option {_ORDER!r}, got {list(options)}")
-    # By channels, so that what is computed of all of them goes through memory in order.
+    # Channels first, so that computations go through memory in order.
     values = np.moveaxis(image, -1, -3).astype(np.float32, order="C")
     values *= np.float32(1 / 255)
     for name, drawn in zip(options[_ORDER], draws, strict=True):

@@ -33,10 +33,10 @@ __all__ = ["Feed", "FeedIterator"]
 _REMAINDERS = ("carry", "drop", "short")
 _STATE_VERSION = 1
 _NUMBERS = ("sample_number", "episode_number", "step_number", "part_number")
-# Small batches are made many at a time, which costs less for each. Then their files are looked at,
-# which takes as long as to copy some rows.
+# The rows of a block of batches: small batches are cheaper in blocks. Each block checks the state
+# of its files, which takes as long as copying the second number of rows per file.
 _BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _BLOCK_BYTES = 4096, 512, 8 << 20
-# To decode images takes so long that the first batch had better not wait for many.
+# The rows of a block with images: decoding is slow, and the first batch should come soon.
 _BLOCK_IMAGES = 64
 # Rows are counted in 64 bits.
 _MAX_ROWS = 1 << 62
@@ -279,7 +279,7 @@ class Feed:
         is_known = batch <= begun <= end
         if is_known and end - begun < self._batches_ahead // 4:
             return begun
-        # At the beginning, what is needed first is fetched first.
+        # At the beginning, the data of the first batches is fetched first.
         first, count = (begun, end - begun) if is_known else (batch, 1)
         while first < end:
             self._begin_to_fetch(first, min(count, end - first), is_exact=first == batch)

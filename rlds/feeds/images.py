@@ -309,8 +309,8 @@ _JPEG_OF_TF = dataclasses.replace(
     _JPEG, libraries=(functools.partial(_simplejpeg, fast_transform=True),)
 )
 _PNG = _Kind(_read_png_header, (*_BYTES, np.uint16), (_opencv, _pillow))
-# The kinds of files by the encoding of a feature. Any encoding of rows of bytes that are
-# decoded to rows of a batch, such as the frames of videos, has a place here.
+# The file kinds by the encoding of a feature. An encoding that decodes bytes of a row to a row of
+# a batch, such as frames of a video, can be added here.
 _KINDS = {"": [_JPEG, _PNG], "jpeg": [_JPEG, _PNG], "png": [_PNG, _JPEG]}
 
 

@@ -46,12 +46,12 @@ from tfds_files.shard_index import NOT_DIRECT, ShardIndex
 
 __all__ = ["MappedStorage"]
 
-# To look at files that take longer than this, as thousands of them do, or some of another machine,
-# may take this share of the time.
+# Checks of the state of files that take longer than these seconds, as for thousands of files or
+# remote ones, are limited to this share of the time.
 _SECONDS_OF_CHECK, _SHARE_OF_CHECKS = 0.001, 0.05
-# To look at so many takes no longer than to find out which of them rows were copied from.
+# Up to this number, checking all files is as fast as finding the files of the copied rows.
 _FEW_FILES = 4
-# To look at so many blocks takes no longer than to find those of a row.
+# Up to this number, checking all blocks is as fast as finding the blocks of a row.
 _BLOCKS_OF_ROW = 16
 # The value of an unknown last flag in an index.
 _NO_FLAG = 255

@@ -111,7 +111,7 @@ class OctoSamples(NormalizedPolicySamples):
         if goals is not None and self.keep_image_prob is not None:
             is_kept = uniform_of(chosen.numbers, key_of("task", self.goal_seed or 0, epoch))
             goals = _one_of_both(task, is_kept < self.keep_image_prob, goals, ends - 1)
-        # All actions of a sample, each once; then those of each observation.
+        # First each action of a sample once, then the chunk of each observation.
         action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
         actions = self._actions(episodes, np.clip(action_steps, 0, ends[:, np.newaxis] - 1))
         is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]

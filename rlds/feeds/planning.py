@@ -17,20 +17,20 @@ from rlds.feeds.table import in_words
 
 __all__ = ["Plan", "explain", "planned_shuffle", "samples_ahead"]
 
-# A window of segments: so many samples if they fit into memory, which mix well enough.
+# The samples in the window of segments, if they fit into memory; enough for a good mix.
 _WINDOW_SAMPLES = 32_768
-# Reading these bytes at once costs hardly more than any part of them.
+# The size of a segment: reading a part of it costs hardly less.
 _SEGMENT_BYTES = 256 << 10
-# So many of them mix.
+# The segments that are needed for a good mix.
 _LEAST_SEGMENTS = 64
 _LEAST_SEGMENTS_OF_LANE, _MOST_LANES = 4, 64
 _ENCODED_SHARE = 0.1
 _UNKNOWN_BYTES = 64
-# Of another machine, more is read at once, and so much before it is needed.
+# For remote data, the size of a segment, and the bytes that are read ahead.
 _REMOTE_SEGMENT_BYTES, _AHEAD_BYTES = 1 << 20, 64 << 20
-# Without segments, hardly any two of the samples of a while are near each other.
+# The samples read ahead without segments, when hardly any two samples are near each other.
 _AHEAD_SAMPLES = 1024
-# Logs are compressed in chunks of this size, of which episodes in a row share some.
+# The size of compressed chunks of logs; consecutive episodes share chunks.
 _CHUNK_BYTES = 1 << 20
 
 
@@ -82,7 +82,7 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
                 f" only from memory, and {stored / 1e9:.1f} GB do not fit into it: "
                 "shuffle='segments' reads from the disk in order"
             )
-            warnings.warn(reason, stacklevel=4)  # For whoever makes a feed.
+            warnings.warn(reason, stacklevel=4)  # At the call of `Feed`.
         return Plan("global", reason)
     if slow:
         why = storage.why_cached or "the fields are not stored as plain numbers"
@@ -107,7 +107,7 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
     table = samples.table
     if not table.storage.is_remote:
         return 0
-    if _slow(samples):  # They have to fit into memory, beside those that are used.
+    if _slow(samples):  # Episodes read ahead share the cache with the ones in use.
         return min(int(table.cache_bytes / 4 / max(_slow_bytes(samples), 1)), _WINDOW_SAMPLES)
     ahead = int(_AHEAD_BYTES / max(_stored_per_step(samples), 1))
     return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _AHEAD_SAMPLES)
@@ -120,7 +120,7 @@ def _whole_episodes(samples: Samples) -> SegmentShuffle:
     """
     bytes_of_step = max(_slow_bytes(samples), 1)
     longest = int(samples.counts().max(initial=1))
-    # Of little data, there are many segments nevertheless, for lanes to have some of their own.
+    # Small datasets also get many segments, so that each lane has its own.
     few = len(samples) // (_MOST_LANES * _LEAST_SEGMENTS_OF_LANE)
     length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), few), 1)
     steps = samples.table.cache_bytes / 2 / bytes_of_step

@@ -60,7 +60,7 @@ class PolicySamples(Samples):
             if number is not None and number < 1:
                 raise ValueError(f"{name} must be positive, got {number}")
         self.table = self.table.select(self.roles.fields)
-        _ = self.spec  # Raises for what does not fit.
+        _ = self.spec  # Raises if roles do not fit the fields.
 
     @override
     def describe(self) -> str:

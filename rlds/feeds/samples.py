@@ -193,7 +193,7 @@ class Samples(abc.ABC):
         storage = self.table.storage
         (episodes, firsts), (last_episodes, lasts) = self.locate(firsts), self.locate(lasts)
         counts = last_episodes - episodes + 1
-        # Runs that go on in other episodes have the rest of the first, and those from the begin on.
+        # A run over several episodes has the end of the first one, and the others from their begin.
         numbers = numbered(counts)
         episodes = np.repeat(episodes, counts) + numbers
         ends = self.table.outlines.num_steps[episodes] - 1
@@ -510,7 +510,7 @@ class Transitions(Samples):
         own = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
         ends = outlines.num_transitions[episodes]
         following = np.minimum(steps + self._n, ends)
-        # The place of an observation that is not known is after the steps.
+        # An unknown next observation has the position after the last step.
         missing = following == outlines.num_steps[episodes] if self._has_missing else None
         there = following if missing is None else following - missing
 
@@ -520,7 +520,7 @@ class Transitions(Samples):
         result, observations = {}, {}
         for path in own:
             result[path] = rows.take(path)
-            if is_in(path, rlds.OBSERVATION):  # It is next to the other in memory.
+            if is_in(path, rlds.OBSERVATION):  # The next observation is adjacent in memory.
                 column = observations[f"next_{path}"] = next_rows.take(path)
                 if missing is not None:
                     zero_out(column, missing)
@@ -924,7 +924,9 @@ class NormalizedSamples(_DerivedSamples):
             there = fields_there_are(missing[0], samples.spec)
             raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {there}")
         self._names = names & names_there
-        self._normalized(samples.columns(_NO_SAMPLES))  # Raises for what does not fit.
+        self._normalized(
+            samples.columns(_NO_SAMPLES)
+        )  # Raises if statistics do not fit the fields.
 
     @override
     def describe(self) -> str:

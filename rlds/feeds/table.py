@@ -55,7 +55,7 @@ __all__ = ["Table", "open", "several"]
 
 _CACHE_BYTES, _DISK_BYTES = 512 << 20, 32 << 30
 _MOST_NAMES = 4
-# Statistics are made of about so much at a time.
+# The approximate bytes that the computation of statistics reads at a time.
 _BLOCK_BYTES = 4 << 20
 
 
@@ -318,7 +318,7 @@ class Table:
 
     def _with(self, **changes: Any) -> Table:
         """The same table with other attributes."""
-        other = copy.copy(self)  # Without what was computed of these.
+        other = copy.copy(self)  # Without cached results of this table.
         vars(other).update(changes)
         return other
 

@@ -86,7 +86,7 @@ class _TrajectoryStorage(CachedStorage):
     ) -> None:
         self.table, self.function, self.version = table, function, version
         self._base: Storage = table.storage
-        # Images, and what is like them, are left where they are.
+        # Images and other encoded fields stay in the base; the function moves their steps.
         self._moved = [
             path
             for path, field in table.storage.fields.items()

@@ -91,7 +91,7 @@ def unify(
     storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
     uniform_table = table._with(storage=storage, fields=view.columns)
     none = np.zeros(0, np.int64)
-    uniform_table.take(none, none, list(view.columns))  # Raises for what does not fit.
+    uniform_table.take(none, none, list(view.columns))  # Raises if the fields do not fit.
     return uniform_table
 
 

@@ -26,7 +26,7 @@ from rlds_ecosystem.model.nests import leaves_at, nest
 __all__ = ["ViewStorage", "WithColumn", "check_alike", "joined_metadata"]
 
 _STEPS = f"{rlds.STEPS}/"
-# Opens episodes of a source below, with some of its fields.
+# Opens the storage of a source below a view, with the given fields.
 Opener = Callable[[Episodes, Collection[str]], Storage]
 
 

@@ -24,9 +24,9 @@ from rlds_ecosystem import import_extra
 
 __all__ = ["Batches", "Blocks", "NumberedBatches", "Numbers"]
 
-# A piece of memory begins with a byte that says whether the process that got it still has it.
+# The head of a piece of shared memory: its first byte is 1 while the receiver uses the piece.
 _HEAD = arrays.ALIGNMENT
-# So many pieces a worker uses again, and so many of each worker stay mapped where they are used.
+# The pieces that a worker reuses, and the pieces of each worker that stay mapped in the receiver.
 _MOST_PIECES = 8
 # A block of small batches takes no more: containers may have little shared memory.
 _BLOCK_BYTES = 1 << 20
@@ -308,7 +308,7 @@ class Batches(Iterator[Any]):
     def __init__(self, items: Iterator[Any], next_batch: list[int], workers: int) -> None:
         self._items, self._next_batch = items, next_batch
         self._ready_batches: collections.deque[Any] = collections.deque()
-        # To map memory again takes longer than to use what is mapped already.
+        # Mapping memory again takes longer than reusing mapped memory.
         self._mapped: collections.deque[Any] = collections.deque(maxlen=workers * _MOST_PIECES)
 
     def __next__(self) -> Any:

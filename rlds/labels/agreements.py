@@ -83,7 +83,7 @@ def _compared(values: np.ndarray, *, is_number: bool) -> tuple[float | None, flo
         return None, None, 0
     least, greatest = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     alpha = None
-    if least.min() < greatest.max():  # Otherwise there is no chance to compare with.
+    if least.min() < greatest.max():  # Otherwise the expected disagreement is zero.
         alpha = alpha_of(values, is_number=is_number)
     return alpha, float((least == greatest).mean()), values.shape[1]
 
@@ -102,7 +102,7 @@ def alpha_of(values: np.ndarray, *, is_number: bool) -> float:
     """
     sizes = (~np.isnan(values)).sum(axis=0)
     number = sizes.sum()
-    # Sums over all pairs of values: of those in a unit, and of any two.
+    # Sums over pairs of values: pairs within a unit, and all pairs.
     if is_number:
         apart = np.nan_to_num(values - np.nanmean(values))
         inside = sizes * (apart**2).sum(axis=0) - apart.sum(axis=0) ** 2

@@ -24,7 +24,7 @@ __all__ = ["as_labels", "as_text", "read", "write"]
 
 _COLUMNS = ("layer", "type", "value", "key", "steps", "begin", "end", "annotator", "at", "tool")
 _NAMES = (*_COLUMNS, "id", "episode")
-# The columns of a table of others; and `episode` or `key`.
+# The columns that a table from another tool needs, besides `episode` or `key`.
 _NEEDED = ("layer", "value", "annotator")
 _NO_DIGEST = "0" * 32
 _SHOWN = 5

@@ -48,7 +48,7 @@ _JOINTS = tuple(f"joint_{number}" for number in range(1, 8))
 _ARMS = tuple(f"{arm}_{name}" for arm in ("left", "right") for name in (*_JOINTS[:6], _GRIPPER))
 _POSE = ("x", "y", "z", "roll", "pitch", "yaw")
 
-# The elements of what policies train on.
+# The elements of the standard actions that policies train on.
 ACTIONS = {
     "EEF_POS": (*_POSE, _GRIPPER),
     "JOINT_POS": (*_JOINTS, _GRIPPER),

@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["RULES", "binarize", "clip", "euler", "invert", "reached", "rel2abs"]
 
-# Above and below these a gripper is open or closed; between them it is on its way.
+# A gripper is open above the first bound and closed below the second one; between, it moves.
 _OPEN, _CLOSED = 0.95, 0.05
 # A relative command below this changes nothing.
 _NOTHING = 0.1

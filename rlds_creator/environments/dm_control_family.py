@@ -25,7 +25,7 @@ class DmControlPlayable(KeyedPlayable):
 
     @override
     def seed(self, seed: int) -> None:
-        # There is no other way: a task has its numbers from here.
+        # The only way to seed a task is its random generator.
         self.environment.task._random = np.random.RandomState(seed)
 
 

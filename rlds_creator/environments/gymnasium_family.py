@@ -37,8 +37,8 @@ _OTHERS = ("ale_py", "gymnasium.envs.mujoco", "minigrid")
 
 _ARROWS = ("ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp")
 
-# Keys of well-known games: what key_map takes, by the beginnings of their identifiers. What begins
-# with a longer one comes first. A table is for actions that are one of several, or for numbers.
+# Arguments of `key_map` for well-known games, by the prefix of their identifiers. Longer prefixes
+# come first. A table is for discrete actions, or for vectors.
 _KEYS: Mapping[str, Mapping[str, Any]] = {
     "CartPole": {
         "table": {"ArrowLeft": 0, "ArrowRight": 1},
@@ -128,14 +128,14 @@ _KEYS: Mapping[str, Mapping[str, Any]] = {
     },
     "Blackjack": {"table": {"Space": 1, "KeyS": 0, "Button1": 0}, "meanings": ["stick", "hit"]},
 }
-# Those of CarRacing, where it was made with actions that are one of several.
+# The arguments for CarRacing with discrete actions.
 _CAR_CHOICES: Mapping[str, Any] = {
     "table": {"ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4},
     "meanings": ["roll", "steer right", "steer left", "gas", "brake"],
     "idle": 0,
 }
 
-# The numbers by which tables of Gymnasium call the arrows: those of pygame.
+# The codes of the arrow keys in tables of Gymnasium, which are those of pygame.
 _ARROW_NUMBERS = dict(enumerate(("ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"), 1_073_741_903))
 
 
@@ -225,7 +225,7 @@ def registered(is_wanted: Callable[[str], bool]) -> list[str]:
     ids = []
     for id, spec in gymnasium.registry.items():
         entry = spec.entry_point
-        # Functions stand for what is not there any more.
+        # Entry points that are functions belong to removed environments.
         module = entry.partition(":")[0] if isinstance(entry, str) else ""
         if module and is_wanted(module) and _can_import(module):
             ids.append(id)

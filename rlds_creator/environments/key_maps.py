@@ -27,9 +27,9 @@ __all__ = ["WAIT", "Axes", "Choices", "KeyMap", "KeyedPlayable", "Parts", "key_m
 WAIT = "Period"
 """The key that does nothing, so that you can wait where each step takes an input."""
 
-# From where on an axis or a trigger counts as held, for what is either held or not.
+# The value from which an axis or a trigger counts as a held key.
 _THRESHOLD = 0.5
-# Bounds beyond it are as good as none: many spaces have the greatest number of their type.
+# Larger bounds count as none: many spaces have the greatest number of their type as bound.
 _FAR = 1e9
 # The controls of gamepads that stand for keys, where a table has only keys.
 _AS_KEYS = {
@@ -510,7 +510,7 @@ def _map_of_part(
                 f"parts are {', '.join(parts)}"
             )
     maps = {}
-    # Numbers come first: they take keys that lie beside each other.
+    # Vectors come first: they take adjacent keys.
     for part in sorted(parts, key=lambda part: not _is_numbers(parts[part])):
         # The key of one part is taken from the others.
         own = {key: (given or {}).get(part) for key, given in overrides.items()}

@@ -70,7 +70,7 @@ class MuJoCoFamily(Family):
     def identifiers(self) -> Sequence[str]:
         self._register()
         ids = registered(lambda module: module.startswith(_MODULES))
-        newest: dict[str, str] = {}  # The older ones are made for MuJoCo of their time.
+        newest: dict[str, str] = {}  # Older versions need an older MuJoCo.
         for id in sorted(ids, key=_number):
             newest[_VERSION.sub("", id)] = id
         return sorted(newest.values())
@@ -123,7 +123,7 @@ class MuJoCoFamily(Family):
             width,
             height,
             getattr(renderer, "default_cam_config", None),
-            # Other cameras of a model are what a robot sees.
+            # Other cameras of a model are views of the robot.
             first="track" if "track" in camera_names(base.model) else FREE,
         )
         is_robotics = type(base).__module__.startswith("gymnasium_robotics")

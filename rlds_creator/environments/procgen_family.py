@@ -22,7 +22,7 @@ _KEYS = {
     **{"D": "Space", "A": "KeyA", "W": "KeyW", "S": "KeyS", "Q": "KeyQ", "E": "KeyE"},
 }
 _DISTRIBUTION = "procgen-mirror"
-# The games that are made in some modes. Others would end the process.
+# The games of each mode. Other combinations would end the process.
 _GAMES = {
     "extreme": ("chaser", "dodgeball", "leaper", "starpilot"),
     "memory": ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"),
@@ -70,7 +70,7 @@ class _Levels(Simulated):
         rewards, observation, is_first = self._game.observe()
         if not is_first[0]:
             return self._seen(observation), rewards[0], 1.0, False
-        # The game shows the next level already: nobody sees how this one ended.
+        # The game already shows the next level, not the end of this one.
         level = self._game.get_info()[0]
         self.info = {
             "level_seed": int(level["prev_level_seed"]),

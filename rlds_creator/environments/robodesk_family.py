@@ -127,7 +127,7 @@ class _Desk(Simulated):
 
     @override
     def close(self) -> None:
-        self.desk.physics.free()  # Its context has to go before what it is drawn with ends.
+        self.desk.physics.free()  # The context must be freed before the renderer ends.
 
 
 class RoboDeskFamily(Family):

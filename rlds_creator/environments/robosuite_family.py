@@ -23,8 +23,8 @@ from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["RobosuiteFamily"]
 
-# An arm that is moved and turned in small parts, and a gripper: what keys do to its seven numbers,
-# as seen from the front.
+# The seven elements of the action of an arm with a gripper, and the keys that move them, as seen
+# from the front.
 _ARM = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 _PAIRS = {
     "x": ("ArrowUp", "ArrowDown"),
@@ -94,7 +94,7 @@ class _Arm(Simulated):
 
     @override
     def seed(self, seed: int) -> None:
-        # What places objects and arms has the same generator.
+        # Objects and arms are placed by the same random generator.
         self.task.rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
         np.random.seed(seed)  # Some tasks use this one.
 

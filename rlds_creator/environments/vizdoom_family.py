@@ -23,7 +23,7 @@ __all__ = ["VizdoomFamily"]
 _MODULE = "vizdoom.gymnasium_wrapper"
 # By how much a stick that is pushed to its end turns in a frame.
 _DEGREES = 5.0
-# Levels of Doom itself need files that are not free; others there are twice.
+# Levels of Doom itself need files that are not free; other names are duplicates.
 _LEFT_OUT = re.compile(r"VizdoomDoom(2MAP|E)\d|.*-MultiBinary-")
 _KEYS = {
     "MOVE_FORWARD": ("ArrowUp", "KeyW"),

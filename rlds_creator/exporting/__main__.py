@@ -50,7 +50,7 @@ def main() -> int:
         last: dict[str, Any] = {"error": _in_words(error), "details": _details(error)}
     else:
         last = {"done": dataclasses.asdict(exported)}
-    # Nothing is left to clean up, and whoever reads the last line may close the input at once.
+    # No cleanup is left, and the reader of the last line may close the input at once.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     send(**last)
     return int("error" in last)

@@ -23,7 +23,7 @@ __all__ = ["ExportRequest", "run_export"]
 
 # How long a process has to clean up after itself, in seconds.
 _PATIENCE = 5.0
-# What a request says to `export`; the rest says of which episodes.
+# The fields of a request that are arguments of `export`; the others choose the episodes.
 _ARGUMENTS = ("format", "name", "keep_internal", "end_at", "options")
 
 
@@ -106,7 +106,7 @@ async def _process(job: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        with contextlib.suppress(ConnectionError):  # Then it says why, or nothing.
+        with contextlib.suppress(ConnectionError):  # Its output has the reason, if any.
             process.stdin.write(json.dumps(job).encode() + b"\n")
             await process.stdin.drain()
         yield process.stdout

@@ -31,7 +31,7 @@ __all__ = ["Creator", "ServerSettings", "creator"]
 
 logger = logging.getLogger(__name__)
 
-# The name of the person who is everybody, where nobody logs in.
+# The name of the single person of a server without logins.
 YOU = "you"
 
 

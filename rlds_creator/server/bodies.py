@@ -35,7 +35,7 @@ async def body(request: Request, kind: type[T]) -> T:
     Raises:
       BadRequestError: It is not of that kind; says why.
     """
-    # What browsers send to other servers without asking them first is not of this type.
+    # Browsers do not send this type to other servers without a preflight request.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise errors.BadRequestError("The content type of the request must be application/json.")
     try:

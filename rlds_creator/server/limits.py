@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 
 __all__ = ["Bucket", "Buckets"]
 
-# So many people, or addresses, are remembered; those that were quiet longest are forgotten.
+# The maximum number of people or addresses with a bucket; the least active ones are dropped.
 _MAX_BUCKETS = 10_000
 
 

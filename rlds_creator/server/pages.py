@@ -73,7 +73,7 @@ class Pages:
         address = request.path_params["address"]
         if address.partition("/")[0] in ("api", "static", "favicon.ico", "robots.txt"):
             raise errors.MissingError("This address does not exist.")
-        # Browsers ask again each time: it is what says where the other files are.
+        # Browsers load this page each time, as it has the addresses of the other files.
         return Response(self._page, headers={"cache-control": "no-cache"}, media_type="text/html")
 
 

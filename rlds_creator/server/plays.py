@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _POLICY_VIOLATED = 1008
 _LIVE = (EpisodeState.PLAYING, EpisodeState.ENDED)
-# After these, the next episode may be of another environment. What is thrown away is tried again.
+# The states after which the next episode may have another environment; otherwise it is repeated.
 _KEPT = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
 
 
@@ -133,7 +133,7 @@ class Play:
 
     def __post_init__(self) -> None:
         self.is_chosen |= self.study.assignment is Assignment.CHOICE
-        # While it is open what comes next, the page and the worker do not hear of each other.
+        # While the next environment is chosen, page and worker exchange no messages.
         self._is_choosing = False
         self._lost = ""
         self._loop = asyncio.get_running_loop()
@@ -280,7 +280,7 @@ class Play:
         of |= {"session": self.id, "person": self.person.id}
         episode = self._episode = msgspec.convert({**facts, **of}, EpisodeRecord)
         self._is_choosing = self._chooses_after(episode)
-        # Its log may have a step more than it says, which could not be written at first.
+        # The log may have one step more than the worker has reported.
         self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
 
     def _chooses_after(self, episode: EpisodeRecord) -> bool:
@@ -308,7 +308,7 @@ class Play:
         try:
             while (next := await self._to_save.get()) is not None:
                 await self._save_one(*next)
-        finally:  # Cancelled too, when the server ends at once: whoever waits for this goes on.
+        finally:  # Also if cancelled at the end of the server: waiting tasks continue.
             if self.page is not None:
                 self.page.bye(self._why)
             self.is_over = True
@@ -350,7 +350,7 @@ class Play:
             self._end("failed", "The next episode could not start.")
         finally:
             self._is_choosing = False
-            if self._why:  # Also if it was said while there was no worker to stop.
+            if self._why:  # Also if the end was requested before the worker existed.
                 self._do(self.worker.stop())
             if self._lost:
                 self._gone(self._lost)
@@ -397,7 +397,7 @@ class Plays:
 
     def __post_init__(self) -> None:
         self._plays: dict[str, Play] = {}
-        # Those that somebody has, or waits for.
+        # The locks that are held or waited for.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._starts = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
 
@@ -502,7 +502,7 @@ class Plays:
             message = await websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
-            # Who says too much is heard more slowly; meanwhile, nothing more is read.
+            # A page that sends too many messages is read more slowly.
             while seconds := pace.take():
                 await asyncio.sleep(seconds)
             try:

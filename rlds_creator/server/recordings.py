@@ -210,7 +210,7 @@ class Recordings:
         try:
             begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
             log = recover_episode(directory) if begun else None
-        except Exception as error:  # Whatever it is, the others are served.
+        except Exception as error:  # Any error, so that the other recordings are served.
             logger.warning("skipping %s, which cannot be read: %s", directory, error)
             return
         if log is None:  # What wrote it was killed before its first step.

@@ -22,7 +22,7 @@ from rlds_creator.server.security import Application
 
 __all__ = ["AtMost", "address_of", "bound", "serve", "server", "wants_browser"]
 
-# What one client can cause to be logged, others have to read: no more than this in a minute.
+# The maximum number of log lines in a minute, as clients can cause them.
 _LOGS_PER_MINUTE = 60
 
 

@@ -106,7 +106,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
-        scope["app"] = self  # Has the router raise what it does not find.
+        scope["app"] = self  # Lets the router raise for unknown addresses.
         sender = _Sender(scope, send)
         try:
             self.check(scope)

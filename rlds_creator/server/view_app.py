@@ -36,7 +36,7 @@ def view_app(
       token: The required token; none if it is empty.
       by: The default name of the annotator, which the page can change.
     """
-    # The cookie is no use for making a link that others can enter with.
+    # The cookie cannot be turned into a link with which others can enter.
     pass_ = hashlib.sha256(token.encode()).hexdigest()
     cookie = f"rlds_view_{pass_[:8]}"  # Of this server, not of one on another port.
 

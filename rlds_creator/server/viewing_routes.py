@@ -29,12 +29,12 @@ __all__ = ["dataset_routes", "in_thread", "routes"]
 
 T = TypeVar("T")
 
-# How many requests read at a time: what they read is on one disk, and takes memory.
+# The number of requests that read at a time: they share one disk, and need memory.
 _THREADS = 4
 _MOST_SIDE = 4096
 _LONGEST_NAME = 200
 _MOST_FRAMES = 12
-# How long browsers show a thumbnail before they ask whether it is another.
+# The seconds that browsers cache a thumbnail.
 _THUMBNAIL_SECONDS = 300
 # How long a request may wait for the rewards of a long log.
 _MOST_SECONDS = 5
@@ -86,7 +86,7 @@ def routes(
     async def thumbnail(request: Request) -> Response:
         try:
             image = await small(request)
-        except (DamagedError, errors.MissingError):  # The page of the episode says so.
+        except (DamagedError, errors.MissingError):  # The page of the episode shows the error.
             image = None
         if image is None:
             return Response(status_code=204)

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 # So much may wait for a worker that does not read; inputs are small.
 _MAX_UNREAD = 1 << 20
 _SECONDS_TO_DESCRIBE = 60.0
-# So much of what it prints is kept, for the log if it fails.
+# The maximum output of a worker that is kept for the log of a failure.
 _MAX_OUTPUT = 8192
 
 

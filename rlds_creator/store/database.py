@@ -44,8 +44,8 @@ class Database:
         self._engine = engine
         self._clock = clock
         self._writer = engine.execution_options(writes=True)
-        # A file of SQLite has one writer at a time. Threads that wait here take turns; those that
-        # wait in SQLite try now and then, and some have no luck for seconds.
+        # A file of SQLite has one writer at a time. Threads that wait here take turns; in SQLite,
+        # they would poll, and some would wait for seconds.
         is_file = engine.dialect.name == "sqlite"
         self._turn: contextlib.AbstractContextManager[Any] = (
             threading.Lock() if is_file else contextlib.nullcontext()
@@ -165,7 +165,7 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
                 options |= {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": 0}
         case "postgresql":
             url = url.set(drivername="postgresql+psycopg")
-            options["pool_pre_ping"] = True  # The server may have been started anew.
+            options["pool_pre_ping"] = True  # The server may have restarted.
         case other:
             raise StoreError(f"--database: expected sqlite or postgresql, got {other}")
     engine = sa.create_engine(url, **options)
@@ -188,7 +188,7 @@ def _make_private(url: sa.URL) -> None:
     file = url.database if url.get_backend_name() == "sqlite" else None
     if not file or file == ":memory:":
         return
-    with contextlib.suppress(OSError):  # Opening it says what is wrong.
+    with contextlib.suppress(OSError):  # Opening it raises a better error.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     for path in (file, f"{file}-wal", f"{file}-shm"):  # Those of earlier releases, too.
         with contextlib.suppress(OSError):
@@ -203,7 +203,7 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # While another connection is about to write, SQLite does not wait here, whatever its timeout.
+    # While another connection is about to write, SQLite ignores its timeout here.
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -29,14 +29,14 @@ from rlds_creator.store.studies import LIVE, is_practice_next
 
 __all__ = ["EpisodeDatabase"]
 
-# How many values a statement has; there is a limit in each database.
+# The maximum number of values in a statement; databases have a limit.
 _AT_ONCE = 5_000
 _of = tables.labels.c
 _is_tag = sa.and_(_of.type == "flag", _of.holds)
-# Later than what was said before, whatever the clock says, in seconds.
+# The least distance in seconds to the label before, also if the clock goes back.
 _LATER = 1e-6
 _ANSWERS = {None: None, True: "yes", False: "no"}
-# What is set once, and what annotators change: not what the worker says.
+# The fields that the worker does not change: fixed ones, and those of annotators.
 _KEPT = {"id", "study", "environment", "session", "person", "notes", "version", "is_practice"}
 
 
@@ -312,7 +312,7 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     if query.queue == "unreviewed":
         reviewed = sa.select(_of.episode).where(_of.type == "choice", _of.tool != PLAY)
         conditions += [table.c.state.in_(JUDGED), table.c.id.not_in(reviewed)]
-    elif query.queue == "disagreement":  # Of people, not of what one of them said before.
+    elif query.queue == "disagreement":  # Between people, not between labels of one person.
         words = sa.select(_of.episode).where(_of.type == "choice", _of.holds)
         words = words.group_by(_of.episode, _of.layer)
         conditions.append(table.c.id.in_(words.having(sa.func.count(sa.distinct(_of.value)) > 1)))

@@ -54,7 +54,7 @@ class People(Database):
         """
         table = tables.people
         with self._writing() as connection:
-            # All owners, so that of two who disable each other one remains.
+            # Lock all owners: of two that disable each other, one remains.
             owns = sa.and_(table.c.role == Role.OWNER, sa.not_(table.c.is_disabled))
             query = sa.select(table.c.id).where(owns).order_by(table.c.id).with_for_update()
             owners = set(connection.scalars(query))

@@ -35,7 +35,7 @@ from rlds_creator.store.records import (
 
 __all__ = ["LIVE", "Studies"]
 
-# The states of episodes that somebody plays, or has yet to judge.
+# The states of episodes that are played, or wait for a verdict.
 LIVE = (EpisodeState.PLAYING.value, EpisodeState.ENDED.value)
 
 _num_episodes = sa.func.count()
@@ -200,7 +200,7 @@ class Studies(Database):
             query = sa.select(table.c.environment, _num_episodes).where(counted)
             turns = dict(map(tuple, connection.execute(query.group_by(table.c.environment))))
         if study.assignment is Assignment.BALANCED:
-            # The same for a person whenever it is asked; of other people, in another order.
+            # The order is fixed for a person, and differs among people.
             random.Random(f"{study_id} {person_id} {sum(turns.values())}").shuffle(choices)
         return min(choices, key=lambda one: turns.get(one.id, 0))
 

@@ -123,7 +123,7 @@ invites = _table("invites", Invite, _column("token_hash", _Text, unique=True))
 # Environments that are not in the study any more: their episodes still are.
 studies = _table("studies", Study, _column("removed_environments", sa.JSON))
 
-# Who agreed to which text: nobody changes it, also when the study has another text.
+# The consents of people to texts; never changed, also if the text of the study changes.
 consents = _table(
     "consents",
     Consent,
@@ -145,7 +145,7 @@ episodes = _table(
     leave_out="labels",
 )
 
-# Rows are added, and none is changed, but for the mark of those that hold.
+# Rows are only added; the mark of the current ones is the only column that changes.
 labels = _table(
     "labels",
     LabelRow,

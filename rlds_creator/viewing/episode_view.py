@@ -27,13 +27,13 @@ from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["ViewedEpisode"]
 
-# All curves of a vector together have no more points.
+# The maximum number of points of all curves of a vector together.
 _MOST_POINTS_OF_ALL = 500_000
-# Of so many pictures the range of values is looked at.
+# The number of pictures from which the range of values is estimated.
 _SAMPLES = 5
-# How long an outline waits for rewards: those of long logs take longer to be read.
+# The seconds for which an outline waits for rewards; long logs take longer.
 _SECONDS = 0.3
-# What recordings of `rlds create` keep of the inputs that led to a step.
+# The fields of the inputs of a step in recordings of `rlds create`.
 _INPUTS = (KEYS, INPUTS)
 # The longer side of a thumbnail, and that of a picture in a video.
 _THUMBNAIL, _FRAME = 160, 1024
@@ -41,11 +41,11 @@ _THUMBNAIL, _FRAME = 160, 1024
 _STRIP = 72
 # Videos are at least so high: small pictures lose their colors in H.264.
 _LEAST_HEIGHT = 240
-# How long a video may be: the server makes one after the other.
+# The maximum number of frames of a video, as the server encodes one video at a time.
 _MOST_FRAMES = 36_000
 # Of robots' recordings: the time of a step.
 _STAMP = "timestamp"
-# How many steps there are in a second where nobody knows, as on the page.
+# The assumed steps per second if unknown, as on the page.
 _RATE = 15.0
 
 
@@ -220,7 +220,7 @@ class ViewedEpisode:
         values = self.steps.step(step, self.steps.fields)
         values = {path: values[path] for path in self._paths() if path in values}
         if self._is_recording():
-            # They stand beside the action that they made.
+            # Inputs are shown next to the action that they led to.
             values |= dict.fromkeys(_INPUTS)
             if step + 1 < self.num_steps:
                 values |= self.steps.step(step + 1, _INPUTS)

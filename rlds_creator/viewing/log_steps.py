@@ -27,10 +27,10 @@ from rlds_ecosystem.model.fields import Field, Opaque
 __all__ = ["LogSteps"]
 
 
-# The keys that lead to a value in a record, of what `_leaves_of` yields.
+# The keys of a leaf in a record, as `_leaves_of` yields them.
 _Keys: TypeAlias = tuple[Any, ...]
 _LeafKeys: TypeAlias = dict[str, _Keys]
-# In how many records fields are looked for.
+# The number of records that are searched for fields.
 _MOST_TRIED = 20
 
 
@@ -199,7 +199,7 @@ def _field_like(value: Any) -> Any:
         return Field(type(value))
     try:
         array = np.asarray(value)
-    except ValueError:  # A list of what differs in shape.
+    except ValueError:  # A list of arrays of different shapes.
         return Opaque("a list")
     if array.dtype.kind in "US":
         return Field(str if array.dtype.kind == "U" else bytes, array.shape)

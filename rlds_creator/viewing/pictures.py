@@ -22,8 +22,8 @@ __all__ = [
     "scale_of",
 ]
 
-# The least sides of what is taken for a picture, if it has channels, and if it has none: then it
-# may as well be a matrix.
+# The least side of an array that counts as a picture, with channels and without; an array without
+# channels may be a matrix.
 _LEAST_SIDE, _LEAST_SIDE_OF_MATRIX = 8, 24
 _CHANNELS = (1, 3, 4)
 _MOST_FRAMES = 32
@@ -139,7 +139,7 @@ def _as_bytes(array: np.ndarray, scale: Scale | None) -> np.ndarray:
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
     scale = scale or scale_of([array]) or Scale(0.0, 255.0)
-    # float32 is enough for what becomes 256 values, and half the work; depths may be larger.
+    # float32 is enough for 256 output values, and half the work; depths may be larger.
     values: Any = array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64)
     values -= scale.low
     values *= 255.0 / (scale.high - scale.low)

@@ -65,18 +65,18 @@ from rlds_tools.reading import indices_at
 
 __all__ = ["Shelf", "neighbours"]
 
-# How much memory what was read last may take, of all datasets together.
+# The size of the cache of all datasets together.
 _CACHE_BYTES = 128 << 20
 _MOST_OPEN = 32
-# So many rows of episodes are kept that were read without the table; examples are of so many.
+# The rows that are kept of episodes read without the table, and the rows with example values.
 _MOST_ROWS, _EXAMPLES = 2_000, 1_000
-# How long a listing looks for the lengths of episodes; those that it did not get to are unknown.
+# The seconds for which a listing reads lengths of episodes; the remaining lengths are unknown.
 _LISTING_SECONDS = 0.5
-# How long it reads episodes of which it has no rows; a later one goes on.
+# The seconds for which a listing reads rows of episodes; a later listing continues.
 _READING_SECONDS = 0.25
-# How long it waits for the table of episodes: after that it says how far that is.
+# The seconds for which a listing waits for the table of episodes; then it shows the progress.
 _TABLE_SECONDS = 1.0
-# How long files are taken to be as they were: many of them take long to be looked at.
+# The seconds for which the state of files is cached, as checking many files is slow.
 _STATE_SECONDS = 2.0
 
 
@@ -231,7 +231,7 @@ class Shelf:
     ) -> tuple[bytes, str] | None:
         """Returns a thumbnail, see `ViewedEpisode.thumbnail`; the errors are those of `view`."""
         current, state = self._dataset(dataset, split), ""
-        with contextlib.suppress(OSError):  # Whoever makes it says what is wrong.
+        with contextlib.suppress(OSError):  # The reader of the table reports errors.
             state = current.state(split, index)
 
         def make() -> tuple[bytes, str] | None:
@@ -385,7 +385,7 @@ class _Dataset:
         self, id: str, name: str, path: str, format: str, cache: Cache, chosen: _Choice
     ) -> None:
         self.id, self.name, self.path, self.format = id, name, path, format
-        self.opened = f"{id}@{secrets.token_hex(4)}"  # No other, before or after an edit, is equal.
+        self.opened = f"{id}@{secrets.token_hex(4)}"  # Unique for each opening of the dataset.
         self.cache, self.chosen = cache, chosen
         self.description = ""
         self.metadata: Mapping[str, Any] = {}
@@ -449,7 +449,7 @@ class _Dataset:
             title=f"{self.name}, {split} {self.number(split, index)}",
             about=self.metadata,
             base=f"/api/datasets/{self.opened}/{quote(split, safe='')}/{index}/view",
-            cache_seconds=300,  # Somebody may write the dataset anew.
+            cache_seconds=300,  # The dataset may be written again.
         )
 
     def numbers(self, split: str, where: str, sort: str = "", at_least: int = 0) -> Sequence[int]:
@@ -573,7 +573,7 @@ class _Dataset:
             columns = self.columns(split)
             deadline, chosen = time.monotonic() + _READING_SECONDS, [e["index"] for e in listed]
             rows, is_complete = self._rows(split, chosen, deadline)
-        except (ImportError, OSError, ValueError, RuntimeError):  # There is no table of these.
+        except (ImportError, OSError, ValueError, RuntimeError):  # These episodes have no table.
             return {"episodes": listed}
         names = [name for name in names if name in columns] or defaults(columns)
         of_scores = ranks(names, columns)
@@ -693,7 +693,7 @@ class _Logs(_Dataset):
 
     def steps(self, split: str, index: int) -> EpisodeSteps:
         path, number = self._log_and_index(index)
-        # It is closed when nobody looks at the episode any more.
+        # It is closed when no page shows the episode any more.
         return LogSteps(envlogger.Reader(path), number, self.cache, f"{self.opened}/{index}")
 
     def state(self, split: str, index: int) -> str:

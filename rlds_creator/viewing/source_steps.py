@@ -29,9 +29,9 @@ from rlds_ecosystem.model.nests import at, leaves_at
 __all__ = ["SourceSteps", "Tables"]
 
 _MOST_OPEN = 8
-# To compare the checksum of a larger episode takes too long, and to read it too much memory.
+# The checksum of a larger episode takes too long to compare, and the episode too much memory.
 _MOST_CHECKED = 32 << 20
-# Values of fewer bytes are read as whole columns, all at once; of larger ones, so many at once.
+# Values of fewer bytes are read as whole columns; larger values in blocks of this many bytes.
 _SMALL, _BLOCK = 4096, 4 << 20
 # A table, and the number of an episode in it.
 _Row: TypeAlias = tuple[feeds.Table, int] | None
@@ -167,7 +167,7 @@ class SourceSteps(EpisodeSteps):
         if isinstance(source, Source) and source.can.reads_rows:
             marks = [known_field(path)] if self._has_mark(path) else []
             return self._read([path, *marks], begin, end)
-        # All is read in any case; it is kept if there is room for it.
+        # The whole episode is read in any case; it is cached if it fits.
         column = self._cache.get((*self._key, path), lambda: self._read([path]))[path]
         return {path: _own(_rows(column, slice(begin, end)))}
 
@@ -176,7 +176,7 @@ class SourceSteps(EpisodeSteps):
         if isinstance(self.fields[paths[0]], Field):
             columns = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
             return {path: _own(at(columns, path)) for path in paths}
-        steps = self._episodes.episode(self._index).steps  # Nothing is known but what is there.
+        steps = self._episodes.episode(self._index).steps  # Only the stored values are known.
         return {path: _rows(at(steps, path), slice(begin, end)) for path in paths}
 
     @override

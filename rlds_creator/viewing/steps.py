@@ -22,7 +22,7 @@ __all__ = ["MOST_POINTS", "EpisodeSteps", "num_curves"]
 MOST_POINTS = 5_000
 """The maximum number of points of a curve."""
 
-# A vector with more elements has no curves: nobody tells so many apart.
+# A vector with more elements has no curves, as they would be unreadable.
 _MOST_CURVES = 512
 
 

@@ -15,9 +15,9 @@ from rlds_ecosystem.files.whole_files import write_at_once
 __all__ = ["Thumbnails", "state_of"]
 
 _MOST_BYTES = 64 << 20
-# After so many new ones it is looked whether there are too many.
+# The number of new thumbnails after which the size of the cache is checked.
 _OFTEN = 200
-# Another version makes others.
+# The version of thumbnails in the cache.
 _VERSION = 1
 
 

@@ -57,7 +57,7 @@ def _as_json(value: Any, depth: int) -> Any:
         value = [value[number] for number in range(min(len(value), _MOST_ENTRIES + 1))]
     if isinstance(value, Mapping | list | tuple):
         return _nest(value, depth)
-    return _text(str(value))  # Complex numbers, and what nobody foresaw.
+    return _text(str(value))  # Complex numbers and other types.
 
 
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
@@ -90,7 +90,7 @@ def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
     first = array.flat[:_FIRST_ELEMENTS]
     summary: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype.kind in "biuf":
-        # Of some NaN, and some numbers, the range of the numbers is of use.
+        # The range leaves out NaN.
         low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
         summary |= {"minimum": _as_json(low, depth), "maximum": _as_json(high, depth)}
     return summary | {"first": [_as_json(item, depth + 1) for item in first]}

@@ -14,7 +14,7 @@ from rlds_creator.environments import families, family, options_of
 __all__ = ["describe"]
 
 _KINDS = {bool: "flag", int: "integer", float: "number", str: "text"}
-# What a docstring says of an argument.
+# The description of an argument in a docstring.
 _ARGUMENT = re.compile(r"^  (\w+): ((?:.+\n?)(?:    .+\n?)*)", re.MULTILINE)
 
 
@@ -38,7 +38,7 @@ def _describe(name: str) -> dict[str, Any]:
         json.dumps(options, allow_nan=False)
         facts["options"] = options
         facts["identifiers"] = list(loaded_family.identifiers())
-    except Exception as e:  # Code of others: what is wrong with it does not concern the rest.
+    except Exception as e:  # An error in the code of one family must not affect the others.
         facts["error"] = f"{type(e).__name__}: {e}"
     return {"options": [], **facts}
 

@@ -45,8 +45,8 @@ _JSON, _PICTURE = b"J", b"F"
 # So many messages wait for the worker; then the server has to.
 _MAX_QUEUED = 1000
 
-# How long a worker has to close its log once the server is gone, and to take a message when so many
-# wait already.
+# The seconds that a worker has to close its log after the end of the server, and to accept a
+# message when its queue is full.
 _GRACE_SECONDS = 10.0
 _STUCK_SECONDS = 60.0
 

@@ -177,7 +177,7 @@ class Player:
         self._due = math.inf  # When to take the next step that no input makes.
         self._paused_at: float | None = None
         self._quality, self._camera, self._controller = "medium", 0, ""
-        self._is_settled = True  # Whether the server knows what became of the episode.
+        self._is_settled = True  # True if the outcome of the episode is reported.
 
         expiry = Expiry(**(start.get("expiry") or {}))
         self._play = PlayStates(is_async=self._is_async, expiry=expiry, now=clock())
@@ -196,7 +196,7 @@ class Player:
                 return make(name, options, self._environment.get("keys"))
             except ImportError as e:
                 raise _FailedError(f"{name} is not installed here: {e.msg}", e) from e
-            except ValueError as e:  # It says what is wrong with the options.
+            except ValueError as e:  # The message names the wrong option.
                 raise _FailedError(str(e), e) from e
 
     def _checked_video(self) -> dict[str, Video]:
@@ -270,9 +270,7 @@ class Player:
         for event in message["events"]:
             try:
                 is_press = self._inputs.add(event)
-            except (
-                RefusedError
-            ) as e:  # The others count: a key that is let go of must not be stuck.
+            except RefusedError as e:  # Other inputs count, so that a released key is not stuck.
                 wrong = e
                 continue
             if is_press and not self._is_async:
@@ -303,7 +301,7 @@ class Player:
                     self._resumed(now)
             case "pause":
                 why = "network" if message.get("why") == "network" else "user"
-                if why == "network":  # Nobody will hear of what is let go of now.
+                if why == "network":  # Releases of keys will not arrive any more.
                     self._inputs.release()
                 if self._play.pause(now, why):
                     self._paused(now)
@@ -389,7 +387,7 @@ class Player:
                 self._playable.seed(seed)
             except NotImplementedError:
                 seed = None
-            # It is recorded after the next step, for which some environments use the same arrays.
+            # Copied, as it is recorded after the next step, which may reuse the arrays.
             timestep = copy.deepcopy(self._playable.environment.reset())
         picture, codec = self._draw()
         now = time.time()
@@ -426,7 +424,7 @@ class Player:
                 action = self._playable.idle_action
         now, period = self._clock(), 1 / self._fps
         self._due += period
-        if self._due <= now:  # Steps that were missed are not made up for.
+        if self._due <= now:  # Missed steps are skipped.
             self._due = now + period
         if action is not None:
             self._step(inputs, action)
@@ -457,7 +455,7 @@ class Player:
             )
         )
         if timestep.last():
-            # It could have gone on if anything of what is to come counts.
+            # The episode is truncated if a later reward could count.
             is_terminal = timestep.discount is not None and not np.any(timestep.discount)
             self._end("terminated" if is_terminal else "truncated")
 

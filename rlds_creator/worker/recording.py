@@ -23,7 +23,7 @@ __all__ = ["EpisodeLog", "as_json", "finite", "total"]
 # What may wait to be written: the worker waits for each step anyway.
 _MAX_PENDING_BYTES = 1 << 20
 
-# After a failure of power, what was recorded longer ago than this is there, in seconds.
+# Steps that were recorded more than these seconds ago survive a power failure.
 _SYNC_INTERVAL = 1.0
 
 

@@ -51,4 +51,4 @@ def _run(work: SimpleQueue[Any]) -> None:
         except BaseException as error:
             future.set_exception(error)
         del item, future, function, arguments  # So that it can end while this waits.
-    work.put(None)  # The others end, too.
+    work.put(None)  # The other threads end, too.

@@ -33,7 +33,7 @@ __all__ = [
     "write_frame",
 ]
 
-# What the first byte of a frame says that it is.
+# The kinds of frames, by their first byte.
 _WORK, _TASK = b"w", b"t"
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class Workers:
                     result = crew.pool.submit(crew.do_again, task).result()
                 yield task, result
         except BaseException:
-            self.__exit__()  # Some are at tasks of which nobody wants the result.
+            self.__exit__()  # Workers may run tasks whose results are not needed any more.
             raise
 
 

@@ -37,10 +37,10 @@ __all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replaced"]
 RUNNING = "recording-"
 """The prefix of folders with an episode that is being recorded, or was."""
 
-# How often to try to take a lock that others have for a moment only.
+# The number of attempts to take a lock that is held only briefly.
 _NUM_TRIES = 100
 
-# What people have said of the episodes: it cannot be made again.
+# The folder of labels, which cannot be computed again.
 _LABELS = Path(FOLDER, "labels")
 
 

@@ -52,11 +52,11 @@ __all__ = [
 ]
 
 FOLDER = ".rlds"
-"""The folder in that of a dataset, or beside a file, of what is known of its episodes."""
+"""The folder of tables and labels of episodes, in the folder of a dataset or next to a file."""
 
-# Where what was replaced is in the folder of drafts, if it was renamed.
+# The name of the replaced target in the hidden folder, if it was renamed.
 _OLD = ".old"
-# What a repository of the Hub has before somebody adds data.
+# The files of an empty repository of the Hub.
 _OF_NEW_REPOSITORIES = {".gitattributes", "README.md"}
 
 
@@ -121,13 +121,13 @@ def made_at_once(
     there = as_path(target)
     is_here = is_local(there)
     target = draft_of(target, None if is_here else drafts)
-    if not _place_of(target).exists():  # A process was killed when it had made the target.
+    if not _place_of(target).exists():  # Otherwise a killed process may have completed the target.
         check_is_free(there)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         with draft_folder(target) as hidden_folder:
             empty(hidden_folder)
-            check_is_free(there)  # It may have been there between two renames.
+            check_is_free(there)  # It may have appeared between two renames.
             draft = hidden_folder / target.name  # Some libraries look at the end of a name.
             try:
                 yield draft
@@ -144,7 +144,7 @@ def made_at_once(
             finally:
                 empty(hidden_folder, ignore_errors=True)
     finally:
-        with contextlib.suppress(OSError):  # Somebody else writes there by now.
+        with contextlib.suppress(OSError):  # Another process may write there.
             for parent in new_parents:
                 parent.rmdir()
 
@@ -479,4 +479,4 @@ def _locked_directory(directory: PathLike, kind: int) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # Another took its place meanwhile.
+        os.close(descriptor)  # The file was replaced meanwhile.

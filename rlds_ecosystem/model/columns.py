@@ -255,7 +255,7 @@ def map_columns(function: Callable[[Any], Any], columns: Any) -> Any:
     >>> map_columns(lambda column: column[1:], {"x": np.array([1, 2]), "y": [np.array([3, 4])]})
     {'x': array([2]), 'y': [array([4])]}
     """
-    if isinstance(columns, np.ndarray):  # First: it takes longer to find out that it is no Mapping.
+    if isinstance(columns, np.ndarray):  # First, as the check for a Mapping is slower.
         return function(columns)
     if isinstance(columns, Mapping):
         return {name: map_columns(function, child) for name, child in columns.items()}

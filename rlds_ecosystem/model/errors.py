@@ -67,6 +67,6 @@ def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "free disk space or grant permission there, or choose another place"
-        if not is_local(path):  # The error says what to do.
+        if not is_local(path):  # The error of the store has the remedy.
             advice = "or choose another place"
         raise StorageError(f"{os.fspath(path)!r} cannot be written ({error}); {advice}") from error

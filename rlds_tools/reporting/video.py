@@ -22,8 +22,8 @@ from rlds_tools.markup import Markup, tag
 __all__ = ["Quality", "can_seek", "clip", "still"]
 
 FRAMES_PER_SECOND = 12
-# The sides of frames in pixels: larger ones are shrunk; those of smaller ones are repeated, as
-# H.264 stores colors for groups of four pixels.
+# The sides of frames in pixels: larger frames are shrunk; pixels of smaller frames are repeated,
+# as H.264 stores colors for groups of four pixels.
 _LARGEST, _SMALLEST = 256, 128
 _STILL = 96
 

@@ -34,7 +34,7 @@ _DEFAULTS = {_STATE: "observation.state", _ACTION: "action"}
 _TASK, _ANNOTATION = "task", "annotation."
 _QUANTILES = {"q01", "q99"}
 
-# If GR00T is installed, it is one of its datasets.
+# The base class of GR00T, if it is installed.
 _Base: Any = class_of("gr00t.data.interfaces", "ShardedDataset")
 
 

@@ -58,7 +58,7 @@ __all__ = [
     "statistics_of",
 ]
 
-# Without PyTorch, there is no DataLoader that asks for them.
+# Without PyTorch, no DataLoader checks the base classes.
 _Dataset: Any = class_of("torch.utils.data", "Dataset")
 _IterableDataset: Any = class_of("torch.utils.data", "IterableDataset")
 

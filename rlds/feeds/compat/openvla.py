@@ -36,7 +36,7 @@ from rlds.feeds.samples import Samples
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.nests import map_named_leaves
 
-# Without PyTorch, there is no DataLoader that asks for it.
+# Without PyTorch, no DataLoader checks the base class.
 _IterableDataset: Any = loading.class_of("torch.utils.data", "IterableDataset")
 
 __all__ = [

@@ -47,7 +47,7 @@ class ExportRoutes(Routes):
 
     def __post_init__(self) -> None:
         self._jobs: dict[str, asyncio.Task[Download]] = {}
-        self._progress: dict[str, float] = {}  # Of those whose turn has come.
+        self._progress: dict[str, float] = {}  # Of the running exports.
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(1)
 
@@ -139,7 +139,7 @@ class ExportRoutes(Routes):
             await in_thread(self.store.update_export, identifier, **changes)
         except ServerError as error:
             logger.warning("export %s: %s", identifier, error)
-        finally:  # Not before: the end of the server waits for what is under way.
+        finally:  # At the end: the server waits for running exports before it stops.
             for by_identifier in (self._jobs, self._progress, self._watchers):
                 by_identifier.pop(identifier, None)
 

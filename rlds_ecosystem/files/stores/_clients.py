@@ -45,17 +45,17 @@ T = TypeVar("T")
 PathLike = str | os.PathLike[str]
 Version = tuple[Any, ...]
 
-# What a request of TensorFlow fetches: this much from where it begins. It cannot be asked for less.
+# The bytes that a request of TensorFlow fetches at least.
 _TENSORFLOW_BLOCK = int(os.environ.get("GCS_READ_CACHE_BLOCK_SIZE_MB", "") or 64) << 20
 BLOCK_SIZE = 1 << 20
 
 COPY_STEP = 1 << 23
 
-# How long a store may take that does not answer, in seconds, and the bytes that it takes in one.
+# The seconds to wait for the answer of a store, and the least bytes per second of an upload.
 _PATIENCE = 120.0
 _SLOWEST = 1 << 17
 
-# The libraries through which fsspec opens what TensorFlow does not.
+# The libraries of the stores, by the scheme of URLs.
 LIBRARIES = {"gs": "gcsfs", "hf": "huggingface_hub", "s3": "s3fs"}
 _HUB_URL = re.compile(
     r"hf://(datasets/)?([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?"
@@ -93,7 +93,7 @@ class ObjectInfo(NamedTuple):
     is_dir: bool
     size: int
     seconds: float  # When it was written.
-    version: Version  # Another one after it was written anew.
+    version: Version  # Changes when the object is written.
 
 
 class StoreClient(Protocol):
@@ -120,7 +120,7 @@ class StoreClient(Protocol):
     def read(self, url: str) -> bytes: ...
     def fetcher(
         self, url: str, version: Version = (), patience: float | None = None
-    ) -> Callable[[int, int], bytes]: ...  # Gives up after so many seconds.
+    ) -> Callable[[int, int], bytes]: ...  # Raises after `patience` seconds.
     def upload(self, file: BinaryIO, url: str) -> None: ...
     def copy(self, source: str, target: str) -> bool: ...  # False if it cannot do that itself.
     def remove(self, url: str) -> None: ...
@@ -172,7 +172,7 @@ class _TensorFlowStore(StoreClient):
     block_size, keeps_versions = _TENSORFLOW_BLOCK, False
 
     def __init__(self) -> None:
-        # It takes its time: it is loaded when a URL is used that it opens.
+        # Slow to import: loaded when a URL needs it.
         self._gfile: Any = importlib.import_module("tensorflow").io.gfile
 
     def exists(self, url: str) -> bool:
@@ -212,13 +212,13 @@ class _TensorFlowStore(StoreClient):
     def upload(self, file: BinaryIO, url: str) -> None:
         def write() -> None:
             with self._gfile.GFile(url, "wb") as target:
-                target.write(b"")  # Or there is no object if the file is empty.
+                target.write(b"")  # Otherwise an empty file would create no object.
                 shutil.copyfileobj(file, target, COPY_STEP)
 
         begin = file.tell()
         size = file.seek(0, io.SEEK_END) - begin
         file.seek(begin)
-        # It tries ten times what it has tried ten times, and so for half an hour.
+        # It would nest ten retries in ten retries, for half an hour.
         with _named(url):
             within(_PATIENCE + size / _SLOWEST, write)
 
@@ -280,7 +280,7 @@ class FsspecStore(StoreClient):
     ) -> Callable[[int, int], bytes]:
         options: dict[str, Any] = {"timeout": patience}
         if version and self.keeps_versions:
-            options["generation"] = version[1]  # It is what `stat` says first.
+            options["generation"] = version[1]  # The generation, the first value of `stat`.
 
         def fetch(begin: int, end: int) -> bytes:
             with _named(url):
@@ -298,7 +298,7 @@ class FsspecStore(StoreClient):
                 shutil.copyfileobj(file, target, COPY_STEP)
                 target.close()
             except BaseException:
-                target.closed = True  # Or it would be published when it is garbage collected.
+                target.closed = True  # Otherwise garbage collection would publish it.
                 with contextlib.suppress(Exception):
                     target.discard()
                 raise

@@ -44,14 +44,14 @@ T = TypeVar("T")
 # How much a request fetches at least, and at most.
 _BLOCK, _MOST_BYTES = 1 << 15, 1 << 22
 _MOST_GAP = 4
-# In a range of so many times as many numbers, to mark them takes less than to sort them.
+# In a range of at most this factor times the numbers, marking them is faster than sorting.
 _CLOSE = 64
 _NUM_THREADS = 32
-# A request that failed, as often as the library makes it, is made again after these seconds.
+# The pauses in seconds before a failed request is repeated, after the retries of the library.
 _PAUSES = (0.5,)
-# How long a request may take, in seconds, and the bytes that it gets in one.
+# The seconds that a request may take, and the least bytes per second.
 _PATIENCE, _SLOWEST = 20.0, 1 << 17
-# After so many nanoseconds another process that was to fetch a block is taken to be gone.
+# The nanoseconds after which another process that fetches a block counts as dead.
 _GIVEN_UP = 10_000_000_000
 
 
@@ -102,7 +102,7 @@ class CopiedObjects:
         offsets = self._firsts[numbers[some]]
         firsts, lasts = begins[some] // _BLOCK + offsets, (ends[some] - 1) // _BLOCK + offsets
         counts = lasts - firsts + 1
-        if (counts <= 2).all():  # As those of rows are.
+        if (counts <= 2).all():  # As for rows.
             return _distinct(np.concatenate([firsts, lasts]))
         return _distinct(np.repeat(firsts, counts) + numbered(counts))
 
@@ -297,13 +297,13 @@ class CopiedObject:
             raise OSError(
                 f"{url}: no folder for a local copy; set RLDS_CACHE_DIR to a writable folder"
             )
-        # After a crash of the machine, blocks may be missing that were said to be there.
+        # After a crash of the machine, blocks that are marked as stored may be missing.
         version = hashlib.sha256(f"{info.version}{_boot()}".encode()).hexdigest()[:16]
         machine = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
         here = folder / f"{machine}-{version}"
         here.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
-            for other in folder.glob(f"{machine}-*"):  # Of versions that nobody can get any more.
+            for other in folder.glob(f"{machine}-*"):  # Of versions that do not exist any more.
                 if other != here:
                     _remove(other)
         self.path = str(here / url.rpartition("/")[2])
@@ -351,7 +351,7 @@ class CopiedObject:
                 lambda: client.fetcher(self.url, self._version, _patience())(first, after)
             )
         except FileNotFoundError:
-            self.check()  # Perhaps there is another version.
+            self.check()  # The object may have another version.
             raise
         if not client.keeps_versions:
             self._check_since(time.monotonic())
@@ -408,7 +408,7 @@ class CopiedObject:
     def drop(self, begin: int, end: int) -> None:
         """Frees the space of a range of blocks."""
         with self._locked(), _opened(self.path, os.O_RDWR) as file:
-            # First, so that whoever reads them sees it.
+            # First, so that concurrent readers notice it.
             self.fetched[begin:end] = self.begun[begin:end] = 0
             first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
             _punch(file, first, after - first)

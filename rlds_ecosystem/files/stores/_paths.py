@@ -328,5 +328,5 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         return target
 
 
-# TensorFlow opens none of these, so that nothing works with the path that epath itself has.
+# TensorFlow opens none of these schemes, so the path class of epath does not work.
 epath.register_path_cls(["s3://", "hf://"])(StorePath)

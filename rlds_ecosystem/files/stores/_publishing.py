@@ -13,7 +13,7 @@ from rlds_ecosystem.files.stores._clients import COPY_STEP, PathLike
 
 __all__ = ["UNFINISHED", "publish"]
 
-# A file of a folder that is there until all others are.
+# A marker file, which exists until all files of the folder are uploaded.
 UNFINISHED = ".uploading"
 # A folder of files that are of use on this machine only.
 _CACHE = ".feeds"
