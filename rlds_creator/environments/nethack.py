@@ -161,9 +161,7 @@ class NetHackFamily(Family):
           ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         self.package("nle.env")
-        is_free = not id.startswith(
-            "NetHackChallenge"
-        )  # The challenge chooses the character itself.
+        is_free = not id.startswith("NetHackChallenge")  # It chooses the character itself.
         env = make_gymnasium(
             id, {"character": character} if is_free else {}, has_time_limit=has_time_limit
         )
