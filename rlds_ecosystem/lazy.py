@@ -40,9 +40,7 @@ def lazy_package(
         if home != package:
             module = importlib.import_module(home)
             value = getattr(module, name) if hasattr(module, name) else _module(f"{home}.{name}")
-            setattr(
-                sys.modules[package], name, value
-            )  # Cached, so that this function is not called again.
+            setattr(sys.modules[package], name, value)  # Cached from now on.
             return value
         if name == "__version__":
             from rlds_ecosystem import version

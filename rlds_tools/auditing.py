@@ -251,13 +251,11 @@ def audit(
     )
     audits = [
         dataclasses.replace(
-            split_audit,
-            unreadable=[of[position] for position in split_audit.unreadable],
-            findings=[
-                dataclasses.replace(it, episode=of[it.episode]) for it in split_audit.findings
-            ],
+            each,
+            unreadable=[of[position] for position in each.unreadable],
+            findings=[dataclasses.replace(it, episode=of[it.episode]) for it in each.findings],
         )
-        for split_audit, of in zip(found_in_splits, numbers)
+        for each, of in zip(found_in_splits, numbers)
     ]
     has_splits = any(len(one.splits) > 1 for one in splits)
     stored = (*map(stored_split, filled),)

@@ -473,20 +473,18 @@ def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) 
     from rlds_ecosystem.model.nests import named_leaves
     from rlds_tools.editing import described
 
-    lineage_text = ""
+    origin = ""
     if lineage is not None:
-        lineage_text = markdown.fenced(
-            "\n".join([f"by {lineage['by']}", *described(lineage)]), "text"
-        )
+        origin = markdown.fenced("\n".join([f"by {lineage['by']}", *described(lineage)]), "text")
     metadata = {name: value for name, value in metadata.items() if name != "lineage"}
     if not metadata:
-        return lineage_text or "The origin of the data is not recorded."
+        return origin or "The origin of the data is not recorded."
     rows = []
     for name, value in named_leaves(metadata):
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         rows.append([markdown.code(name), markdown.plain_text(shorten(content, _MOST_CHARACTERS))])
     table = markdown.table(["recorded", "value"], rows)
-    return f"{lineage_text}\n\n{table}" if lineage_text else table
+    return f"{origin}\n\n{table}" if origin else table
 
 
 def _repr(text: str) -> str:

@@ -268,8 +268,8 @@ def diff(
                     comparison.look_at_unmatched(one_index, other_index)
     moved = [value for value in comparison.values.values() if _is_provenance(value.field)]
     unmatched = [
-        Unmatched(paths[dataset_index], name, num_episodes, tuple(ids))
-        for (dataset_index, name), (num_episodes, ids) in comparison.unmatched.items()
+        Unmatched(paths[side], name, num_episodes, tuple(ids))
+        for (side, name), (num_episodes, ids) in comparison.unmatched.items()
     ]
     return Differences(
         *paths,
@@ -410,9 +410,9 @@ class _Comparison:
 
     def look_at_unmatched(self, *indices: int | None) -> None:
         """Notes an episode that only one of the splits has."""
-        for dataset_index, (episodes, index) in enumerate(zip(self.pair, indices)):
+        for side, (episodes, index) in enumerate(zip(self.pair, indices)):
             if index is not None:
-                key = dataset_index, self.pair[0].split
+                key = side, self.pair[0].split
                 num_unmatched, ids = self.unmatched.get(key, (0, []))
                 if num_unmatched < _NAMED:
                     ids.append(_id_of(episodes, index))
@@ -423,10 +423,7 @@ class _Comparison:
         pair = [episodes.episode(index) for episodes, index in zip(self.pair, indices)]
         lengths = [episode.num_steps for episode in pair]
         self.episodes, self.steps = self.episodes + 1, self.steps + min(lengths)
-        columns = [
-            self._columns(dataset_index, *each)
-            for dataset_index, each in enumerate(zip(pair, indices))
-        ]
+        columns = [self._columns(side, *each) for side, each in enumerate(zip(pair, indices))]
         for path in dict.fromkeys([*columns[0], *columns[1]]):
             one, other = (each.get(path) for each in columns)
             if self._is_left_out(path):
@@ -438,19 +435,19 @@ class _Comparison:
                 other = [None] * len(one) if other is None else other
             self._compare(path, one, other, indices)
 
-    def _columns(self, dataset_index: int, episode: SourceEpisode, index: int) -> dict[str, Any]:
+    def _columns(self, side: int, episode: SourceEpisode, index: int) -> dict[str, Any]:
         """The fields of an episode as columns of one row, and those of its steps, by path."""
         fields = {rlds.STEPS: episode.num_steps, **dict(named_leaves(fields_of(episode)))}
         columns = {path: _as_column(value) for path, value in fields.items()}
         of_steps = dict(named_leaves(episode.steps))
         columns |= {f"{rlds.STEPS}/{path}": column for path, column in of_steps.items()}
-        for path, field in self._specs[dataset_index].items():
+        for path, field in self._specs[side].items():
             if not isinstance(field, Field) or not path.startswith(f"{rlds.STEPS}/"):
                 continue
             try:
                 columns[path] = as_values(columns.get(path), field, decode_images=False)
             except ValueError as error:
-                file = files_of(self.pair[dataset_index].source)
+                file = files_of(self.pair[side].source)
                 raise SourceError(str(error), file=file, episode=index, field=path) from error
         return columns
 

@@ -205,10 +205,8 @@ def stats(
     statistics = compute_statistics(read(), chosen, quantiles=QUANTILES, finite_only=True)
     if not_finite:
         numbers = ", ".join(f"{name} {of.sum():,}" for name, of in not_finite.items())
-        message = (
-            f"NaN and infinite values are ignored: {numbers}. The first is {first_not_finite}."
-        )
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        text = f"NaN and infinite values are ignored: {numbers}. The first is {first_not_finite}."
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
     return Stats(
         path=os.fspath(path),
         split=episodes.split,

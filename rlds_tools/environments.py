@@ -245,7 +245,7 @@ class Limited(EnvironmentWrapper):
 
     def __init__(self, environment: dm_env.Environment, max_episode_steps: int | None) -> None:
         super().__init__(environment)
-        self._max_episode_steps = max_episode_steps
+        self._limit = max_episode_steps
         self.actions_left: int | None = None
         self._length = 0
         self._is_truncated = False
@@ -266,9 +266,7 @@ class Limited(EnvironmentWrapper):
         self._length += 1
         if self.actions_left is not None:
             self.actions_left -= 1
-        if not timestep.last() and (
-            self._length == self._max_episode_steps or self.actions_left == 0
-        ):
+        if not timestep.last() and (self._length == self._limit or self.actions_left == 0):
             self._is_truncated = True
             return timestep._replace(step_type=dm_env.StepType.LAST)
         return timestep

@@ -435,15 +435,11 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     from rlds.sources.audit_rows import meanings_in
     from rlds.sources.episode_table import audit_of
 
-    with contextlib.suppress(
-        ImportError, OSError, ValueError
-    ):  # `rlds validate` reports the error.
+    with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` reports it.
         episodes = sources.open(path, dataset.splits[0].name, format=dataset.format, **options)
         audit = audit_of(episodes.source, episodes.split)
-        if audit is not None and (stored_meanings := meanings_in(audit)):
-            return dataclasses.replace(
-                dataset, meanings=tuple(stored_meanings), meanings_by="the last audit"
-            )
+        if audit is not None and (texts := meanings_in(audit)):
+            return dataclasses.replace(dataset, meanings=tuple(texts), meanings_by="the last audit")
         if episodes.has_random_access and not is_tfds:
             vectors = auditing.vector_meanings(episodes, most=20, seconds=1.0)
             by = f"a sample of {count(vectors[0].num_episodes, 'episode')}"

@@ -159,10 +159,10 @@ def show(path: str, **options: Any) -> Layers:
 
 def _layer(rows: Sequence[Label], labels: Labels) -> LayerSummary:
     number_of = Counter(labels.digests)  # Several episodes may have the same steps.
-    values_of_episode: dict[str, set[Any]] = {row.episode: set() for row in rows}
+    by_episode: dict[str, set[Any]] = {row.episode: set() for row in rows}
     for row in rows:
-        values_of_episode[row.episode] |= {row.value} if row.end is None else set()
-    episodes = sum(number_of[episode] for episode in values_of_episode)
+        by_episode[row.episode] |= {row.value} if row.end is None else set()
+    episodes = sum(number_of[episode] for episode in by_episode)
     values: dict[str, float] = dict(Counter(as_text(row.value) for row in rows).most_common())
     if rows[0].type == "number":
         numbers = [float(row.value or 0) for row in rows]
@@ -173,9 +173,7 @@ def _layer(rows: Sequence[Label], labels: Labels) -> LayerSummary:
         len(rows),
         episodes,
         len(labels.digests) - episodes,
-        sum(
-            number_of[episode] for episode, several in values_of_episode.items() if len(several) > 1
-        ),
+        sum(number_of[episode] for episode, several in by_episode.items() if len(several) > 1),
         values,
         dict(Counter(row.annotator for row in rows).most_common()),
     )

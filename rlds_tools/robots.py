@@ -88,7 +88,5 @@ def known_defect(meaning: DatasetMeaning | None, *words: str | None) -> str:
     """Returns the known defect of a dataset that mentions one of the words; empty if none does."""
     if meaning is None:
         return ""
-    matching_defects = (
-        defect for defect in meaning.defects if any(w and w in defect for w in words)
-    )
-    return next((f"known defect of {meaning.name}: {defect}" for defect in matching_defects), "")
+    matches = (defect for defect in meaning.defects if any(w and w in defect for w in words))
+    return next((f"known defect of {meaning.name}: {defect}" for defect in matches), "")

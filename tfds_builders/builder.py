@@ -306,10 +306,8 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         text = self._given_description
         # What is counted, and where the episodes come from, is of the files.
-        all_metadata = {**source.about.metadata, **said_of_fields(source)}
-        metadata = {
-            name: it for name, it in all_metadata.items() if name not in (CONVERSION, lineage.KEY)
-        }
+        facts = {**source.about.metadata, **said_of_fields(source)}
+        metadata = {name: it for name, it in facts.items() if name not in (CONVERSION, lineage.KEY)}
         return {
             "description": source.about.description or _DESCRIPTION if text is None else text,
             "homepage": source.about.homepage or None,

@@ -169,13 +169,11 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         given = self._given()
-        found_features = self._features(
+        derived = self._features(
             super()._find_step_fields({name: specs[name] for name in specs if name not in given})
         )
         features = {
-            name: {**given, **found_features}[name]
-            for name in specs
-            if name in {**given, **found_features}
+            name: {**given, **derived}[name] for name in specs if name in {**given, **derived}
         }
         if self._config.step_metadata_info is not None:
             features = {name: features[name] for name in _FIELDS_WITH_SPEC if name in features}

@@ -400,8 +400,7 @@ class _Groups:
         """Reads the first episodes of a group: all, unless one is damaged or they are too large.
 
         Returns:
-          The number of episodes, the number of steps of each, and the arrays of their columns and
-          values.
+          The number of episodes, their numbers of steps, and the arrays of columns and values.
         """
         num_small = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
         episodes: list[SourceEpisode] = []

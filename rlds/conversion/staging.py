@@ -497,7 +497,7 @@ class StagedParts:
         self._folder, self._name, self._format = folder, name, export.format
         self._options = dict(export.read_options())
         self._noted: dict[int, PartEpisode] = {}
-        self._part_locations: dict[int, tuple[int, str, int]] = {}
+        self._locations: dict[int, tuple[int, str, int]] = {}
         self.left_out: dict[int, SourceError] = {}
         counts: Counter[str] = Counter()
         for n, numbers in enumerate(parts):
@@ -513,10 +513,7 @@ class StagedParts:
             for episode in part.episodes:
                 index = before + episode.index
                 split = export.episodes.place(index)[0] if export.keeps_splits else ""
-                self._noted[index], self._part_locations[index] = (
-                    episode,
-                    (n, split, counted[split]),
-                )
+                self._noted[index], self._locations[index] = (episode, (n, split, counted[split]))
                 counted[split] += 1
         # If a writer reads parts in another order, all stay open, so that each is opened once.
         self._open = functools.lru_cache(None if export.from_parts else _OPEN)(self._opened)
@@ -536,7 +533,7 @@ class StagedParts:
 
     def place(self, index: int) -> Place:
         """Returns the location of an episode in the parts."""
-        part_index, split, at = self._part_locations[index]
+        part_index, split, at = self._locations[index]
         episodes = self._open(part_index)
         assert isinstance(episodes.source, Source)
         if split:
@@ -545,7 +542,7 @@ class StagedParts:
 
     def sources(self) -> Iterator[AnySource]:
         """Yields the parts that have episodes, as sources."""
-        for number in sorted({number for number, *_ in self._part_locations.values()}):
+        for number in sorted({number for number, *_ in self._locations.values()}):
             yield self._open(number).source
 
     def _opened(self, number: int) -> Episodes:

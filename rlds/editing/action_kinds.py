@@ -78,10 +78,8 @@ class ActionsAs(Change):
         self.options = {"action_as": kind}
         super().__init__(base, after if self._restores else {**after, _REST: rest_field})
         episodes = Episodes(base, "+".join(base.splits))
-        for contradiction in contradictions_in(episodes):
-            raise ValueError(
-                f"action-as: {contradiction}. Correct it with `rlds edit --set-meaning`"
-            )
+        for conflict in contradictions_in(episodes):
+            raise ValueError(f"action-as: {conflict}. Correct it with `rlds edit --set-meaning`")
         for element in vector_meanings(episodes, most=20)[0].elements:
             if element.kind == field.kind and element.lag < (kind == "delta"):
                 raise ValueError("action-as: the state of a step is what its action has led to")
@@ -112,11 +110,9 @@ class ActionsAs(Change):
         if values[rlds.FINAL_OBSERVATION_KNOWN]:
             states[-1:] = 0
         stored_residue = values.get(_REST) if self._restores else None
-        new_action, new_residue = _sums(action, self._sign * states, stored_residue)
+        total, residue = _sums(action, self._sign * states, stored_residue)
         other_values = {path: it for path, it in values.items() if path != _REST}
-        return {**other_values, _ACTION: new_action} | (
-            {} if self._restores else {_REST: new_residue}
-        )
+        return {**other_values, _ACTION: total} | ({} if self._restores else {_REST: residue})
 
 
 def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:

@@ -222,17 +222,15 @@ class Filled(Change):
         aliases: Mapping[str, str] = _NONE,
     ) -> None:
         fields = fields_of(base)
-        settable_fields = {**_FACTS, **fields}
-        if path == INSTRUCTION and path not in settable_fields:
-            texts = (
-                name for name, it in settable_fields.items() if isinstance(it, Field) and it.is_text
-            )
+        settable = {**_FACTS, **fields}
+        if path == INSTRUCTION and path not in settable:
+            texts = (name for name, it in settable.items() if isinstance(it, Field) and it.is_text)
             path = next(filter(is_instruction, texts), path)
-        self._path = path_in(settable_fields, path, aliases)
-        if self._path not in settable_fields:
-            below = [name for name in settable_fields if is_in(name, self._path)]
+        self._path = path_in(settable, path, aliases)
+        if self._path not in settable:
+            below = [name for name in settable if is_in(name, self._path)]
             raise ValueError(f"set: {self._path!r} is a group of fields; set one of {below}")
-        self._value = as_field(value, settable_fields[self._path], self._path)
+        self._value = as_field(value, settable[self._path], self._path)
         self._chosen = chosen
         self._is_fact = self._path not in fields
         if is_derived(self._path.removeprefix(STEPS), fields.get(self._path)):
@@ -387,11 +385,9 @@ def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:
     >>> resolve_alias("observation.grip", {"observation.state": "steps/observation/state"})
     'steps/observation/grip'
     """
-    matching_aliases = [
-        alias for alias, path in aliases.items() if is_in(name, alias) and path != rlds.STEPS
-    ]
-    if matching_aliases:
-        alias = max(matching_aliases, key=len)
+    matches = [key for key, path in aliases.items() if is_in(name, key) and path != rlds.STEPS]
+    if matches:
+        alias = max(matches, key=len)
         return aliases[alias] + name.removeprefix(alias)
     is_dotted = "." in name and "/" not in name and any("." in alias for alias in aliases)
     return STEPS + name.replace(".", "/") if is_dotted else name

@@ -70,8 +70,7 @@ class Draft:
       facts: Changed attributes of sources, such as `license`.
       notes: Warnings, and changes that follow from the operations, in sentences.
       uses_tables: True if the tables of episodes were queried.
-      row_digests: Digests of the episodes that each condition chose, see
-        `lineage.digest_of_rows`.
+      row_digests: Digests of the episodes that each condition chose, see `digest_of_rows`.
       expected: The digests that a recipe has recorded for its conditions.
       duplicates: The treatment of duplicates in merged datasets, see `Merge`.
       target: The format of the new dataset and its options, if an operation names it.
@@ -149,17 +148,13 @@ class Draft:
         if where is not None:
             return self._where(where)
         chosen = np.zeros(len(self.is_kept), np.bool_)
-        episode_numbers = np.asarray(numbers)
-        if episode_numbers.size and episode_numbers.dtype.kind not in "iu":  # Masks are no numbers.
-            raise ValueError(
-                f"{op_name}: got {episode_numbers.dtype}, expected the numbers of episodes"
-            )
-        episode_numbers = episode_numbers.astype(np.int64)
-        if wrong := episode_numbers[
-            (episode_numbers < 0) | (episode_numbers >= len(chosen))
-        ].tolist():
+        indices = np.asarray(numbers)
+        if indices.size and indices.dtype.kind not in "iu":  # Masks are no numbers.
+            raise ValueError(f"{op_name}: got {indices.dtype}, expected the numbers of episodes")
+        indices = indices.astype(np.int64)
+        if wrong := indices[(indices < 0) | (indices >= len(chosen))].tolist():
             raise ValueError(f"{op_name}: no episode {wrong[0]}: there are {len(chosen)}")
-        chosen[episode_numbers] = True
+        chosen[indices] = True
         return chosen
 
     def _where(self, condition: str) -> np.ndarray:
@@ -183,13 +178,9 @@ class Draft:
         """Returns the number of steps of each episode before the edit."""
         lengths = []
         for part in self.parts.values():
-            lengths_of_part = part.episodes.lengths()
-            each = part.episodes.outlines() if lengths_of_part is None else ()
-            lengths.append(
-                [one.num_steps for one in each]
-                if lengths_of_part is None
-                else lengths_of_part.num_steps
-            )
+            counts = part.episodes.lengths()
+            each = part.episodes.outlines() if counts is None else ()
+            lengths.append([one.num_steps for one in each] if counts is None else counts.num_steps)
         return np.concatenate(lengths)
 
     def column(self, name: str) -> list[Any]:

@@ -371,21 +371,15 @@ def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathL
     return path if source.can.examples is None else source.can.examples.directory
 
 
-def _with_rows(
-    recipe: list[dict[str, Any]], row_digests: Mapping[str, str]
-) -> list[dict[str, Any]]:
+def _with_rows(recipe: list[dict[str, Any]], digests: Mapping[str, str]) -> list[dict[str, Any]]:
     """Returns operations with the digests of the episodes that their conditions chose this time."""
     ops = []
     for operation in recipe:
         parts = operation.get("parts", {}).values()
-        where = [text for text in (operation.get("where"), *parts) if text in row_digests]
-        arguments = {name: value for name, value in operation.items() if name != "rows"}
-        ops.append(
-            {
-                **arguments,
-                **({"rows": {text: row_digests[text] for text in where}} if where else {}),
-            }
-        )
+        where = [text for text in (operation.get("where"), *parts) if text in digests]
+        entry = {name: value for name, value in operation.items() if name != "rows"}
+        chosen = {"rows": {text: digests[text] for text in where}} if where else {}
+        ops.append({**entry, **chosen})
     return ops
 
 

@@ -360,10 +360,8 @@ class Split(Operation):
         given = [part for part in self.parts.values() if part is not None]
         if wrong := [part for part in given if isinstance(part, str)]:
             raise ValueError(f"split: got {wrong[0]!r} beside fractions; use two splits")
-        rest_fraction = max(1 - sum(map(float, given)), 0)
-        fractions = np.array(
-            [rest_fraction if part is None else part for part in self.parts.values()]
-        )
+        default = max(1 - sum(map(float, given)), 0)
+        fractions = np.array([default if part is None else part for part in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
             raise ValueError(
                 f"split: the fractions {dict(self.parts)} do not add up to 1: name one more part, "

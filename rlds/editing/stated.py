@@ -93,12 +93,10 @@ class _Rules:
     """
 
     def __init__(self) -> None:
-        all_formats = formats().values()
-        self.is_counted = _matcher(
-            [*_MADE_ANEW, *(name for it in all_formats for name in it.counted)]
-        )
-        self.is_provenance = _matcher([name for it in all_formats for name in it.provenance])
-        self._by_file = {tuple(name.split("/")) for it in all_formats for name in it.by_file}
+        registry = formats().values()
+        self.is_counted = _matcher([*_MADE_ANEW, *(name for it in registry for name in it.counted)])
+        self.is_provenance = _matcher([name for it in registry for name in it.provenance])
+        self._by_file = {tuple(name.split("/")) for it in registry for name in it.by_file}
 
     def alike(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Stated]]:
         """Returns the values that have to be equal, by their path in the metadata.

@@ -95,12 +95,12 @@ def unify(
     Raises:
       ValueError: A field is missing in a dataset, or its types do not fit; has the remedy.
     """
-    fields_of_datasets = {name: fields_of(source) for name, source in datasets.items()}
-    paths = dict.fromkeys(path for fields in fields_of_datasets.values() for path in fields)
+    all_fields = {name: fields_of(source) for name, source in datasets.items()}
+    paths = dict.fromkeys(path for fields in all_fields.values() for path in fields)
     fills = {path_in(paths, name): value for name, value in fills.items()}
     after: dict[str, Any] = {}
     for path in paths:
-        without = [name for name, fields in fields_of_datasets.items() if path not in fields]
+        without = [name for name, fields in all_fields.items() if path not in fields]
         if without and path not in fills:
             if drops_missing:
                 continue
@@ -110,9 +110,7 @@ def unify(
                 f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
-        of_datasets = {
-            name: fields[path] for name, fields in fields_of_datasets.items() if path in fields
-        }
+        of_datasets = {name: fields[path] for name, fields in all_fields.items() if path in fields}
         after[path] = _common(path, of_datasets, policy)
     if unknown := fills.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")

@@ -265,21 +265,17 @@ class EvaluationSet:
         return f"episode {self.episodes[transition]}, step {self.times[transition]}"
 
     def select(self, episodes: Any) -> EvaluationSet:
-        """Returns the set of the chosen episodes.
-
-        Args:
-          episodes: Numbers of episodes, a mask, or a slice.
-        """
+        """Returns the set of the episodes that numbers, a mask or a slice choose."""
         chosen = np.arange(self.num_episodes)[episodes]
-        lengths, is_final_known = self.num_transitions[chosen], self.final_observation_known[chosen]
+        lengths, is_known = self.num_transitions[chosen], self.final_observation_known[chosen]
         transitions = _ranges(self.splits[:-1][chosen], lengths)
         return dataclasses.replace(
             self,
             num_transitions=lengths,
             is_terminal=self.is_terminal[chosen],
-            final_observation_known=is_final_known,
+            final_observation_known=is_known,
             observations=self.observations_at(
-                _ranges(self._first_rows[chosen], lengths + is_final_known)
+                _ranges(self._first_rows[chosen], lengths + is_known)
             ),
             actions=self.actions_at(transitions),
             rewards=self.rewards[transitions],
@@ -391,15 +387,15 @@ def collect(
         raise ValueError("collect: there are no episodes")
     columns = {path: _concatenated(blocks, path) for path in blocks[0].columns}
     lengths = np.concatenate([block.num_steps for block in blocks])
-    is_final_known = np.concatenate([block.final_observation_known for block in blocks])
+    is_known = np.concatenate([block.final_observation_known for block in blocks])
     is_transition = np.ones(int(lengths.sum()), np.bool_)
-    is_transition[np.cumsum(lengths)[is_final_known] - 1] = False
+    is_transition[np.cumsum(lengths)[is_known] - 1] = False
     transitions = np.flatnonzero(is_transition)
     rows = dict.fromkeys(numbers, transitions)
     if log_prob_comes_later and log_prob is not None:
-        if not is_final_known.all():
+        if not is_known.all():
             raise ValueError(
-                f"collect: the final observation of episode {np.argmin(is_final_known)} is "
+                f"collect: the final observation of episode {np.argmin(is_known)} is "
                 f"unknown, so no step after its last action has the field {log_prob!r}"
             )
         rows["log_probs"] = transitions + 1
@@ -410,9 +406,9 @@ def collect(
             _check_numbers(path, column, its_rows, lengths)
     actions = _role(nested, action, len(is_transition))
     return EvaluationSet(
-        num_transitions=lengths - is_final_known,
+        num_transitions=lengths - is_known,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
-        final_observation_known=is_final_known,
+        final_observation_known=is_known,
         observations=_role(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[transitions], actions),
         **{name: _numbers(nested, path, rows[name], lengths) for name, path in numbers.items()},
@@ -437,11 +433,9 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     first = 0
     table = _table_of(data)
     parts = _of_episodes(data, paths) if table is None else _of_table(table, paths)
-    for columns, flags, num_steps, is_final_known in parts:
+    for columns, flags, num_steps, is_known in parts:
         _check_flags(flags, num_steps, first)
-        yield _Block(
-            columns, num_steps, is_final_known, _ends(flags, num_steps, is_final_known, first)
-        )
+        yield _Block(columns, num_steps, is_known, _ends(flags, num_steps, is_known, first))
         first += len(num_steps)
 
 
@@ -506,9 +500,9 @@ def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Rea
         lengths = {name: len(column) for name, column in (columns | flags).items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"collect: columns of episode {index} differ in length: {lengths}")
-        is_final_known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
+        is_known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
         length = np.array([next(iter(lengths.values()))])
-        yield columns, flags, length, is_final_known.reshape(1)
+        yield columns, flags, length, is_known.reshape(1)
 
 
 def _without_images(
@@ -599,7 +593,7 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
 
 
 def _ends(
-    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_final_known: np.ndarray, first: int
+    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_known: np.ndarray, first: int
 ) -> np.ndarray:
     """A mask of the terminal episodes: by their flags, or their last discount."""
     last = np.cumsum(num_steps) - 1
@@ -611,9 +605,9 @@ def _ends(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
             f"{rlds.DISCOUNT!r}; without one, terminated and truncated episodes look alike"
         )
-    rows = np.maximum(last - is_final_known, 0)
+    rows = np.maximum(last - is_known, 0)
     led_on = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
-    return (num_steps > is_final_known) & ~np.any(led_on, axis=0)
+    return (num_steps > is_known) & ~np.any(led_on, axis=0)
 
 
 def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:

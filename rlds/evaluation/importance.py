@@ -147,14 +147,10 @@ def _censor(
             "censored='observed' to average each step over the episodes observed there."
         )
     if censored == "drop":
-        kept_episodes = np.flatnonzero(~is_cut)
-        if not len(kept_episodes):
+        keep = np.flatnonzero(~is_cut)
+        if not len(keep):
             raise ValueError(f"{fact}, so none is left. Pass a shorter horizon.")
-        return (
-            kept_episodes,
-            num_cut,
-            [f"{fact} and left out: the others may have higher or lower returns."],
-        )
+        return keep, num_cut, [f"{fact} and left out: the others may have higher or lower returns."]
     if not per_decision:
         raise ValueError(
             f"{fact}: censored='observed' goes with per_decision=True, because the weight of "

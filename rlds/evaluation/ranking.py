@@ -172,10 +172,8 @@ def rank(
         raise ValueError("rank: the data has no transitions")
     for name, weight in weights.items():
         if name not in WEIGHTS or not (np.isfinite(weight) and weight >= 0):
-            score_names = ", ".join(WEIGHTS)
-            raise ValueError(
-                f"rank: weight {name!r} is {weight}, expected 0 or more, for {score_names}"
-            )
+            names = ", ".join(WEIGHTS)
+            raise ValueError(f"rank: weight {name!r} is {weight}, expected 0 or more, for {names}")
     logs = data if logs is None else logs
     setting = _Setting(data, training, logs, features, gamma, behaviour, ridge, time_limit)
     scored = [_scored(name, policy, setting) for name, policy in policies.items()]
@@ -201,12 +199,10 @@ def _relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
     return relative_ranks
 
 
-def _value(relative_ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+def _value(ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
     """The weighted mean of the relative ranks of a policy; None if none of its scores counts."""
-    counted = [weights.get(name, 0.0) for name in relative_ranks]
-    return (
-        float(np.dot(counted, [*relative_ranks.values()]) / sum(counted)) if any(counted) else None
-    )
+    counted = [weights.get(name, 0.0) for name in ranks]
+    return float(np.dot(counted, [*ranks.values()]) / sum(counted)) if any(counted) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,13 +260,11 @@ class _Setting:
         return self.q_of(self.behaviour)
 
 
-def _nearest(rows: np.ndarray, references: np.ndarray) -> np.ndarray:
+def _nearest(rows: np.ndarray, trained: np.ndarray) -> np.ndarray:
     """The squared distance of each row to the nearest reference row."""
-    squares, blocks = (references**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
-    least_parts = [
-        (squares - 2 * block @ references.T).min(axis=1) for block in np.split(rows, blocks)
-    ]
-    return (rows**2).sum(axis=1) + np.concatenate(least_parts)
+    squares, blocks = (trained**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
+    nearest = [(squares - 2 * block @ trained.T).min(axis=1) for block in np.split(rows, blocks)]
+    return (rows**2).sum(axis=1) + np.concatenate(nearest)
 
 
 def _scored(name: str, policy: Policy, setting: _Setting) -> RankedPolicy:

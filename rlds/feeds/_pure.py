@@ -181,14 +181,12 @@ class Buffers:
           UnreadableError: A buffer cannot be read any more.
         """
         check_gather_steps(numbers, begins, episodes, steps, stride, width, out)
-        is_step = (
-            (numbers >= 0) & (numbers < len(self)) & (episodes >= 0) & (episodes < len(begins))
-        )
-        is_step &= (steps >= 0) & (steps < MAX_STEPS)
+        is_in = (numbers >= 0) & (numbers < len(self)) & (episodes >= 0) & (episodes < len(begins))
+        is_in &= (steps >= 0) & (steps < MAX_STEPS)
         begin, size, offset = (np.zeros(len(numbers), np.int64) for _ in range(3))
-        begin[is_step] = begins[episodes[is_step]]
-        size[is_step] = self._sizes[numbers[is_step]]
-        inside = is_step & (begin >= 0) & (begin <= size)
+        begin[is_in] = begins[episodes[is_in]]
+        size[is_in] = self._sizes[numbers[is_in]]
+        inside = is_in & (begin >= 0) & (begin <= size)
         offset[inside] = begin[inside] + steps[inside] * stride
         inside &= offset <= size - width
         if not inside.all():
@@ -298,11 +296,9 @@ def refuse_step(
 
 def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:
     if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
-        array_kind = (
-            f"of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
-        )
-        expected_dtypes = " or ".join(np.dtype(dtype).name for dtype in dtypes)
-        raise TypeError(f"{name} is {array_kind}, not an array of {expected_dtypes}")
+        kind = f"of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        expected = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        raise TypeError(f"{name} is {kind}, not an array of {expected}")
 
 
 # ---------------------------------------------------------------------------

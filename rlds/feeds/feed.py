@@ -211,8 +211,8 @@ class Feed:
             count = min(count, num_batches - first)
         positions, sizes = self._positions_of(first, count)
         chosen = [
-            (part, epoch, rows, self._orders[part].numbers(epoch, part_positions))
-            for part, epoch, rows, part_positions in self._places_of_parts(positions)
+            (part, epoch, rows, self._orders[part].numbers(epoch, slots))
+            for part, epoch, rows, slots in self._places_of_parts(positions)
         ]
         if self.is_remote and begun < first + count:  # All fields at once.
             for part, _, _, sample_numbers in chosen:
@@ -301,21 +301,16 @@ class Feed:
             parts, positions = self.samples.places(positions, self.seed)
             of_parts = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
             pieces = [(part, rows, positions[rows]) for part, rows in of_parts]
-        for part, rows, part_positions in pieces:
+        for part, rows, slots in pieces:
             size = self._orders[part].size
-            first, last = int(part_positions.min()) // size, int(part_positions.max()) // size
+            first, last = int(slots.min()) // size, int(slots.max()) // size
             if first == last:
-                yield part, first, rows, part_positions - first * size
+                yield part, first, rows, slots - first * size
                 continue
-            epochs, part_positions = np.divmod(part_positions, size)
+            epochs, slots = np.divmod(slots, size)
             for epoch in np.unique(epochs).tolist():
                 there = np.flatnonzero(epochs == epoch)
-                yield (
-                    part,
-                    epoch,
-                    there if isinstance(rows, slice) else rows[there],
-                    part_positions[there],
-                )
+                yield (part, epoch, there if isinstance(rows, slice) else rows[there], slots[there])
 
     def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
@@ -491,8 +486,8 @@ class FeedIterator(Iterator[Batch]):
 
     def __init__(self, feed: Feed, start: int, prefetch: bool) -> None:
         self.feed, self.batch = feed, start
-        self._current_batches: list[Batch] = []
-        self._num_yielded = self._ahead = 0
+        self._batches: list[Batch] = []
+        self._index = self._ahead = 0
         self._start = start
         self._prefetch, self._process = prefetch, os.getpid()
         self._thread: ThreadPoolExecutor | None = None
@@ -503,16 +498,13 @@ class FeedIterator(Iterator[Batch]):
         return self.feed.state_dict(self.batch)
 
     def __next__(self) -> Batch:
-        if self._num_yielded == len(self._current_batches):
-            self._current_batches, self._num_yielded = self._make(self.batch), 0
-        if not self._current_batches:
+        if self._index == len(self._batches):
+            self._batches, self._index = self._make(self.batch), 0
+        if not self._batches:
             self.close()
             raise StopIteration
-        batch, self._current_batches[self._num_yielded] = (
-            self._current_batches[self._num_yielded],
-            {},
-        )
-        self._num_yielded += 1
+        batch, self._batches[self._index] = (self._batches[self._index], {})
+        self._index += 1
         self.batch += 1
         return batch
 

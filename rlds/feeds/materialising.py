@@ -153,7 +153,7 @@ class Materialised(ChangedImages):
         jpeg: Literal["accurate", "tf"],
     ) -> None:
         steps = dict(leaves_at(source.fields.steps, None if fields is None else [*fields]))
-        self._as_png, self._size, self._step_paths = images == "png", size, {*steps}
+        self._as_png, self._size, self._paths = images == "png", size, {*steps}
         self._decoders: dict[str, ImageDecoder | None] = {}
         pixels = {}
         for path, field in steps.items() if images == "raw" else ():
@@ -178,7 +178,7 @@ class Materialised(ChangedImages):
     @property
     @override
     def about(self) -> About:
-        finite = [path for path in super().about.finite if path in self._step_paths]
+        finite = [path for path in super().about.finite if path in self._paths]
         return super().about.replace(images_as_png=self._as_png, finite=tuple(finite))
 
     @property
@@ -186,15 +186,13 @@ class Materialised(ChangedImages):
     def fields(self) -> Fields:
         fields = super().fields
         steps = leaves_at(fields.steps, None)
-        return fields.replace(
-            steps=nest({path: it for path, it in steps if path in self._step_paths})
-        )
+        return fields.replace(steps=nest({path: it for path, it in steps if path in self._paths}))
 
     @override
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        kept_paths = {f"{rlds.STEPS}/{path}" for path in (*self._step_paths, *rlds.STEP_FLAGS)}
+        kept_paths = {f"{rlds.STEPS}/{path}" for path in (*self._paths, *rlds.STEP_FLAGS)}
         values = {p: it for p, it in values.items() if p in kept_paths or root_of(p) != rlds.STEPS}
         return super().make(values, of, fields)
 

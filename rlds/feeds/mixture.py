@@ -137,8 +137,7 @@ class Mixture:
           seed: Decides how the parts are mixed.
 
         Returns:
-          The part of each position, and the number of samples of that part before it, both int64
-          of shape `[n]`.
+          The part of each position, and its index in that part, both int64 of shape `[n]`.
         """
         blocks, inside = np.divmod(positions, _BLOCK)
         parts, before = np.empty_like(positions), np.empty_like(positions)

@@ -131,12 +131,10 @@ class PolicySamples(Samples):
         small = copy.copy(self)
         small.roles = dataclasses.replace(self.roles, images={})
         ends = np.cumsum(small.counts())
-        is_kept = np.zeros(len(ends), np.bool_)
+        mask = np.zeros(len(ends), np.bool_)
         for episode, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist())):
-            is_kept[episode] = end > begin and bool(
-                keep(small.batch_columns(np.arange(begin, end)))
-            )
-        return is_kept
+            mask[episode] = end > begin and bool(keep(small.batch_columns(np.arange(begin, end))))
+        return mask
 
 
 @dataclasses.dataclass(eq=False, repr=False)

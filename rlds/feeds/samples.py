@@ -467,13 +467,13 @@ class Transitions(Samples):
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
         self.table, self._n, self._gamma = table, n, gamma
-        self._stored_fields = table.storage.fields
-        self._has_flag = rlds.IS_TERMINAL in self._stored_fields
-        self._discounts = _below(self._stored_fields, rlds.DISCOUNT)
+        self._stored = table.storage.fields
+        self._has_flag = rlds.IS_TERMINAL in self._stored
+        self._discounts = _below(self._stored, rlds.DISCOUNT)
         self._discount_of = self._discounts_of_rewards()
         for path in (*self._discount_of, *self._discounts):
-            if self._stored_fields[path].column_dtype.kind in "OSUcMm":
-                raise TypeError(f"field {path!r} must be numeric, got {self._stored_fields[path]}")
+            if self._stored[path].column_dtype.kind in "OSUcMm":
+                raise TypeError(f"field {path!r} must be numeric, got {self._stored[path]}")
         if not self._has_flag and not self._discounts:
             raise KeyError(
                 f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without "
@@ -482,12 +482,10 @@ class Transitions(Samples):
 
     def _discounts_of_rewards(self) -> dict[str, str]:
         """Returns the discount that counts for each reward, by their paths."""
-        shapes = {
-            path: self._stored_fields[path].shape for path in _below(self.table.fields, rlds.REWARD)
-        }
+        shapes = {path: self._stored[path].shape for path in _below(self.table.fields, rlds.REWARD)}
         if self._n == 1:  # The reward of a single step is not discounted.
             return dict.fromkeys(shapes, "")
-        discounts = {path: self._stored_fields[path].shape for path in self._discounts}
+        discounts = {path: self._stored[path].shape for path in self._discounts}
         return discounts_of(shapes, discounts or {rlds.DISCOUNT: ()})
 
     @override
@@ -529,7 +527,7 @@ class Transitions(Samples):
         for product in products.values():
             product *= with_rank_of(product, ~next_is_terminal)
         for path, values in (totals | products).items():
-            stored = self._stored_fields.get(path)
+            stored = self._stored.get(path)
             dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
             result[path] = values.astype(dtype, copy=False)
         result |= observations
@@ -609,10 +607,8 @@ class _StepsAround(Steps):
     def _step_columns(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
         """Returns the columns of the fields that have no values of neighbouring steps."""
         fields = self.table.fields
-        step_paths = [
-            path for path in fields if not any(is_in(path, name) for name in self._around)
-        ]
-        return self._taken(episodes, steps, step_paths)
+        paths = [path for path in fields if not any(is_in(path, name) for name in self._around)]
+        return self._taken(episodes, steps, paths)
 
 
 class Windows(_StepsAround):
@@ -817,19 +813,18 @@ class GoalSamples(_DerivedSamples):
     ) -> None:
         super().__init__(samples)
         self._goals, self._reward_fn = goals, reward_fn
-        stored_fields = self.table.storage.fields
+        stored = self.table.storage.fields
         for name in (*goals.fields, *([goals.own] if goals.own else [])):
-            if root_of(name) != rlds.OBSERVATION or not _below(stored_fields, name):
-                observed = [path for path in stored_fields if root_of(path) == rlds.OBSERVATION]
+            if root_of(name) != rlds.OBSERVATION or not _below(stored, name):
+                observed = [path for path in stored if root_of(path) == rlds.OBSERVATION]
                 there = fields_there_are(name, observed, step_aliases(self.table.episodes.source))
                 raise KeyError(f"no field {name!r} of observations; {there}")
-        paths = [path for name in goals.fields for path in _below(stored_fields, name)]
+        paths = [path for name in goals.fields for path in _below(stored, name)]
         owns = paths
         if goals.own is not None:
-            owns = _below(stored_fields, goals.own)
+            owns = _below(stored, goals.own)
             shapes = [
-                [(stored_fields[p].column_dtype, stored_fields[p].shape) for p in ps]
-                for ps in (paths, owns)
+                [(stored[p].column_dtype, stored[p].shape) for p in ps] for ps in (paths, owns)
             ]
             if shapes[0] != shapes[1]:
                 raise ValueError(
@@ -924,9 +919,7 @@ class NormalizedSamples(_DerivedSamples):
             there = fields_there_are(missing[0], samples.spec)
             raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {there}")
         self._names = names & names_there
-        self._normalized(
-            samples.columns(_NO_SAMPLES)
-        )  # Raises if statistics do not fit the fields.
+        self._normalized(samples.columns(_NO_SAMPLES))  # Raises if they do not fit.
 
     @override
     def describe(self) -> str:
@@ -975,21 +968,19 @@ class WeightedSamples(_DerivedSamples):
     ) -> None:
         super().__init__(samples)
         counts = samples.counts()
-        former_weights = np.ones(len(samples)) if samples.weights is None else samples.weights
-        sample_weights = former_weights * _of_each("weights", weights, len(samples), "samples")
-        sample_weights *= np.repeat(
-            _of_each("of_episodes", of_episodes, len(counts), "episodes"), counts
-        )
+        former = np.ones(len(samples)) if samples.weights is None else samples.weights
+        product = former * _of_each("weights", weights, len(samples), "samples")
+        product *= np.repeat(_of_each("of_episodes", of_episodes, len(counts), "episodes"), counts)
         if balance is not None:
             if len(balance) != len(counts):
                 raise ValueError(f"balance: got {len(balance)} values for {len(counts)} episodes")
             _, groups = np.unique(np.asarray(balance), return_inverse=True)
             of_samples = np.repeat(groups, counts)
-            totals = np.bincount(of_samples, sample_weights)
-            sample_weights /= np.where(totals > 0, totals, 1)[of_samples]
-        if not sample_weights.any():
+            totals = np.bincount(of_samples, product)
+            product /= np.where(totals > 0, totals, 1)[of_samples]
+        if not product.any():
             raise ValueError("all weights are zero: there is no sample to draw")
-        self.weights = sample_weights
+        self.weights = product
 
     @override
     def describe(self) -> str:
@@ -1087,10 +1078,8 @@ def _kept_of(
         numbers = np.arange(begin, min(begin + _FILTERED_BLOCK, len(samples)))
         mask = np.asarray(keep(looked_at.batch(numbers)))
         if mask.dtype != bool or mask.shape != numbers.shape:
-            mask_kind = (
-                f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
-            )
-            raise ValueError(f"the filter returned {mask_kind}")
+            kind = f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
+            raise ValueError(f"the filter returned {kind}")
         kept_numbers.append(numbers[mask])
     return np.concatenate(kept_numbers) if kept_numbers else np.zeros(0, np.int64)
 

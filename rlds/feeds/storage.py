@@ -282,9 +282,7 @@ class EpisodeCache:
     def __init__(self, episodes: Episodes, max_bytes: int) -> None:
         self.episodes, self.max_bytes = episodes, max_bytes
         self.is_remote = not stores.is_local(files_of(episodes.source))
-        self._cached_columns: collections.OrderedDict[int, dict[str, Any]] = (
-            collections.OrderedDict()
-        )
+        self._cached: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
         # A field that is requested is read of every episode from then on.
         self._paths: dict[str, None] = {}
@@ -292,7 +290,7 @@ class EpisodeCache:
         begin_anew_in_forks(self)
 
     def _begin_anew(self) -> None:
-        self._cached_columns.clear()
+        self._cached.clear()
         self._bytes, self._lock = 0, threading.Lock()
         self._threads = DaemonThreads(_NUM_THREADS, "rlds-episodes")
         self._reading: dict[int, Future[dict[str, Any]]] = {}
@@ -311,7 +309,7 @@ class EpisodeCache:
     def begin(self, episode_number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
         """Begins to read an episode; returns None if it is there."""
         with self._lock:
-            if self._cached_columns.get(episode_number, {}).keys() >= {*paths}:
+            if self._cached.get(episode_number, {}).keys() >= {*paths}:
                 return None
             future = self._reading.get(episode_number)
             if future is None:
@@ -322,9 +320,9 @@ class EpisodeCache:
 
     def _columns(self, episode_number: int, paths: Sequence[str]) -> dict[str, Any]:
         with self._lock:
-            cached = self._cached_columns.get(episode_number, {})
+            cached = self._cached.get(episode_number, {})
             if cached:
-                self._cached_columns.move_to_end(episode_number)
+                self._cached.move_to_end(episode_number)
             missing_paths = [path for path in paths if path not in cached]
             if not missing_paths:
                 return cached
@@ -332,14 +330,12 @@ class EpisodeCache:
             missing = [path for path in self._paths if path not in cached]
         read = self.episodes.columns(episode_number, missing, decode_images=False)
         with self._lock:
-            now = self._cached_columns.pop(
-                episode_number, {}
-            )  # Another thread may have read more of it.
+            now = self._cached.pop(episode_number, {})  # Another thread may have read more.
             columns = {**cached, **now, **dict(leaves_at(read, None))}
             self._bytes += _size(columns) - _size(now)
-            self._cached_columns[episode_number] = columns
-            while self._bytes > self.max_bytes and len(self._cached_columns) > 1:
-                self._bytes -= _size(self._cached_columns.popitem(last=False)[1])
+            self._cached[episode_number] = columns
+            while self._bytes > self.max_bytes and len(self._cached) > 1:
+                self._bytes -= _size(self._cached.popitem(last=False)[1])
         return columns
 
 

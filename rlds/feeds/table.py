@@ -219,16 +219,14 @@ def _open(
 
 def _selected_fields(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field]:
     """The selected fields of a step, by their paths."""
-    step_fields = _step_fields(episodes)
+    steps = _step_fields(episodes)
     if fields is None:
-        return {path: field for path, field in step_fields.items() if isinstance(field, Field)}
-    chosen = [
-        path for path, _ in leaves_at(nest(step_fields), fields, step_aliases(episodes.source))
-    ]
+        return {path: field for path, field in steps.items() if isinstance(field, Field)}
+    chosen = [path for path, _ in leaves_at(nest(steps), fields, step_aliases(episodes.source))]
     for path in chosen:
-        if not isinstance(step_fields[path], Field):
-            raise KeyError(f"field {path!r} is {step_fields[path]}, which has no place in a batch")
-    return {path: step_fields[path] for path in chosen}
+        if not isinstance(steps[path], Field):
+            raise KeyError(f"field {path!r} is {steps[path]}, which has no place in a batch")
+    return {path: steps[path] for path in chosen}
 
 
 def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:

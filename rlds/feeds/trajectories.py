@@ -105,7 +105,7 @@ class _TrajectoryStorage(CachedStorage):
         if outlines is not None:
             lengths = outlines.num_steps
             for number in np.flatnonzero(lengths)[:1].tolist():
-                self._new_columns(number, self._columns_given(number))
+                self._apply(number, self._columns_given(number))
 
     @override
     def __reduce__(self) -> Any:  # The table looks at its own fingerprint.
@@ -120,10 +120,8 @@ class _TrajectoryStorage(CachedStorage):
             for position in positions.tolist():
                 begin, end = end, end + int(self.table.outlines.num_steps[position])
                 episode_number = int(episode_numbers[position])
-                new_columns = self._new_columns(
-                    episode_number, {p: c[begin:end] for p, c in columns.items()}
-                )
-                lengths[episode_number] = len(next(iter(new_columns.values()), ()))
+                result = self._apply(episode_number, {p: c[begin:end] for p, c in columns.items()})
+                lengths[episode_number] = len(next(iter(result.values()), ()))
         if not self.fields:
             raise ValueError(f"{self._name} returned no step for any episode")
         is_whole = lengths == before.num_steps
@@ -149,12 +147,10 @@ class _TrajectoryStorage(CachedStorage):
     ) -> dict[str, Any]:
         """Returns columns of an episode, for the cache; images as the numbers of their steps."""
         del decode_images
-        new_columns = self._new_columns(number, self._columns_given(number))
-        return nest({path: new_columns[path] for path in paths})
+        result = self._apply(number, self._columns_given(number))
+        return nest({path: result[path] for path in paths})
 
-    def _new_columns(
-        self, episode_number: int, columns: dict[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def _apply(self, episode_number: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The columns that the function returns for an episode."""
         length = int(self._base.outlines.num_steps[episode_number])
         for path in self._moved:
@@ -225,10 +221,8 @@ class _TrajectoryStorage(CachedStorage):
         """True if an image is read from the base, or the computed columns fit into the cache."""
         if path in self._made_of:
             return self._base.is_random(self._made_of[path])
-        computed_fields = [
-            field for path, field in self.fields.items() if path not in self._made_of
-        ]
-        width = sum(row_bytes(field, _UNKNOWN_BYTES) for field in computed_fields)
+        computed = [field for path, field in self.fields.items() if path not in self._made_of]
+        width = sum(row_bytes(field, _UNKNOWN_BYTES) for field in computed)
         return width * int(self.outlines.num_steps.sum()) <= self.cache.max_bytes
 
     @override

@@ -74,20 +74,16 @@ def unify(
     >>> steps.num_steps, steps.read(0)["action_mask"][0].tolist(), steps.read(0)["text"][0]
     (5, [True, False, False], b'')
     """
-    uniform_fields = {path: _field(given) for path, given in like.items()}
+    targets = {path: _field(given) for path, given in like.items()}
     if fields is None or (to_hz is not None and hz is None):
         meaning = meaning_of(name_of(table.episodes.source), table.episodes.metadata)
         hz = meaning.control_hz if hz is None else hz
-        fields = (
-            _fields_by_role(uniform_fields, Roles.of_dataset(meaning)) if fields is None else fields
-        )
+        fields = _by_role(targets, Roles.of_dataset(meaning)) if fields is None else fields
     if to_hz is not None and hz is None:
         raise ValueError("hz: the rate of the dataset is unknown; pass its steps per second")
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
-    stored_fields, lengths = table.storage.fields, table.storage.outlines
-    view = UniformFields(
-        table.source, stored_fields, lengths, uniform_fields, fields, ratio, relative or {}
-    )
+    stored, lengths = table.storage.fields, table.storage.outlines
+    view = UniformFields(table.source, stored, lengths, targets, fields, ratio, relative or {})
     storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
     uniform_table = table._with(storage=storage, fields=view.columns)
     none = np.zeros(0, np.int64)
@@ -99,9 +95,9 @@ def _field(given: Any) -> Field:
     return Field(given) if given in (bytes, str) else Field(np.dtype(given[0]), tuple(given[1]))
 
 
-def _fields_by_role(uniform_fields: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
+def _by_role(targets: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
     roles_of: dict[str, Any] = {}
-    for path, field in uniform_fields.items():
+    for path, field in targets.items():
         name = path.rpartition("/")[2]
         of_robot = {**roles.images, STATE: roles.state or None, ACTION: roles.action}
         roles_of[path] = roles.language if field.is_text else of_robot.get(name)
@@ -113,9 +109,9 @@ class UniformFields(View):
 
     Args:
       base: The episodes, in one split.
-      stored_fields: The fields of a step of the base, by path, with those in memory.
+      stored: The fields of a step of the base, by path, with those in memory.
       outlines: The lengths of the episodes.
-      uniform_fields: The common fields of a step, by path.
+      targets: The common fields of a step, by path.
       made_of: The source fields of each common field, see `unify`.
       ratio: The number of steps of the base in one step.
       relative: See `unify`.
@@ -128,37 +124,32 @@ class UniformFields(View):
     def __init__(
         self,
         base: Source,
-        stored_fields: Mapping[str, Field],
+        stored: Mapping[str, Field],
         outlines: Lengths,
-        uniform_fields: Mapping[str, Field],
+        targets: Mapping[str, Field],
         made_of: Mapping[str, _Path],
         ratio: float,
         relative: Mapping[str, Sequence[bool]],
     ) -> None:
         super().__init__(base)
-        self._stored_fields, self._outlines, self._uniform_fields, self._ratio = (
-            stored_fields,
-            outlines,
-            uniform_fields,
-            ratio,
-        )
+        self._stored, self._outlines, self._targets, self._ratio = stored, outlines, targets, ratio
         self._parts = {
             path: [of] if isinstance(of, str) else list(of or []) for path, of in made_of.items()
         }
         self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
         for path in [p for of in self._parts.values() for p in of if p is not None]:
-            if path not in stored_fields:
-                raise KeyError(f"no field {path!r}; {fields_there_are(path, stored_fields)}")
+            if path not in stored:
+                raise KeyError(f"no field {path!r}; {fields_there_are(path, stored)}")
         # Masks are the same in all steps, except those of text.
-        self._masks = {f"{path}{_MASK}": self._mask(path) for path in uniform_fields}
+        self._masks = {f"{path}{_MASK}": self._mask(path) for path in targets}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
-        self.columns: dict[str, Field] = {**uniform_fields, **masks}
+        self.columns: dict[str, Field] = {**targets, **masks}
         self.made = {_STEPS + path for path in self.columns}
         flags = {path: mask.tolist() for path, mask in self._relative.items()}
         self.facts = self.columns, self._parts, ratio, flags
         self.decodes = [
             path
-            for path, field in uniform_fields.items()
+            for path, field in targets.items()
             if len(field.shape) == _IMAGE_RANK and self._parts.get(path)
         ]
 
@@ -193,12 +184,12 @@ class UniformFields(View):
 
     def _mask(self, path: str) -> np.ndarray:
         """The elements of a field that there are, or whether there is any of it."""
-        field, parts = self._uniform_fields[path], self._parts.get(path, [])
+        field, parts = self._targets[path], self._parts.get(path, [])
         if not _is_vector(field):
             return np.array(bool(parts))
         mask, there = np.zeros(int(field.shape[0] or 0), np.bool_), []
         for part in parts:
-            size = 1 if part is None else math.prod(self._stored_fields[part].shape)  # type: ignore[arg-type]
+            size = 1 if part is None else math.prod(self._stored[part].shape)  # type: ignore[arg-type]
             there += [part is not None] * size
         mask[: len(there)] = there[: len(mask)]
         return mask
@@ -206,7 +197,7 @@ class UniformFields(View):
     @override
     def needs(self, fields: Collection[str]) -> set[str]:
         needed = {path for path in fields if not path.startswith(_STEPS)}
-        for path in {path.removeprefix(_STEPS) for path in fields} & self._uniform_fields.keys():
+        for path in {path.removeprefix(_STEPS) for path in fields} & self._targets.keys():
             parts = self._parts.get(path, [])
             needed |= {_STEPS + part for part in parts if part is not None}
         return needed
@@ -224,14 +215,14 @@ class UniformFields(View):
     def _column(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
         """A field, or a mask."""
         size = len(of.steps)
-        if path not in self._uniform_fields:
+        if path not in self._targets:
             about = path.removesuffix(_MASK)
-            if not self._uniform_fields[about].is_text:
+            if not self._targets[about].is_text:
                 return np.repeat(self._masks[path][np.newaxis], size, axis=0)
             texts = of.others(self.needs([_STEPS + about]), self.at(*of[:3]))
             text_column = self._column(about, texts, of)
             return np.array([len(text) > 0 for text in text_column], np.bool_)
-        field, parts = self._uniform_fields[path], self._parts.get(path)
+        field, parts = self._targets[path], self._parts.get(path)
         if field.is_text:
             return values[_STEPS + str(parts[0])] if parts else np.full(size, b"", object)
         if parts and not _is_vector(field):
@@ -282,12 +273,8 @@ def _image(field: Field, path: str, part: str, images: np.ndarray) -> np.ndarray
     """
     shape = tuple(int(n or 0) for n in field.shape)
     if images.dtype == object:  # They differ in size.
-        resized_images = [resize(image, (shape[0], shape[1])) for image in images]
-        images = (
-            np.stack(resized_images)
-            if resized_images
-            else np.zeros((0, *shape), field.column_dtype)
-        )
+        resized = [resize(image, (shape[0], shape[1])) for image in images]
+        images = np.stack(resized) if resized else np.zeros((0, *shape), field.column_dtype)
     elif len(shape) == _IMAGE_RANK and images.dtype == np.uint8:
         images = resize(images, (shape[0], shape[1]))
     if images.shape[1:] != shape or images.dtype != field.column_dtype:

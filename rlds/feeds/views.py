@@ -74,7 +74,7 @@ class ViewStorage(Storage):
         }
         self.below, self.outlines = below, self._lengths(below)
         slow = None in self._needs.values()
-        self._cached_storage = cached(self.outlines) if slow and cached is not None else None
+        self._cached = cached(self.outlines) if slow and cached is not None else None
         self.why_cached = next(filter(None, (each.why_cached for each in below)), "")
         if slow:
             self.why_cached = "a view makes them from whole episodes"
@@ -99,7 +99,7 @@ class ViewStorage(Storage):
         result.view, result.fields, result._facts = view, fields, facts
         result._needs = {path: result._needed(path) for path in fields}
         result._splits, result._index = [ALL], np.arange(num_episodes)
-        result._split = result._storage_numbers = np.zeros(num_episodes, np.int32)
+        result._split = result._base_of = np.zeros(num_episodes, np.int32)
         result._numbers, result._is_same = result._index, True
         result._of([storage], None)
         return result
@@ -117,10 +117,7 @@ class ViewStorage(Storage):
     def _parts(self, episodes: Episodes) -> list[Episodes]:
         """Finds the source of each episode; returns the episodes that are needed of each source."""
         number, first = len(self._index), 0
-        self._storage_numbers, self._numbers = (
-            np.empty(number, np.int32),
-            np.empty(number, np.int64),
-        )
+        self._base_of, self._numbers = (np.empty(number, np.int32), np.empty(number, np.int64))
         parts: dict[tuple[int, str], int] = {}
         sources: list[tuple[Source, str]] = []
         for split, begin, end in episodes.ranges:
@@ -129,10 +126,10 @@ class ViewStorage(Storage):
             for at, source, name, numbers in self.view.where(split, np.arange(begin, end)):
                 part = parts.setdefault((id(source), name), len(parts))
                 sources += [(source, name)] if part == len(sources) else []
-                self._storage_numbers[there][at], self._numbers[there][at] = part, numbers
+                self._base_of[there][at], self._numbers[there][at] = part, numbers
         opened = []
         for part, (source, name) in enumerate(sources):  # No more is opened than is needed.
-            at = self._storage_numbers == part
+            at = self._base_of == part
             begin = int(self._numbers[at].min(initial=source.num_episodes(name)))
             end = max(int(self._numbers[at].max(initial=0)) + 1, begin)
             self._numbers[at] -= begin
@@ -152,9 +149,9 @@ class ViewStorage(Storage):
 
     def _gathered(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """Joins the columns of the sources below to one in the order of the view's episodes."""
-        gathered = np.empty(len(self._storage_numbers), np.result_type(*columns))
+        gathered = np.empty(len(self._base_of), np.result_type(*columns))
         for source_index, column in enumerate(columns):
-            at = self._storage_numbers == source_index
+            at = self._base_of == source_index
             gathered[at] = column[self._numbers[at]]
         return gathered
 
@@ -171,10 +168,7 @@ class ViewStorage(Storage):
         if len(self.below) == 1 and len(self._splits) == 1:
             yield slice(None), 0, self._splits[0]
             return
-        keys = (
-            self._storage_numbers[episodes].astype(np.int64) * len(self._splits)
-            + self._split[episodes]
-        )
+        keys = self._base_of[episodes].astype(np.int64) * len(self._splits) + self._split[episodes]
         for key in np.unique(keys).tolist():
             part, split = divmod(key, len(self._splits))
             yield np.flatnonzero(keys == key), part, self._splits[split]
@@ -190,11 +184,7 @@ class ViewStorage(Storage):
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         slow = [path for path in paths if self._needs[path] is None]
-        cached_rows = (
-            self._cached_storage.rows(episodes, steps, slow)
-            if slow and self._cached_storage
-            else None
-        )
+        cached = self._cached.rows(episodes, steps, slow) if slow and self._cached else None
         groups, needed = [*self.groups(episodes)], self.needed(paths)
         rows = []
         for at, part, split in groups:
@@ -202,7 +192,7 @@ class ViewStorage(Storage):
             rows.append(
                 self.below[part].rows(self._of_each(self._numbers, episodes[at]), there, needed)
             )
-        return _ViewRows(self, episodes, steps, paths, groups, rows, cached_rows)
+        return _ViewRows(self, episodes, steps, paths, groups, rows, cached)
 
     @override
     def read_ahead(
@@ -212,8 +202,8 @@ class ViewStorage(Storage):
             some, needed = episodes[at], self.needed(paths)
             begins, ends = (self.at(split, some, steps[at]) for steps in (firsts, lasts))
             self.below[part].read_ahead(self._of_each(self._numbers, some), begins, ends, needed)
-        if self._cached_storage and any(self._needs[path] is None for path in paths):
-            self._cached_storage.read_ahead(episodes, firsts, lasts, paths)
+        if self._cached and any(self._needs[path] is None for path in paths):
+            self._cached.read_ahead(episodes, firsts, lasts, paths)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
@@ -230,12 +220,8 @@ class ViewStorage(Storage):
         if there is None or any(each.any() for each in touched):
             return None
         columns = [each.metadata_column(there) for each in self.below]
-        present_columns = [column for column in columns if column is not None]
-        return (
-            self._gathered(present_columns)
-            if present_columns and len(present_columns) == len(columns)
-            else None
-        )
+        stored = [column for column in columns if column is not None]
+        return self._gathered(stored) if stored and len(stored) == len(columns) else None
 
     @override
     def is_random(self, path: str) -> bool:
@@ -264,10 +250,8 @@ class ViewStorage(Storage):
         below = (each.fingerprint() for each in self.below)
         if self._facts:
             return hash_of(*below, *self._facts)
-        location_bytes = (
-            array.tobytes() for array in (self._storage_numbers, self._numbers, *self.outlines)
-        )
-        return hash_of(type(self.view).__qualname__, *below, *location_bytes)
+        content = (array.tobytes() for array in (self._base_of, self._numbers, *self.outlines))
+        return hash_of(type(self.view).__qualname__, *below, *content)
 
 
 def _again(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
@@ -287,7 +271,7 @@ class _ViewRows(Rows):
       paths: The fields that will be taken.
       groups: See `ViewStorage.groups`.
       rows: The rows of the source below, for each group.
-      cached_rows: The rows of fields that take whole episodes.
+      cached: The rows of fields that take whole episodes.
     """
 
     storage: ViewStorage
@@ -296,7 +280,7 @@ class _ViewRows(Rows):
     paths: Sequence[str]
     groups: Sequence[tuple[Any, int, str]]
     rows: Sequence[Rows]
-    cached_rows: Rows | None
+    cached: Rows | None
 
     @override
     def at(self, steps: np.ndarray) -> Rows:
@@ -304,16 +288,16 @@ class _ViewRows(Rows):
             rows.at(self.storage.at(split, self.episodes[at], steps[at]))
             for (at, _, split), rows in zip(self.groups, self.rows)
         ]
-        cached_rows = None if self.cached_rows is None else self.cached_rows.at(steps)
-        return dataclasses.replace(self, steps=steps, rows=rows, cached_rows=cached_rows)
+        cached = None if self.cached is None else self.cached.at(steps)
+        return dataclasses.replace(self, steps=steps, rows=rows, cached=cached)
 
     @override
     def take(self, path: str) -> np.ndarray:
         storage = self.storage
         needs = storage._needs[path]
         if needs is None:
-            assert self.cached_rows is not None
-            return self.cached_rows.take(path)
+            assert self.cached is not None
+            return self.cached.take(path)
         columns = [self._group_column(group, path, needs) for group in range(len(self.groups))]
         if len(columns) == 1:
             return columns[0]

@@ -190,9 +190,7 @@ def _label(
     kind = layers.setdefault(layer, str(given.get("type") or type_of(guess)))
     if kind in ("flag", "number") and isinstance(value, str):
         value = _plain(value)
-    optional_texts = {
-        name: str(given[name]) for name in ("at", "tool", "id", "key") if name in given
-    }
+    options = {name: str(given[name]) for name in ("at", "tool", "id", "key") if name in given}
     return Label(
         layer=layer,
         type=kind,
@@ -201,7 +199,7 @@ def _label(
         end=_step(given.get("end")),
         value=float(value) if type(value) is int else value,
         annotator=str(given["annotator"]),
-        **optional_texts,
+        **options,
     )
 
 

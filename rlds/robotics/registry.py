@@ -160,9 +160,7 @@ class Disagreement:
     said: Mapping[str, str]
 
     def __str__(self) -> str:
-        return f"{self.about}: " + "; ".join(
-            f"{who}: {statement}" for who, statement in self.said.items()
-        )
+        return f"{self.about}: " + "; ".join(f"{who}: {fact}" for who, fact in self.said.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,14 +297,12 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
     """Returns the meaning of the fields of a dataset; None if it is unknown. See `meaning_of`."""
     own = (metadata or {}).get(OWN)
-    table_name = _known_name(name)
+    listed = _known_name(name)
     if own is None:
-        return None if table_name is None else _of_table(table_name)
+        return None if listed is None else _of_table(listed)
     if not isinstance(own, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {own!r:.100}, expected an object")
-    return meaning_from(
-        table_name or name, {**_entries().get(table_name or "", {}), **_marked(own)}
-    )
+    return meaning_from(listed or name, {**_entries().get(listed or "", {}), **_marked(own)})
 
 
 def known_datasets() -> list[str]:

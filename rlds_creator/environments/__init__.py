@@ -89,16 +89,14 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
       ImportError: The package of the environment is missing; names what to install.
     """
     loaded = family(name)
-    available_options = options_of(loaded)
+    allowed = options_of(loaded)
     given = dict(options)
     id = given.pop("id", None)
     if id not in loaded.identifiers():
         raise ValueError(f"{name} has no environment {id!r:.100} on this server")
     for option, value in given.items():
-        if option not in available_options:
-            raise ValueError(
-                f"{name}: no option {option!r:.100}; {what_there_is(option, available_options)}"
-            )
+        if option not in allowed:
+            raise ValueError(f"{name}: no option {option!r:.100}; {what_there_is(option, allowed)}")
         text = value if isinstance(value, str) else json.dumps(value)
-        given[option] = available_options[option].parse(text)
+        given[option] = allowed[option].parse(text)
     return loaded.make(id=id, keys=keys or {}, **given)

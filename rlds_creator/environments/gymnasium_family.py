@@ -294,18 +294,16 @@ def _key_map_of(
 ) -> KeyMap:
     spec = spec_of(env)
     is_choice = isinstance(spec, specs.DiscreteArray)
-    map_options = dict(next((keys for name, keys in _KEYS.items() if id.startswith(name)), {}))
+    extra = dict(next((keys for name, keys in _KEYS.items() if id.startswith(name)), {}))
     if id.startswith("CarRacing") and is_choice:
-        map_options = dict(_CAR_CHOICES)
+        extra = dict(_CAR_CHOICES)
     elif id.startswith("LunarLander") and not is_choice:
-        map_options = dict(_KEYS["LunarLanderContinuous"])
-    if not map_options and is_choice:
-        map_options = _own_arguments(env.unwrapped)
+        extra = dict(_KEYS["LunarLanderContinuous"])
+    if not extra and is_choice:
+        extra = _own_arguments(env.unwrapped)
     if strength != 1.0:
-        map_options.pop("table", None)
-    return key_map(
-        spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **map_options
-    )
+        extra.pop("table", None)
+    return key_map(spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **extra)
 
 
 def _own_arguments(env: Any) -> dict[str, Any]:

@@ -292,7 +292,7 @@ class Axes(KeyMap):
             self._directions.pop(name.rstrip("+-"), None)
             if given is not None:
                 self._directions[name] = self._direction(name, given)
-        self.idle = self._cast_action(self._idle)
+        self.idle = self._cast(self._idle)
         self.controls = list(self._controls())
 
     @override
@@ -311,17 +311,17 @@ class Axes(KeyMap):
             if value:
                 is_any = True
                 action += value * direction
-        return self._cast_action(action) if is_any else None
+        return self._cast(action) if is_any else None
 
-    def _cast_action(self, action: np.ndarray) -> np.ndarray:
+    def _cast(self, action: np.ndarray) -> np.ndarray:
         spec = self._spec
         if spec.dtype.kind in "iu":
             limits = np.iinfo(spec.dtype)
             action = np.clip(np.rint(action), max(limits.min, -_FAR), min(limits.max, _FAR))
-        cast_action = action.reshape(spec.shape).astype(spec.dtype)
+        result = action.reshape(spec.shape).astype(spec.dtype)
         if isinstance(spec, specs.BoundedArray):  # The type may have rounded a bound.
-            cast_action = np.asarray(np.clip(cast_action, spec.minimum, spec.maximum), spec.dtype)
-        return cast_action
+            result = np.asarray(np.clip(result, spec.minimum, spec.maximum), spec.dtype)
+        return result
 
     def _direction(self, name: str, given: Any) -> np.ndarray:
         if len(_combination(name)) > 1:
@@ -359,10 +359,8 @@ class Axes(KeyMap):
     def _moves(self, name: str, direction: np.ndarray) -> str:
         words = []
         for element in np.flatnonzero(direction):
-            element_name = self._names[element]
-            down, up = self._words.get(
-                element_name, (f"{element_name} \N{MINUS SIGN}", f"{element_name} +")
-            )
+            label = self._names[element]
+            down, up = self._words.get(label, (f"{label} \N{MINUS SIGN}", f"{label} +"))
             if direction[element] < 0:
                 down, up = up, down
             words.append(f"{down} / {up}" if _AXIS.fullmatch(name) else up)
@@ -379,7 +377,7 @@ class Parts(KeyMap):
 
     def __init__(self, maps: Mapping[str, KeyMap], spec: Any) -> None:
         self._maps, self._spec = maps, spec
-        self.idle = self._cast_action([part.idle for part in maps.values()])
+        self.idle = self._cast([part.idle for part in maps.values()])
         self.controls = [
             control
             for part in maps.values()
@@ -390,12 +388,12 @@ class Parts(KeyMap):
 
     @override
     def action(self, inputs: Inputs) -> Any:
-        part_actions = [part.action(inputs) for part in self._maps.values()]
-        if all(action is None for action in part_actions) and not inputs.is_held(WAIT):
+        parts = [part.action(inputs) for part in self._maps.values()]
+        if all(action is None for action in parts) and not inputs.is_held(WAIT):
             return None
         idles = (part.idle for part in self._maps.values())
-        return self._cast_action(
-            [idle if action is None else action for action, idle in zip(part_actions, idles)]
+        return self._cast(
+            [idle if action is None else action for action, idle in zip(parts, idles)]
         )
 
     @override
@@ -409,7 +407,7 @@ class Parts(KeyMap):
         ]
         return ", ".join(described) or "nothing"
 
-    def _cast_action(self, values: list[Any]) -> Any:
+    def _cast(self, values: list[Any]) -> Any:
         if isinstance(self._spec, specs.Array):
             return np.array(values, self._spec.dtype).reshape(self._spec.shape)
         return dict(zip(self._maps, values)) if isinstance(self._spec, Mapping) else tuple(values)
@@ -607,11 +605,8 @@ def _reach(spec: specs.Array, idle: Any) -> tuple[np.ndarray, np.ndarray, np.nda
     """Returns the idle, the least and the greatest value of each element of an action."""
     low, high = _bounds(spec)
     idle = np.clip(np.zeros(low.size) if idle is None else np.ravel(idle), low, high)
-    least, greatest = (
-        np.where(np.isinf(low), idle - 1, low),
-        np.where(np.isinf(high), idle + 1, high),
-    )
-    return idle, least, greatest
+    least, top = (np.where(np.isinf(low), idle - 1, low), np.where(np.isinf(high), idle + 1, high))
+    return idle, least, top
 
 
 def _is_choice(spec: Any) -> bool:

@@ -162,8 +162,7 @@ class RoboDeskFamily(Family):
           reward: Rewards on the way; or one for each step in which the task is done; or a single
             one, when it is done for the first time.
           action_repeat: The number of times that each action is repeated.
-          episode_length: The number of actions after which an episode is truncated, with repeated
-            ones.
+          episode_length: The number of actions, repeats included, after which an episode ends.
           image_size: The side of the picture in the observation.
           strength: The speed of the hand under a key, from 0 to 1. A stick reaches full speed.
           width: The width of pictures.

@@ -180,11 +180,8 @@ def _as_export_error(
     if isinstance(error, SourceError):
         of = [one.name for one in recipe.recordings if error.file.startswith(one.directory)]
         text = f"episode {of[0] if of else error.episode}: {error.what}"
-    for hidden_folder in {
-        str(folder),
-        *(os.path.dirname(one.directory) for one in recipe.recordings),
-    }:
-        text = text.replace(f"{hidden_folder}/", "")
+    for path in {str(folder), *(os.path.dirname(one.directory) for one in recipe.recordings)}:
+        text = text.replace(f"{path}/", "")
     return ExportError(text, details=str(error))
 
 

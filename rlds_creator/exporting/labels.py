@@ -44,19 +44,17 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
     rows_of_all = [_shared_labels(each, recipe.keep_internal) for each in recipe.recordings]
     if not any(rows_of_all):
         return 0
-    written_episodes = open_episodes(data, "all", format=format, **options)
-    written_episodes = Episodes(
-        reading.with_image_files(written_episodes.source), written_episodes.split
-    )
+    written = open_episodes(data, "all", format=format, **options)
+    written = Episodes(reading.with_image_files(written.source), written.split)
     labels: list[Label] = []
     for number, rows in enumerate(rows_of_all):
         if rows:
-            episode = as_converted(written_episodes.episode(number))
+            episode = as_converted(written.episode(number))
             where = {"episode": digest_of(episode.steps).hex(), "key": episode.key}
             labels += _as_labels(rows, recipe.recordings[number], recipe.lengths[number], where)
     if data.is_file():  # A folder beside it, or they would be in the cache of this machine.
         (data.parent / ".rlds" / "labels").mkdir(parents=True, exist_ok=True)
-    folders = label_rows.folders_of(written_episodes.source)[:1]
+    folders = label_rows.folders_of(written.source)[:1]
     layers = {layer_of(row): row for rows in rows_of_all for row in rows}
     label_rows.append(folders, labels)
     label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])

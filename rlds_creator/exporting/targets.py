@@ -29,7 +29,7 @@ class ExportFormat:
       module: A module that must be installed; "" if it needs none.
       extra: The extra that installs it.
       opening: Python code that opens the data, with `{path}` in it.
-      path_template: The path of the data in the folder of the export, with `{name}` in it.
+      path: The path of the data in the folder of the export, with `{name}` in it.
       defaults: Options of the format, unless others are given; may have `{name}` in them.
       source: The name of the format in `rlds.sources`, if it differs.
     """
@@ -39,7 +39,7 @@ class ExportFormat:
     module: str = ""
     extra: str = ""
     opening: str = _OPENING
-    path_template: str = "{name}"
+    path: str = "{name}"
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
 
@@ -84,7 +84,7 @@ class ExportFormat:
         format = self.source or self.name
         kind = exporting.export_class(format)
         given = parse_options(options_of(kind), options, format)
-        path = folder / kind.part_name(self.path_template.format(name=name))
+        path = folder / kind.part_name(self.path.format(name=name))
         defaults = {key: value.format(name=name) for key, value in self.defaults.items()}
         episodes = recipe.episodes(progress)
         writer = exporting.prepare(episodes, format, **{**defaults, **given})
@@ -98,21 +98,16 @@ FORMATS: Mapping[str, ExportFormat] = {
     format.name: format
     for format in (
         ExportFormat(
-            "log",
-            "EnvLogger log",
-            opening='envlogger.Reader("{path}")',
-            source="envlogger",
+            "log", "EnvLogger log", opening='envlogger.Reader("{path}")', source="envlogger"
         ),
         ExportFormat(
             "tfds",
             "TFDS dataset",
             opening='tfds.builder_from_directory("{path}").as_dataset()',
-            path_template="{name}/1.0.0",
+            path="{name}/1.0.0",
             defaults={"name": "{name}", "version": "1.0.0"},
         ),
-        ExportFormat(
-            "minari", "Minari dataset", "h5py", "hdf5", path_template="{name}-v0", defaults=_GZIP
-        ),
+        ExportFormat("minari", "Minari dataset", "h5py", "hdf5", path="{name}-v0", defaults=_GZIP),
         ExportFormat("lerobot", "LeRobot dataset", "pyarrow", "lerobot"),
         ExportFormat("robomimic", "robomimic (HDF5)", "h5py", "hdf5", defaults=_GZIP),
         ExportFormat("zarr", "Zarr buffer of Diffusion Policy", "numcodecs", "zarr"),

@@ -419,10 +419,8 @@ class Plays:
         """Raises `TooManyError` or `ServiceUnavailableError` if a person cannot play now."""
         if self._starts.take(person.id):
             raise TooManyError("Too many starts. Wait a few seconds, then try again.")
-        other_plays = [
-            p for p in self._plays.values() if not p.is_over and p.person.id != person.id
-        ]
-        if len(other_plays) >= self.limits.players:
+        running = [p for p in self._plays.values() if not p.is_over and p.person.id != person.id]
+        if len(running) >= self.limits.players:
             raise ServiceUnavailableError(
                 f"All {self.limits.players} places are taken. Try again later.", code="full"
             )

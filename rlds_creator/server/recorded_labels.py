@@ -81,18 +81,11 @@ class RecordedLabels(EpisodeLabels):
         return [*visible, *map(self._shown, tags)]
 
     @override
-    def add(self, new_label: Said) -> ShownLabel:
-        if isinstance(new_label.value, float) or (new_label.type == "flag") != (
-            new_label.value is True
-        ):
+    def add(self, label: Said) -> ShownLabel:
+        if isinstance(label.value, float) or (label.type == "flag") != (label.value is True):
             raise BadRequestError("Recordings have only tags, a verdict and a success.")
         row = self._store.add_label(
-            self._episode.id,
-            new_label.layer,
-            new_label.value,
-            new_label.first,
-            new_label.end,
-            by=self._person.id,
+            self._episode.id, label.layer, label.value, label.first, label.end, by=self._person.id
         )
         self._recordings.annotate(self._episode.id)
         return self._shown(row, decides=True if row.type == "choice" else None)

@@ -117,8 +117,8 @@ def routes(
         return answer(await in_thread(_done, episode_labels, _listed, episode_labels))
 
     async def add_label(request: Request) -> Response:
-        episode_labels, new_label = await _to_label(request), await body(request, Said)
-        return answer(await in_thread(_done, episode_labels, episode_labels.add, new_label))
+        episode_labels, label = await _to_label(request), await body(request, Said)
+        return answer(await in_thread(_done, episode_labels, episode_labels.add, label))
 
     async def declare(request: Request) -> Response:
         episode_labels, layer = await _to_label(request), await body(request, ShownLayer)

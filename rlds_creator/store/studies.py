@@ -71,33 +71,29 @@ class Studies(Database):
         check_names(*(label.name for label in study.labels))
         table = tables.studies
         with self._writing() as connection:
-            stored_environments: dict[str, Environment] = {}
+            stored: dict[str, Environment] = {}
             now, state = self._clock(), study.state
             current = Study(
                 id=new_identifier(), name=study.name, state=state, creator=by, created=now
             )
             if study.id:
                 row = _row(connection, study.id, lock=True)
-                current, stored_environments = from_row(Study, row), _environments(row)
+                current, stored = from_row(Study, row), _environments(row)
                 if current.version != study.version:
                     raise StaleError("somebody else has edited this study", current)
             environments = tuple(
-                one
-                if one.id in stored_environments
-                else msgspec.structs.replace(one, id=new_identifier())
+                one if one.id in stored else msgspec.structs.replace(one, id=new_identifier())
                 for one in study.environments
             )
             ids = {one.id for one in environments}
             if len(ids) < len(environments):
                 raise StoreError("two environments of the study have the same identifier")
-            fixed_fields = {
-                name: getattr(current, name) for name in ("id", "state", "creator", "created")
-            }
+            fixed = {name: getattr(current, name) for name in ("id", "state", "creator", "created")}
             new = msgspec.structs.replace(
-                study, **fixed_fields, environments=environments, version=current.version + 1
+                study, **fixed, environments=environments, version=current.version + 1
             )
             values = to_row(new)
-            removed = [one for id, one in stored_environments.items() if id not in ids]
+            removed = [one for id, one in stored.items() if id not in ids]
             values["removed_environments"] = msgspec.to_builtins(removed)
             if study.id:
                 connection.execute(sa.update(table).where(table.c.id == new.id).values(values))

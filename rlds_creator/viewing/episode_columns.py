@@ -107,11 +107,9 @@ def defaults(columns: Mapping[str, Column]) -> list[str]:
 
 def ranks(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, Column]:
     """Returns the rank columns of those columns that are audit scores, by name."""
-    rank_columns = {name: columns.get(f"{name.removesuffix('_rank')}_rank") for name in names}
+    ranked = {name: columns.get(f"{name.removesuffix('_rank')}_rank") for name in names}
     return {
-        name: rank
-        for name, rank in rank_columns.items()
-        if rank is not None and rank.path[0] == AUDIT
+        name: rank for name, rank in ranked.items() if rank is not None and rank.path[0] == AUDIT
     }
 
 

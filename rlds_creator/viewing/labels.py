@@ -119,7 +119,7 @@ class EpisodeLabels(abc.ABC):
         """Returns the labels of the episode."""
 
     @abc.abstractmethod
-    def add(self, new_label: Said) -> ShownLabel:
+    def add(self, label: Said) -> ShownLabel:
         """Adds a label; it replaces the label of the same person for the same steps."""
 
     @abc.abstractmethod
@@ -173,12 +173,10 @@ class DatasetLabels(EpisodeLabels):
         )
 
     @override
-    def add(self, new_label: Said) -> ShownLabel:
-        place_and_value = self._episode, new_label.value, new_label.first, new_label.end
+    def add(self, label: Said) -> ShownLabel:
+        where = self._episode, label.value, label.first, label.end
         tool = "rlds view"
-        row = self._labels.add(
-            new_label.layer, *place_and_value, by=self._by, type=new_label.type, tool=tool
-        )
+        row = self._labels.add(label.layer, *where, by=self._by, type=label.type, tool=tool)
         return self._shown(row)
 
     @override

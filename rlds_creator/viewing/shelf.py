@@ -111,13 +111,11 @@ class Shelf:
         cache, self._may_label = Cache(_CACHE_BYTES), may_label
         chosen = _Choice(options or {}, split, where)
         self._thumbnails, self._lock = Thumbnails(), threading.Lock()
-        found_datasets = [
-            it for path in paths for it in _find_datasets(os.fspath(path), format, chosen.options)
-        ]
-        if not found_datasets:
+        datasets = [it for path in paths for it in _scan(os.fspath(path), format, chosen.options)]
+        if not datasets:
             raise FileNotFoundError("there is nothing to be shown")
         self._datasets: dict[str, _Dataset] = {}
-        for path, its_format in dict.fromkeys(found_datasets):
+        for path, its_format in dict.fromkeys(datasets):
             name = _name(path)
             kind = _Logs if its_format == "envlogger" and chosen == _Choice() else _Source
             dataset = kind(_identifier(name, path), name, path, its_format, cache, chosen)
@@ -195,26 +193,16 @@ class Shelf:
         current = self._dataset(dataset, split)
         try:
             numbers = current.numbers(split, where, sort, at_least=index + 2)
-        except (
-            ImportError,
-            LookupError,
-            ValueError,
-            _TableInProgressError,
-        ):  # The list reports the error.
+        except (ImportError, LookupError, ValueError, _TableInProgressError):  # The list has it.
             return {"previous": None, "next": None, "place": None}
         if sort:
-            position = numbers.index(index) if index in numbers else len(numbers)
-            after = position + 1
+            before = numbers.index(index) if index in numbers else len(numbers)
+            after = before + 1
         else:
-            position, after = (
-                bisect.bisect_left(numbers, index),
-                bisect.bisect_right(numbers, index),
-            )
+            before, after = bisect.bisect_left(numbers, index), bisect.bisect_right(numbers, index)
         query = urlencode({k: v for k, v in (("where", where), ("sort", sort)) if v})
-        pages = neighbours(
-            numbers, position, after, lambda n: current.address(split, int(n)), query
-        )
-        return {**pages, "place": position}
+        pages = neighbours(numbers, before, after, lambda n: current.address(split, int(n)), query)
+        return {**pages, "place": before}
 
     def view(self, dataset: str, split: str, index: int) -> ViewedEpisode:
         """Returns an episode.
@@ -300,9 +288,7 @@ def neighbours(
     return {name: address(one[0]) + end if len(one) else None for name, one in around.items()}
 
 
-def _find_datasets(
-    path: str, format: str | None, options: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def _scan(path: str, format: str | None, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields path and format of each dataset at or below a path; options need a single one."""
     if (
         format is None
@@ -357,14 +343,14 @@ class _Making:
 
     def __init__(self, episodes: sources.Episodes) -> None:
         self.progress: Mapping[str, int | None] = {"done": 0, "total": None}
-        self.table_future: concurrent.futures.Future[EpisodeTable] = concurrent.futures.Future()
+        self.future: concurrent.futures.Future[EpisodeTable] = concurrent.futures.Future()
         threading.Thread(target=self._make, args=(episodes,), daemon=True).start()
 
     def _make(self, episodes: sources.Episodes) -> None:
         try:
-            self.table_future.set_result(episodes.table(progress=self._note))
+            self.future.set_result(episodes.table(progress=self._note))
         except BaseException as error:
-            self.table_future.set_exception(error)
+            self.future.set_exception(error)
 
     def _note(self, done: int, total: int | None) -> None:
         self.progress = {"done": done, "total": total}
@@ -511,11 +497,7 @@ class _Dataset:
     def _labelled_table(self, split: str) -> Any:
         """The table of episodes with their labels; None if it is not complete."""
         making = self._makings.get(split)
-        is_made = (
-            making is not None
-            and making.table_future.done()
-            and not making.table_future.exception()
-        )
+        is_made = making is not None and making.future.done() and not making.future.exception()
         if not (is_made or self._has_table(split)):
             return None
         state = self._beside(split)
@@ -558,11 +540,11 @@ class _Dataset:
 
     def _table(self, split: str) -> EpisodeTable:
         with self._lock:
-            if split not in self._makings or self._makings[split].table_future.done():
+            if split not in self._makings or self._makings[split].future.done():
                 self._makings[split] = _Making(self.episodes(split))
             making = self._makings[split]
         try:
-            return making.table_future.result(_TABLE_SECONDS)
+            return making.future.result(_TABLE_SECONDS)
         except concurrent.futures.TimeoutError:
             raise _TableInProgressError(making.progress) from None
 

@@ -51,9 +51,9 @@ class Tables:
     @classmethod
     def of(cls, source: AnySource) -> Tables | None:
         """Returns the tables of a source; None if it cannot be read in place."""
-        examples = [base.can.examples for base in reading.bases(source)]
+        stored = [base.can.examples for base in reading.bases(source)]
         here = all(
-            x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in examples
+            x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in stored
         )
         return cls(source) if here else None
 
@@ -64,11 +64,9 @@ class Tables:
           SourceError: The file is damaged, or was changed.
         """
         source, first, name = self._source, index, f"{split}[{index}:{index + 1}]"
-        stored_place = stored_at(source, split, index)
-        if stored_place and (
-            shards := stored_place.source.can.shards
-        ):  # The whole file costs no more.
-            source, split, index = stored_place
+        stored = stored_at(source, split, index)
+        if stored and (shards := stored.source.can.shards):  # The whole file costs no more.
+            source, split, index = stored
             begins = [*itertools.accumulate(shards(split), initial=0)]
             shard = bisect.bisect_right(begins, index) - 1
             first, name = begins[shard], f"{split}[{shard}shard]"

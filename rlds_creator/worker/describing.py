@@ -29,15 +29,13 @@ def describe() -> dict[str, Any]:
 def _describe(name: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"title": name, "requires": "", "identifiers": None, "error": ""}
     try:
-        loaded_family = family(name)
-        facts.update(title=loaded_family.title or name, requires=loaded_family.requires)
-        helps = _helps(inspect.getdoc(loaded_family.make) or "")
-        options = [
-            _option(one, helps.get(name, "")) for name, one in options_of(loaded_family).items()
-        ]
+        loaded = family(name)
+        facts.update(title=loaded.title or name, requires=loaded.requires)
+        helps = _helps(inspect.getdoc(loaded.make) or "")
+        options = [_option(one, helps.get(name, "")) for name, one in options_of(loaded).items()]
         json.dumps(options, allow_nan=False)
         facts["options"] = options
-        facts["identifiers"] = list(loaded_family.identifiers())
+        facts["identifiers"] = list(loaded.identifiers())
     except Exception as e:  # An error in the code of one family must not affect the others.
         facts["error"] = f"{type(e).__name__}: {e}"
     return {"options": [], **facts}

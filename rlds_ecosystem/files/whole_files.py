@@ -220,20 +220,18 @@ def draft_folder(target: Path) -> Iterator[Path]:
     Raises:
       FileExistsError: Another process has the folder.
     """
-    hidden_folder = _place_of(target)
-    hidden_folder.mkdir(parents=True, exist_ok=True)
-    descriptor = try_to_lock(hidden_folder)
+    folder = _place_of(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = try_to_lock(folder)
     try:
-        if can_lock(hidden_folder) and (
-            descriptor is None or not is_open(hidden_folder, descriptor)
-        ):
-            raise FileExistsError(f"{target}: {holder_of(hidden_folder)} is writing it")
-        finish_taking(target, hidden_folder)
+        if can_lock(folder) and (descriptor is None or not is_open(folder, descriptor)):
+            raise FileExistsError(f"{target}: {holder_of(folder)} is writing it")
+        finish_taking(target, folder)
         try:
-            yield hidden_folder
+            yield folder
         finally:
             with contextlib.suppress(OSError):  # It is not empty.
-                hidden_folder.rmdir()
+                folder.rmdir()
     finally:
         if descriptor is not None:
             os.close(descriptor)

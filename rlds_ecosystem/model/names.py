@@ -17,12 +17,12 @@ _SHORTEST = 4
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def what_there_is(name: str, choices: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
+def what_there_is(name: str, names: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
     """Returns the end of an error about an unknown name: similar names, and all names.
 
     Args:
       name: The unknown name.
-      choices: The names that exist.
+      names: The names that exist.
       aliases: Names that exist, by other names a user may know them by. They are not listed.
 
     >>> what_there_is("lerobt", ["tfds", "lerobot", "minari"])
@@ -32,18 +32,15 @@ def what_there_is(name: str, choices: Iterable[str], aliases: Mapping[str, str] 
     >>> what_there_is("observation.stat", ["reward"], {"observation.state": "obs/joints"})
     "did you mean 'obs/joints'? There are: reward"
     """
-    choices = list(choices)
-    shown = [
-        *choices[:_MOST],
-        *([f"and {len(choices) - _MOST} more"] if len(choices) > _MOST else []),
-    ]
-    listed = f"here are: {', '.join(shown)}" if choices else "here are none"
-    near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*choices, *aliases]))
+    names = list(names)
+    shown = [*names[:_MOST], *([f"and {len(names) - _MOST} more"] if len(names) > _MOST else [])]
+    listed = f"here are: {', '.join(shown)}" if names else "here are none"
+    near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*names, *aliases]))
     meant = " or ".join(map(repr, [*near][:2]))
     return f"did you mean {meant}? T{listed}" if near else f"t{listed}"
 
 
-def nearest(name: str, choices: Iterable[str]) -> list[str]:
+def nearest(name: str, names: Iterable[str]) -> list[str]:
     """Returns the known names that are similar to a name or a path, the most similar first.
 
     The last two parts of paths decide, whatever they have in common before.
@@ -55,7 +52,7 @@ def nearest(name: str, choices: Iterable[str]) -> list[str]:
     """
     *group, wanted_part = _parts(name)
     similar: dict[tuple[str, ...], tuple[float, float, str]] = {}
-    for other in choices:
+    for other in names:
         *above, last = _parts(other)
         ranked = _likeness(wanted_part, last), _ratio(name, other), other
         if ranked[0] >= _CUTOFF and (not group or not above or _are_alike(group[-1], above[-1])):

@@ -137,10 +137,8 @@ def command(
 
     to = FILE_FORMATS[0] if to == "tfds" else to
     if to not in converting.targets():
-        writable_formats = what_there_is(to, converting.targets())
-        raise click.UsageError(
-            f"--to: {to!r} is not a format that can be written; {writable_formats}"
-        )
+        choices = what_there_is(to, converting.targets())
+        raise click.UsageError(f"--to: {to!r} is not a format that can be written; {choices}")
     if dataset is not None:
         if to not in FILE_FORMATS:
             raise click.UsageError(f"--dataset works with --to tfrecord or array_record, not {to}.")

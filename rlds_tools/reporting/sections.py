@@ -73,15 +73,13 @@ def _note(*text: str) -> Markup | None:
     return tag("p", *text, class_="note") if any(text) else None
 
 
-def _folded(
-    items: Sequence[Markup], num_visible: int, class_: str | None, hidden_name: str
-) -> Markup:
+def _folded(items: Sequence[Markup], limit: int, class_: str | None, name: str) -> Markup:
     """Renders the first items visibly, and the other ones behind a summary to open."""
-    visible, hidden = items[:num_visible], items[num_visible:]
+    visible, hidden = items[:limit], items[limit:]
     open_part = tag("div", *visible, class_=class_)
     if not hidden:
         return open_part
-    summary = tag("summary", f"{len(hidden):,} more {hidden_name}")
+    summary = tag("summary", f"{len(hidden):,} more {name}")
     return join(open_part, tag("details", summary, tag("div", *hidden, class_=class_)))
 
 
@@ -531,14 +529,10 @@ def _by_task(result: Audit | None, score: EpisodeScore) -> Markup:
         chart = charts.histogram(np.array(values), f"{score.name}: {name}", small=True, span=span)
         note = f"{count(len(values), 'episode')}, median {number(float(np.median(values)))}"
         panels.append(_panel(name, chart, _note(note)))
-    num_other_tasks = len(in_order) - len(panels)
-    other_tasks = _note(
-        f"{count(num_other_tasks, 'other task')}, of no more episodes each."
-        if num_other_tasks
-        else ""
-    )
+    num_left = len(in_order) - len(panels)
+    more = _note(f"{count(num_left, 'other task')}, of no more episodes each." if num_left else "")
     title = tag("summary", f"{score.name.capitalize()} by task")
-    return tag("details", title, tag("div", *panels, class_="grid"), other_tasks)
+    return tag("details", title, tag("div", *panels, class_="grid"), more)
 
 
 def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Markup:
@@ -581,13 +575,9 @@ def statistics(material: Material) -> Markup:
         *(tag("code", "rlds.Statistics"), ", in the element ", tag("code", "rlds-statistics"), "."),
     )
     first = _table(headings, rows[:_OPEN_ROWS], "Statistics")
-    hidden_rows = rows[_OPEN_ROWS:]
-    title = tag("summary", f"{len(hidden_rows):,} more elements")
-    more = (
-        tag("details", title, _table(headings, hidden_rows, "More statistics"))
-        if hidden_rows
-        else None
-    )
+    hidden = rows[_OPEN_ROWS:]
+    title = tag("summary", f"{len(hidden):,} more elements")
+    more = tag("details", title, _table(headings, hidden, "More statistics")) if hidden else None
     return section("statistics", "Statistics", note, first, more)
 
 

@@ -132,23 +132,21 @@ def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, A
 
     Names and values of the original, which exports keep next to it, are for other readers.
     """
-    other_options = dict(options)
+    passed = dict(options)
     if not isinstance(path, str | os.PathLike) or format_of(path) != "lerobot":
-        return path, other_options
+        return path, passed
     kind = formats()["lerobot"].load()
-    stated = {
-        name: other_options.pop(name) for name in options_of(kind).keys() & other_options.keys()
-    }
+    stated = {name: passed.pop(name) for name in options_of(kind).keys() & passed.keys()}
     source = with_video(made(kind, path, **stated))
-    split = only_split(source, other_options.pop("split", None))
-    return Episodes(source, split, format="lerobot"), other_options
+    split = only_split(source, passed.pop("split", None))
+    return Episodes(source, split, format="lerobot"), passed
 
 
 def _opened(where: Any, options: Mapping[str, Any]) -> Any:
     paths = several(where)
     opened = [_as_lerobot(path, options) for path in ([where] if paths is None else paths)]
-    episodes, other_options = [episodes for episodes, _ in opened], opened[0][1]
-    return open_table(episodes[0] if paths is None else episodes, **other_options)
+    episodes, passed = [episodes for episodes, _ in opened], opened[0][1]
+    return open_table(episodes[0] if paths is None else episodes, **passed)
 
 
 def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
@@ -363,19 +361,17 @@ class LeRobotDatasetMetadata:
         if _TASK not in fields:
             return {0: ""}, np.zeros(self.total_frames, np.int64)
         steps = self.table.select(fields).steps(only_real=True)
-        task_texts = dict(self.table_of_tasks)
-        task_numbers = {text: number for number, text in reversed(task_texts.items())}
+        tasks = dict(self.table_of_tasks)
+        task_numbers = {text: number for number, text in reversed(tasks.items())}
         columns, numbers = steps.batch_columns(np.arange(len(steps))), []
         for row, text in enumerate(map(as_text, columns[_TASK])):
             if text not in task_numbers:
-                stored = (
-                    int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(task_texts)
-                )
+                stored = int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(tasks)
                 # Several datasets have several tasks of one number.
-                task_numbers[text] = max(task_texts) + 1 if stored in task_texts else stored
-                task_texts[task_numbers[text]] = text
+                task_numbers[text] = max(tasks) + 1 if stored in tasks else stored
+                tasks[task_numbers[text]] = text
             numbers.append(task_numbers[text])
-        return task_texts, np.array(numbers, np.int64)
+        return tasks, np.array(numbers, np.int64)
 
     @property
     def table_of_tasks(self) -> TextTable:
@@ -492,11 +488,9 @@ class LeRobotDatasetMetadata:
         size = min(self.total_frames, _MOST_FRAMES)
         steps = self.table.select([self.paths[name] for name in cameras]).steps(only_real=True)
         frame_numbers = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
-        sampled_columns = steps.batch_columns(frame_numbers) if cameras else {}
+        sampled = steps.batch_columns(frame_numbers) if cameras else {}
         for name in cameras:
-            frames = [
-                image.reshape(-1, image.shape[-1]) for image in sampled_columns[self.paths[name]]
-            ]
+            frames = [image.reshape(-1, image.shape[-1]) for image in sampled[self.paths[name]]]
             pixels = self.pixels(name, np.concatenate(frames).astype(np.float64))
             values = {key: getattr(pixels, key)(axis=0) for key in _QUANTITIES}
             quantiles = np.quantile(pixels, _QUANTILES, axis=0)

@@ -160,15 +160,11 @@ def _check_language(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
     texts = [path for path, leaf in leaves.items() if _is_text(leaf) and not leaf.feature.shape]
     if any("/" not in path for path in texts):
         return
-    problem = (
-        "no text in the steps: Octo can do without (language_key=None), OpenVLA cannot; store it"
-    )
+    need = "no text in the steps: Octo can do without (language_key=None), OpenVLA cannot; store it"
     if texts:
-        problem = (
-            f"text is in {texts}, where the loaders do not look: pass a standardize_fn, or store"
-        )
-        problem += " it next to the observation"
-    yield Demand(problem, "language_instruction")
+        need = f"text is in {texts}, where the loaders do not look: pass a standardize_fn, or store"
+        need += " it next to the observation"
+    yield Demand(need, "language_instruction")
 
 
 def _step_of(features: Any) -> Features:

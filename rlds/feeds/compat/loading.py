@@ -239,10 +239,8 @@ def load(
     has_steps = table.outlines.num_steps > 0
     masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}
     if dataset_statistics is None:
-        nonempty_episodes = table.filter_episodes(has_steps)
-        statistics = _exact(
-            roles.statistics_of(nonempty_episodes, masks=masks), roles, nonempty_episodes
-        )
+        filled = table.filter_episodes(has_steps)
+        statistics = _exact(roles.statistics_of(filled, masks=masks), roles, filled)
     else:
         statistics = _given_statistics(dataset_statistics, masks)
     return Loaded(name, table.filter_episodes(part[has_steps[part]]), roles, statistics)

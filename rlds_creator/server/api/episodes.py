@@ -121,10 +121,8 @@ class EpisodeRoutes(Routes):
         return changed
 
     async def _labels(self, request: Request) -> RecordedLabels:
-        permission = None if request.method in ("GET", "HEAD") else May.TAG
-        return RecordedLabels(
-            self.store, self.recordings, *await self._looked_at(request, permission)
-        )
+        needed = None if request.method in ("GET", "HEAD") else May.TAG
+        return RecordedLabels(self.store, self.recordings, *await self._looked_at(request, needed))
 
     async def _thumbnail(self, request: Request) -> tuple[bytes, str] | None:
         _, episode = await self._looked_at(request)

@@ -420,10 +420,8 @@ class CopiedObject:
             try:
                 file = stack.enter_context(_opened(self._blocks, os.O_RDONLY))
             except FileNotFoundError as error:
-                problem = "its local copy was removed; the object may have been replaced"
-                raise ChangedObjectError(
-                    f"{self.url}: {problem}. Open the dataset again"
-                ) from error
+                cause = "its local copy was removed; the object may have been replaced"
+                raise ChangedObjectError(f"{self.url}: {cause}. Open the dataset again") from error
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield

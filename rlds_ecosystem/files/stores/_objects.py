@@ -70,10 +70,8 @@ class ReadObject(io.RawIOBase):
         goes_on = index == self._next and self._block_size == BLOCK_SIZE
         self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if goes_on else 1
         count = min(max(end_index - index, self._num_blocks), _MAX_BLOCKS)
-        cached_offsets = (
-            i for i in range(1, count) if _blocks.get((self._object, index + i)) is not None
-        )
-        count = next(cached_offsets, count)
+        cached = (i for i in range(1, count) if _blocks.get((self._object, index + i)) is not None)
+        count = next(cached, count)
         begin = index * self._block_size
         end = min(begin + count * self._block_size, self._size)
         data = self._fetch(begin, end)
