@@ -142,7 +142,7 @@ def card(
     Raises:
       FileExistsError: A file that is to be written is there.
       FileNotFoundError: There is no dataset.
-      ValueError: It is of no known format, or damaged; says where.
+      ValueError: It is of no known format, or damaged; the message has the location.
 
     >>> import tempfile
     >>> import rlds_tools

@@ -224,7 +224,7 @@ def diff(
     Raises:
       FileNotFoundError: There is nothing at a path.
       KeyError: There is no such split; or no such field to ignore.
-      SourceError: An episode is damaged; says where.
+      SourceError: An episode is damaged; the message has the location.
       ValueError: Two episodes have the same id, by which they should be matched.
 
     >>> import tempfile

@@ -171,7 +171,7 @@ def stats(
 
     Raises:
       KeyError: There is no such split or field.
-      SourceError: The data is damaged; says where.
+      SourceError: The data is damaged; the message has the location.
       ValueError: There are no episodes.
     """
     from rlds import sources

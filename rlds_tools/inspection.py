@@ -518,7 +518,7 @@ def inspect_episode(
     Raises:
       IndexError: There is no such episode.
       KeyError: There is no such split.
-      SourceError: The episode is damaged; says where.
+      SourceError: The episode is damaged; the message has the location.
     """
     from rlds import sources
 
@@ -566,7 +566,7 @@ def inspect_step(
     Raises:
       IndexError: There is no such episode, or no such step.
       KeyError: There is no such split.
-      SourceError: The episode is damaged; says where.
+      SourceError: The episode is damaged; the message has the location.
     """
     import numpy as np
 

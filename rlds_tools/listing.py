@@ -221,8 +221,8 @@ def list_episodes(
 
     Raises:
       ImportError: The package for tables is not installed.
-      KeyError: There is no such split, or no such column; says which there are.
-      ValueError: The condition is wrong; says why.
+      KeyError: There is no such split, or no such column; the message lists the existing ones.
+      ValueError: The condition is wrong; the message has the reason.
     """
     from rlds import sources
 

@@ -347,7 +347,7 @@ def _compared(
     """Compares the written dataset in several processes; counts its episodes and steps.
 
     Raises:
-      ValueError: It differs; says where.
+      ValueError: It differs; the message has the location.
     """
     read, count = comparison.read_back, len(comparison.written)
     size = min(count // _CALLS + 1, _COMPARED)

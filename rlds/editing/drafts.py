@@ -115,7 +115,7 @@ class Draft:
         """Returns which episodes are in a split, or in a part such as `train[:10%]`.
 
         Raises:
-          KeyError: There is no such split; says which there are.
+          KeyError: There is no such split; the message lists the existing ones.
           ValueError: Datasets were merged, or there is no such part.
         """
         if len(self.parts) > 1:
@@ -190,7 +190,7 @@ class Draft:
           name: The column, or another name of it.
 
         Raises:
-          ValueError: There is none; says which there are.
+          ValueError: There is none; the message lists the existing ones.
         """
         values: list[Any] = []
         names: set[str] = set()

@@ -359,8 +359,8 @@ def collect(
       **options: Options of `rlds.feeds.open`.
 
     Raises:
-      KeyError: There is no such field; says which there are.
-      SourceError: The data is damaged; says where.
+      KeyError: There is no such field; the message lists the existing ones.
+      SourceError: The data is damaged; the message has the location.
       ValueError: There are no episodes; an episode has no start, or ends in the middle; a value is
         NaN. Says where.
 

@@ -64,7 +64,7 @@ def importance_sampling(
 
     Raises:
       TypeError: A policy has no probabilities, as it is deterministic.
-      ValueError: An argument is wrong, or a value in the data; says which and where.
+      ValueError: An argument is wrong, or a value in the data; the message names it.
 
     Warns:
       EstimateWarning: The effective sample size is below 10.

@@ -60,7 +60,7 @@ def log_ratios(
 
     Raises:
       TypeError: A policy has no probabilities.
-      ValueError: A probability is missing, or is none; says where, and what to do.
+      ValueError: A probability is missing, or is none; has the location and the remedy.
     """
     if behaviour is None and data.log_probs is None:
         raise ValueError(

@@ -45,7 +45,7 @@ def direct_method(
       episode_weights: The weight of each episode, `[N]`; if None, 1.
 
     Raises:
-      ValueError: An argument is wrong, or a value of the Q-function; says which and where.
+      ValueError: An argument is wrong, or a value of the Q-function; the message names it.
 
     >>> from rlds.evaluation.policies import CategoricalPolicy
     >>> from rlds.evaluation.q_functions import TabularQ
@@ -108,7 +108,7 @@ def doubly_robust(
 
     Raises:
       TypeError: A policy has no probabilities, as it is deterministic.
-      ValueError: An argument is wrong, or a value in the data; says which and where.
+      ValueError: An argument is wrong, or a value in the data; the message names it.
 
     Warns:
       EstimateWarning: The effective sample size is below 10.

@@ -164,7 +164,7 @@ class Feed:
 
         Raises:
           IndexError: There is no such batch.
-          SourceError: It cannot be read; says where.
+          SourceError: It cannot be read; the message has the location.
         """
         if isinstance(batch, slice):
             raise TypeError(
@@ -185,7 +185,7 @@ class Feed:
           prefetch: Whether a thread makes the next batches while you use these.
 
         Raises:
-          ValueError: The state is of another feed; says what is different.
+          ValueError: The state is of another feed; the message has the difference.
         """
         return FeedIterator(self, self.start_of(start), prefetch)
 
@@ -396,7 +396,7 @@ class Feed:
         """Returns the batch to go on at, by its number or by a state.
 
         Raises:
-          ValueError: The state is of another feed; says what is different.
+          ValueError: The state is of another feed; the message has the difference.
         """
         if not isinstance(start, Mapping):
             if not hasattr(start, "__index__"):
@@ -454,7 +454,7 @@ class Feed:
         Raises:
           ImportError: PyTorch is not installed.
           TypeError: An argument is about what the feed decides.
-          ValueError: The state is of another feed; says what is different.
+          ValueError: The state is of another feed; the message has the difference.
         """
         from rlds.feeds.adapters import torch_loader
 

@@ -141,7 +141,7 @@ class MappedFiles:
             raise self._error(error) from error
 
     def read_ahead(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
-        """Prefetches the missing pieces of some ranges."""
+        """Prefetches the missing blocks of byte ranges."""
         if self.copies is not None:
             with _store_errors():
                 self.copies.fetch(self.copies.blocks_of(numbers, begins, ends), wait=False)
@@ -273,7 +273,7 @@ class MappedStorage(Storage):
       progress: Told how many files have been indexed, and of how many.
 
     Raises:
-      UnsupportedFileError: The files cannot be mapped; says why.
+      UnsupportedFileError: The files cannot be mapped; the message has the reason.
       SourceError: They are damaged.
     """
 
@@ -441,7 +441,7 @@ class MappedStorage(Storage):
         return Lengths(num_steps, num_transitions, is_final_known)
 
     def _last_flags(self, name: str, needed: np.ndarray) -> np.ndarray:
-        """The last value of a flag in each episode, which some need."""
+        """The last value of a flag in each episode, read only for the episodes that need it."""
         last = self._joined_field(lambda index: index.last, name)
         if (last == _NO_FLAG)[needed].any():
             raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")

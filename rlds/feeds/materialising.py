@@ -81,7 +81,7 @@ def materialise(
       FileExistsError: There is something in the directory, or another process writes to it.
       FileNotFoundError: There is nothing at the path of the source.
       KeyError: There is no such split, or no such field.
-      SourceError: An episode is damaged, or breaks a rule of RLDS; says where.
+      SourceError: An episode is damaged, or breaks a rule of RLDS; the message has the location.
       ValueError: The directory is not on this machine, a field cannot be stored, or images have no
         fixed size.
       OSError: The dataset cannot be written.

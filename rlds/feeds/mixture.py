@@ -39,7 +39,7 @@ class Mixture:
         larger it is, the more alike are the shares of the datasets.
 
     Raises:
-      TypeError: The fields of the samples differ; says how.
+      TypeError: The fields of the samples differ; the message has the difference.
       ValueError: Numbers do not fit, or a weight is so small that its part would have no sample.
     """
 
@@ -106,7 +106,7 @@ class Mixture:
         """Returns the number of passes over each dataset while a number of samples is drawn.
 
         Args:
-          num_samples: Of the mixture.
+          num_samples: The number of samples of the mixture.
         """
         shares = [count / _BLOCK for count in self.counts.tolist()]
         return [num_samples * share / len(part) for share, part in zip(shares, self.parts)]

@@ -93,8 +93,8 @@ class SampleRows(NamedTuple):
 
     Attributes:
       numbers: The samples, int64 of shape `[n]`.
-      episodes: The episode of each, in the same form.
-      steps: The step of each in its episode.
+      episodes: The episode of each sample, in the same form.
+      steps: The step of each sample in its episode.
       epoch: The epoch.
     """
 
@@ -111,7 +111,7 @@ class Samples(abc.ABC):
     """Samples of a table, by their numbers.
 
     Attributes:
-      table: The table that they are made of.
+      table: The table of the steps.
       weights: The probability weight of each sample; None if a feed has each once in an epoch.
     """
 
@@ -188,7 +188,7 @@ class Samples(abc.ABC):
 
         Args:
           firsts: The first sample of each run.
-          lasts: The last one of each.
+          lasts: The last sample of each run.
         """
         storage = self.table.storage
         (episodes, firsts), (last_episodes, lasts) = self.locate(firsts), self.locate(lasts)
@@ -223,8 +223,8 @@ class Samples(abc.ABC):
 
         Raises:
           IndexError: There is no such sample.
-          SourceError: They cannot be read; says where.
-          TypeError: They are no integers.
+          SourceError: The samples cannot be read; the message has the location.
+          TypeError: The numbers are no integers.
         """
         columns = self.batch_columns(as_numbers(numbers), epoch)
         return nest({path: joined(column) for path, column in columns.items()})
@@ -234,7 +234,7 @@ class Samples(abc.ABC):
 
         Raises:
           IndexError: There is no such sample.
-          SourceError: It cannot be read; says where.
+          SourceError: The sample cannot be read; the message has the location.
         """
         if not hasattr(number, "__index__"):
             raise TypeError(
@@ -274,7 +274,7 @@ class Samples(abc.ABC):
           seed: Decides which goals are drawn.
           strategy: "uniform", "last" or "geometric".
           max_distance: The largest distance of a goal.
-          gamma: Of the geometric distribution.
+          gamma: The parameter of the geometric distribution.
           fields: The fields of the observation that make the goal: paths that begin with
             `observation`.
           fraction: The share of samples with such a goal, from 0 to 1. The others keep that which
@@ -308,7 +308,7 @@ class Samples(abc.ABC):
         `next_observation` and `goal` are normalized as the observation is. Call it last.
 
         Args:
-          statistics: Of the dataset.
+          statistics: The statistics of the dataset.
           kind: "normal", "bounds" or "bounds_q99".
           fields: Paths of fields of a step; all that there are statistics of but the reward, if not
             given.
@@ -335,7 +335,7 @@ class Samples(abc.ABC):
 
         Args:
           weights: A weight for each sample.
-          of_episodes: A weight for each episode, that of all of its samples.
+          of_episodes: A weight for each episode, which multiplies the weights of its samples.
           balance: A value for each episode, such as `table.column("instruction")`: the samples of
             all episodes of a value are drawn as often as those of any other value.
 
@@ -359,18 +359,18 @@ class Samples(abc.ABC):
         return FilteredSamples(self, _kept_of(self, keep, fields))
 
     def choose(self, numbers: Sequence[int] | np.ndarray) -> FilteredSamples:
-        """Keeps some of the samples, by their numbers, in the order of the samples.
+        """Keeps the samples with the given numbers, in ascending order.
 
         Raises:
           IndexError: There is no such sample.
-          TypeError: They are no integers.
+          TypeError: The numbers are no integers.
         """
         kept_numbers = np.unique(as_numbers(numbers))
         self._check(kept_numbers)
         return FilteredSamples(self, kept_numbers)
 
     def at_most(self, length: int, *, seed: int) -> SubsampledSamples:
-        """Keeps at most `length` samples of each episode; other ones in each epoch.
+        """Keeps at most `length` samples of each episode, drawn again in each epoch.
 
         Args:
           length: The largest number of samples of an episode.
@@ -591,7 +591,7 @@ class Transitions(Samples):
 
 
 class _StepsAround(Steps):
-    """Every step, with steps around it for some fields."""
+    """A sample for each step, with neighbouring steps of some fields."""
 
     def __init__(
         self, table: StepTable, only_real: bool, padding: str, fields: Iterable[str]
@@ -747,7 +747,7 @@ class Segments(Samples):
 
 
 class _DerivedSamples(Samples):
-    """Samples that are made of others."""
+    """Samples that are derived from other samples."""
 
     def __init__(self, samples: Samples) -> None:
         self.table, self._samples, self.weights = samples.table, samples, samples.weights

@@ -98,7 +98,7 @@ class Rows(abc.ABC):
         """Returns the values of a field in these rows, as a new array with a leading axis.
 
         Raises:
-          SourceError: They cannot be read; says where.
+          SourceError: They cannot be read; the message has the location.
         """
 
     def at(self, steps: np.ndarray) -> Rows:
@@ -130,7 +130,7 @@ class Storage(abc.ABC):
 
         Args:
           episodes: The episode of each row, int64 of shape `[n]`.
-          steps: Its step in the episode, in the same form. The caller has checked the bounds.
+          steps: The step of each row in its episode, in the same form, within bounds.
           paths: The fields that will be taken.
         """
 
@@ -140,8 +140,8 @@ class Storage(abc.ABC):
         """Begins to fetch steps that are going to be taken, and returns at once.
 
         Args:
-          episodes: Their episodes, int64 of shape `[n]`.
-          firsts: The first step of each, in the same form.
+          episodes: The episode of each range, int64 of shape `[n]`.
+          firsts: The first step of each range, in the same form.
           lasts: The last one.
           paths: The fields that will be taken.
         """
@@ -154,7 +154,7 @@ class Storage(abc.ABC):
           episodes: Their numbers, int64 of shape `[n]`; they may repeat.
 
         Raises:
-          SourceChangedError: A file was changed in place; names it.
+          SourceChangedError: A file was changed in place; the message names it.
         """
         del episodes  # Reads of whole episodes are checked when they happen.
 
@@ -168,7 +168,7 @@ class Storage(abc.ABC):
         """True if a row of a field is read alone, without the rest of its episode."""
 
     def is_image(self, path: str) -> bool:
-        """Whether a row of a field is an image that has to be decoded."""
+        """True if a row of a field is an image that has to be decoded."""
         return bool(self.fields[path].encoding)
 
     @abc.abstractmethod
@@ -200,7 +200,7 @@ class FileRows(Rows):
     Args:
       storage: The storage of the rows; it has `decoders`, and makes an `error` of a step.
       episodes: The episode of each row.
-      steps: Its step there.
+      steps: The step of each row in its episode.
     """
 
     def __init__(self, storage: Any, episodes: np.ndarray, steps: np.ndarray) -> None:
@@ -296,7 +296,7 @@ class EpisodeCache:
         self._reading: dict[int, Future[dict[str, Any]]] = {}
 
     def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
-        """Returns columns of some episodes, at least those at the paths."""
+        """Returns columns of episodes, at least the columns at the paths."""
         if not self.is_remote:
             return [self._columns(episode, paths) for episode in numbers]
         read = []

@@ -77,8 +77,8 @@ def open(
 ) -> Table:
     """Opens the steps of a dataset for training, whatever format it is in.
 
-    Files of a TFDS dataset in TFRecord are read in place. An index, which is made the first time,
-    says where each value is, so that any step costs no more than itself. All other formats are read
+    Files of a TFDS dataset in TFRecord are read in place: an index, which is built at the first
+    opening, has the location of each value, so that single steps are read. Other formats are read
     by whole episodes; `rlds.feeds.materialise` copies them to a dataset that is read in place.
 
     Args:
@@ -100,13 +100,13 @@ def open(
         is not done where files are read in place.
       decode_images: Whether images that are stored as files become arrays; otherwise their rows are
         the bytes of the files.
-      progress: Whether to show how far an index is that is made; if None, on a terminal.
+      progress: Whether to show the progress of a new index; if None, on a terminal.
       **options: Options of the format.
 
     Raises:
       FileNotFoundError: There is nothing at the path.
       KeyError: There is no such split, or no such field.
-      SourceError: The data is damaged; says where.
+      SourceError: The data is damaged; the message has the location.
       ValueError: An option is wrong, or `where` is, or holds for no episode.
 
     >>> import tempfile
@@ -238,7 +238,7 @@ def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
 
 
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
-    """The fields of a step, by their paths; those of TFDS in the order in which it has them."""
+    """The fields of a step, by their paths; of TFDS in the order of its features."""
     fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
     if (stored := episodes.source.can.examples) is not None:
         steps = stored.folder.features[rlds.STEPS]
@@ -256,7 +256,7 @@ def _storage(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Storage:
-    """Opens the steps of episodes: in place where they can be, else by whole episodes."""
+    """Opens the steps of episodes: read in place if possible, else by whole episodes."""
     source = episodes.source
     if isinstance(source, View) and source.is_by_rows:
 
@@ -382,7 +382,7 @@ class Table:
         Raises:
           IndexError: There is no such episode.
           KeyError: There is no such field.
-          SourceError: The steps cannot be read; says where.
+          SourceError: The steps cannot be read; the message has the location.
         """
         if not -self.num_episodes <= episode < self.num_episodes:
             raise IndexError(f"no episode {episode}: there are {self.num_episodes}")
@@ -444,7 +444,7 @@ class Table:
             the episodes and of their steps.
 
         Raises:
-          ValueError: There is such a field, or there are not as many values as steps.
+          ValueError: The field exists, or the number of values is not that of the steps.
         """
         column = np.asarray(values)
         if column.shape[:1] != (self.num_steps,):
@@ -499,12 +499,12 @@ class Table:
     def filter_episodes(
         self, keep: Callable[[SourceEpisode], Any] | Sequence[int] | np.ndarray
     ) -> Table:
-        """Returns the table of some of the episodes.
+        """Returns the table of the chosen episodes.
 
         Args:
           keep: The numbers of the episodes to keep, or a mask with a bool for each. Or a function
-            that takes an episode (with what `rlds.sources.SourceEpisode` has: `metadata`, `steps`,
-            `total_reward`), of which what it asks for is read once.
+            that takes an episode (with the attributes of `rlds.sources.SourceEpisode`: `metadata`,
+            `steps`, `total_reward`); only the used attributes are read.
 
         Raises:
           IndexError: There is no such episode.
@@ -538,8 +538,8 @@ class Table:
           fields: Paths of fields; observation, action and reward by default, as far as they are
             numbers and in the table.
           masks: Masks of the elements to normalize, by field; all by default.
-          include_last_action: Whether the last step of each episode has an action; if None, what
-            the episode says.
+          include_last_action: Whether the last step of each episode has an action; if None, the
+            episode decides.
           quantiles: The quantiles to compute, as numbers from 0 to 1.
 
         Raises:
@@ -608,7 +608,7 @@ class Table:
 
         Args:
           n: The number of steps to look ahead.
-          gamma: The discount of every step, beside those that are stored.
+          gamma: The discount of every step, besides the stored discounts.
 
         Raises:
           KeyError: There is no `observation`, or neither `is_terminal` nor `discount`.

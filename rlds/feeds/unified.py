@@ -57,7 +57,7 @@ def unify(
         added up, or divided among steps, if there are other steps.
 
     Raises:
-      KeyError: A field is missing, or nothing is known of the dataset.
+      KeyError: A field is missing, or the dataset is not registered.
       ValueError: A vector is too long, a field has another kind, or the rate is not known.
 
     >>> import envlogger, tempfile, rlds.feeds
@@ -183,7 +183,7 @@ class UniformFields(View):
         return Lengths(num_steps, np.maximum(num_steps - missing, 0), is_final_known & is_final)
 
     def _mask(self, path: str) -> np.ndarray:
-        """The elements of a field that there are, or whether there is any of it."""
+        """The mask of the existing elements of a field, or of the whole field."""
         field, parts = self._targets[path], self._parts.get(path, [])
         if not _is_vector(field):
             return np.array(bool(parts))
@@ -269,7 +269,7 @@ def _image(field: Field, path: str, part: str, images: np.ndarray) -> np.ndarray
     """Images in the size of a field, or other values that have its shape.
 
     Raises:
-      ValueError: They have another shape or dtype.
+      ValueError: The images have another shape or dtype.
     """
     shape = tuple(int(n or 0) for n in field.shape)
     if images.dtype == object:  # They differ in size.

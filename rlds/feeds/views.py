@@ -91,9 +91,9 @@ class ViewStorage(Storage):
 
         Args:
           view: A view of one split, with those episodes.
-          fields: Its fields of a step, by their paths.
-          storage: Its base.
-          facts: Options that the values depend on beside the data, for the fingerprint.
+          fields: The fields of a step of the view, by their paths.
+          storage: The storage of the base of the view.
+          facts: Options that the values depend on besides the data, for the fingerprint.
         """
         result, num_episodes = cls.__new__(cls), len(storage.outlines.num_steps)
         result.view, result.fields, result._facts = view, fields, facts
@@ -384,7 +384,7 @@ def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:
     """Checks that the tables of several datasets have the same fields.
 
     Raises:
-      TypeError: A field differs; says how.
+      TypeError: A field differs; the message has the difference.
     """
     for number, fields in enumerate(tables):
         for path in {**tables[0], **fields}:

@@ -121,7 +121,7 @@ def as_labels(
         are numbers or flags if they look like it.
 
     Raises:
-      ValueError: A row is no label, or of no episode here; says which.
+      ValueError: A row is no label, or of no episode here; the message names it.
     """
     layers, label_of_id = labels.layers(), {row.id: row for row in labels.rows()}
     identities = {_identity(row) for row in labels}

@@ -31,7 +31,7 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
       Bridge.
 
     Raises:
-      KeyError: A field is missing; says which.
+      KeyError: A field is missing; the message names it.
       ValueError: A field does not have the elements that it should.
 
     >>> from rlds.robotics import meaning_of
@@ -75,7 +75,7 @@ def widths_of(
       shapes: The shapes of the fields of a step, by their paths.
 
     Raises:
-      KeyError: A field is missing; says which.
+      KeyError: A field is missing; the message names it.
       ValueError: A field does not have the elements that it should.
     """
     widths = {}

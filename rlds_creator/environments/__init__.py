@@ -86,7 +86,7 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
 
     Raises:
       ValueError: There is no such environment, or an option or a key is wrong; names it.
-      ImportError: The package of the environment is missing; names what to install.
+      ImportError: The package of the environment is missing; the message names the package.
     """
     loaded = family(name)
     allowed = options_of(loaded)

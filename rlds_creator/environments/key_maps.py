@@ -73,7 +73,7 @@ class KeyMap(abc.ABC):
 
     Attributes:
       controls: The effects of the inputs.
-      idle: The action that does nothing; None if there is none.
+      idle: The action that does nothing; None without such an action.
     """
 
     controls: Sequence[Control]
@@ -150,7 +150,7 @@ class Choices(KeyMap):
 
     Args:
       spec: The spec of the action: a `DiscreteArray`, or a scalar `BoundedArray` of integers.
-      table: The action of each key, or of several that are joined by "+".
+      table: The action of each key, or of a combination of keys joined by "+".
       meanings: The effects of the actions, from the first one on.
       idle: The action that does nothing, if there is one.
       overrides: The actions of keys in place of those of the table, as numbers or as one of the

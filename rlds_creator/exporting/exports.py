@@ -119,7 +119,7 @@ def export(
       ExportError: The episodes cannot be exported: one is damaged, they are of different
         environments, or the format cannot hold them. Nothing is left.
       FileExistsError: The output exists.
-      ImportError: A requirement of the format is missing; names what to install.
+      ImportError: A requirement of the format is missing; the message names the package.
       OSError: It cannot be written.
     """
     chosen = _format(format)

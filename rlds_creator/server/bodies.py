@@ -33,7 +33,7 @@ async def body(request: Request, kind: type[T]) -> T:
     """Returns what a request brings.
 
     Raises:
-      BadRequestError: It is not of that kind; says why.
+      BadRequestError: It is not of that kind; the message has the reason.
     """
     # Browsers do not send this type to other servers without a preflight request.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -50,7 +50,7 @@ def query(request: Request, kind: type[T]) -> T:
     """Returns the query parameters of a request, parsed.
 
     Raises:
-      BadRequestError: It is not of that kind; says why.
+      BadRequestError: It is not of that kind; the message has the reason.
     """
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
@@ -63,7 +63,7 @@ def convert(value: Mapping[str, Any], kind: type[T], *, strict: bool = True) -> 
     """Returns a value as a type of the model.
 
     Raises:
-      BadRequestError: It is none; says why.
+      BadRequestError: It is none; the message has the reason.
     """
     try:
         return msgspec.convert(value, kind, strict=strict)

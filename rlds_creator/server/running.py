@@ -31,7 +31,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
     """Listens on a port; 0 takes any that is free.
 
     Raises:
-      OSError: It is taken, or there is no such address here; says what to do.
+      OSError: It is taken, or there is no such address here; the message has the remedy.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

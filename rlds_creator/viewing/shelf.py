@@ -94,7 +94,7 @@ class Shelf:
 
     Raises:
       FileNotFoundError: There is nothing at a path, or nothing that can be shown.
-      SourceError: The format is unknown, or the data is damaged; says where.
+      SourceError: The format is unknown, or the data is damaged; the message has the location.
       ValueError: There is no such format.
     """
 

@@ -140,7 +140,7 @@ def report(
     Raises:
       IndexError: There is no such episode.
       KeyError: There is no such split or camera.
-      SourceError: The data is damaged; says where.
+      SourceError: The data is damaged; the message has the location.
       ValueError: There are no episodes, or the page cannot be that small.
     """
     from rlds_tools.reporting import gathering, page

@@ -141,7 +141,7 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
 
     Raises:
       KeyError: A field is missing.
-      ValueError: A dataset is not known; says what to do.
+      ValueError: A dataset is not known; the message has the remedy.
     """
 
     _views: Sequence[str] = ("primary",)

@@ -132,7 +132,7 @@ class CopiedObjects:
           function: Reads them. It is called again if another process has dropped some.
 
         Raises:
-          OSError: They cannot be fetched; names the object.
+          OSError: They cannot be fetched; the message names the object.
         """
         with self._lock:
             self._held.append(blocks)
@@ -167,7 +167,7 @@ class CopiedObjects:
             waiting, blocks of other processes are not fetched, and errors appear at the next wait.
 
         Raises:
-          OSError: They cannot be fetched; names the object.
+          OSError: They cannot be fetched; the message names the object.
         """
         if not wait:
             blocks = self._with_gaps(blocks)
@@ -342,7 +342,7 @@ class CopiedObject:
         """Fetches a range of blocks, and checks that they are of this version.
 
         Raises:
-          OSError: The operation failed; names the object.
+          OSError: The operation failed; the message names the object.
         """
         first, after = begin * _BLOCK, min(end * _BLOCK, self.size)
         client = _client_of(self.url)
