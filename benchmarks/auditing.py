@@ -284,7 +284,7 @@ def skills(seeds: Iterable[int]) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 audited_data.write(Path(folder), episodes)
                 source = rlds.sources.open(folder).source
-                given = rlds.sources.Episodes(source, said={"fps": skilled_data.RATE})
+                given = rlds.sources.Episodes(source, declared={"fps": skilled_data.RATE})
                 scores = audit(given, jobs=1, progress=False).scores
             for name, values in scores.items():
                 of_task[name].append(_area(values[is_expert], values[~is_expert]))

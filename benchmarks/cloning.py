@@ -152,7 +152,7 @@ def _demonstrated(task: str, seed: int) -> tuple[list[audited_data.Episode], dic
     with tempfile.TemporaryDirectory() as folder:
         audited_data.write(Path(folder), episodes)
         source = rlds.sources.open(folder).source
-        given = rlds.sources.Episodes(source, said={"fps": skilled_data.RATE})
+        given = rlds.sources.Episodes(source, declared={"fps": skilled_data.RATE})
         return episodes, dict(audit(given, jobs=1, progress=False).scores)
 
 

@@ -266,7 +266,9 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         config = vars(self.builder_config) if self.builder_config else {}
         chosen = {name: config[name] for name in self.options() if name in config}
         return with_video(
-            with_sidecar(reading.made(self.source_class, path, **{**chosen, **self._options}))
+            with_sidecar(
+                reading.open_source(self.source_class, path, **{**chosen, **self._options})
+            )
         )
 
     def raw_name(self) -> str:

@@ -435,7 +435,7 @@ def prepare(
             source, format, options, name=name, source_format=source_format, split=split
         )
     about = {lineage.KEY: lineage.without_episodes(lineage_record)}
-    episodes = Episodes(source, split, format=source_format, said=about)
+    episodes = Episodes(source, split, format=source_format, declared=about)
     writer = loaded(episodes, **options)
     writer.lineage, writer.made_from = lineage_record, (episodes, options)
     return writer

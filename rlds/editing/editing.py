@@ -104,8 +104,13 @@ class Edit:
             digests = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
         datasets = {name: part.episodes for name, part in draft.parts.items()}
         license = draft.facts.get("license", self.source.about.license)
-        self.lineage = lineage.made(
-            self._recipe, datasets, kept=num_kept, of=self.of, license=license, known=digests
+        self.lineage = lineage.new_lineage(
+            self._recipe,
+            datasets,
+            num_kept=num_kept,
+            num_all=self.of,
+            license=license,
+            digests=digests,
         )
         names = [each.name for each in operations if isinstance(each, Describe)]
         facts = {**draft.metadata, **draft.facts}

@@ -68,7 +68,7 @@ def copy_row(place: Place, sidecar: SidecarWriter) -> SourceEpisode:
     Of its steps, it has the flags only.
     """
     assert isinstance(place.source, RestoredSource)
-    kept = place.source.kept
+    kept = place.source.stored
     sidecar.copy(kept, place.split, place.index)
     return kept.sidecar.unpack(kept.read(place.split, place.index), {}, ())
 

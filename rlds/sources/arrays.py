@@ -115,23 +115,23 @@ class _Spare:
     def _begin_anew(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
         # By size, the one that was requested longest ago first.
-        self._kept: collections.OrderedDict[int, collections.deque[np.ndarray]]
-        self._kept = collections.OrderedDict()
+        self._buffers_by_size: collections.OrderedDict[int, collections.deque[np.ndarray]]
+        self._buffers_by_size = collections.OrderedDict()
 
     def take(self, size: int) -> np.ndarray:
         """Returns aligned memory that nobody else has: uint8 of shape `[size]`."""
         if size < self._LARGE:
             return _aligned(size)
         with self._lock:
-            kept = self._kept.setdefault(size, collections.deque())
-            self._kept.move_to_end(size)
-            for _ in range(len(kept)):
-                kept.rotate(-1)  # The one that was taken longest ago comes first.
-                if sys.getrefcount(kept[-1].base) == _REFERENCES_OF_ONE_LIST:
-                    return kept[-1][:]
+            buffers = self._buffers_by_size.setdefault(size, collections.deque())
+            self._buffers_by_size.move_to_end(size)
+            for _ in range(len(buffers)):
+                buffers.rotate(-1)  # The one that was taken longest ago comes first.
+                if sys.getrefcount(buffers[-1].base) == _REFERENCES_OF_ONE_LIST:
+                    return buffers[-1][:]
             memory = _aligned(size)
-            if len(kept) < self._MOST_OF_A_SIZE:
-                kept.append(memory)
+            if len(buffers) < self._MOST_OF_A_SIZE:
+                buffers.append(memory)
                 self._bytes += size
             while self._bytes > self._MOST_BYTES:
                 self._bytes -= self._drop_oldest()
@@ -139,10 +139,10 @@ class _Spare:
 
     def _drop_oldest(self) -> int:
         """Forgets an array of the size that was requested longest ago; returns how large it is."""
-        size, kept = next(iter(self._kept.items()))
-        kept.popleft()
-        if not kept:
-            del self._kept[size]
+        size, buffers = next(iter(self._buffers_by_size.items()))
+        buffers.popleft()
+        if not buffers:
+            del self._buffers_by_size[size]
         return size
 
 

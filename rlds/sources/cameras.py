@@ -124,15 +124,15 @@ class VideoFrames:
         return list(self._source.rows(*self._episode, self._camera, indices))
 
 
-def evenly(number: int, most: int) -> list[int]:
+def evenly(number: int, max_indices: int) -> list[int]:
     """Returns indices that are evenly spread, with the first and the last.
 
     >>> evenly(10, 4), evenly(2, 4)
     ([0, 3, 6, 9], [0, 1])
     """
-    if number <= most:
+    if number <= max_indices:
         return list(range(number))
-    return [round(i * (number - 1) / max(most - 1, 1)) for i in range(most)]
+    return [round(i * (number - 1) / max(max_indices - 1, 1)) for i in range(max_indices)]
 
 
 def fault_of(frames: Frames, *, decode_all: bool = False) -> str:

@@ -82,12 +82,12 @@ def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
     if name.split(".")[0] == "audit" and "audit" not in columns:
         return f"{name!r}: there is no audit of these files: run `rlds audit` first"
     typed = {column: _as_typed(column, kind) for column, kind in columns.items()}
-    others = {
+    aliases = {
         other: column
         for other, column in _OTHER_NAMES.items()
         if column in columns and other not in columns
     }
-    return f"there is no column {name!r}; {what_there_is(name, columns, {**others, **typed})}"
+    return f"there is no column {name!r}; {what_there_is(name, columns, {**aliases, **typed})}"
 
 
 def _as_typed(name: str, kind: Any) -> str:
@@ -99,13 +99,13 @@ def _as_typed(name: str, kind: Any) -> str:
 def _hints(condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]) -> Iterator[str]:
     """Yields remedies for names that stand for no single value."""
     for name, kind in columns.items():
-        told = re.search(rf'(?<![\w."/])"?{re.escape(name)}(?![\w/])"?(\.\w)?', condition)
-        if told is None:
+        mention = re.search(rf'(?<![\w."/])"?{re.escape(name)}(?![\w/])"?(\.\w)?', condition)
+        if mention is None:
             continue
-        if kind.id == "struct" and not told[1]:
+        if kind.id == "struct" and not mention[1]:
             parts = [part for part, _ in kind.children]
             yield f"{name!r} has {', '.join(parts)}: write {quoted(name)}.{parts[0]}"
-        elif name in aliases and "." in name and '"' not in told[0]:
+        elif name in aliases and "." in name and '"' not in mention[0]:
             yield f"write {quoted(name)}, in double quotes"
 
 

@@ -121,9 +121,9 @@ class ClipsSource(View):
     def fields(self) -> Fields:
         fields = super().fields
         clips = {f"{_path(n)}/{name}": f for n in self.cameras for name, f in clip_fields().items()}
-        known = {**flat(fields.steps, fields.episode), **clips}
-        kept = {path: field for path, field in known.items() if path not in self._gone}
-        return Fields(*nested(kept), fields.flags)
+        leaves = {**flat(fields.steps, fields.episode), **clips}
+        remaining = {path: field for path, field in leaves.items() if path not in self._gone}
+        return Fields(*nested(remaining), fields.flags)
 
     @property
     @override
@@ -138,9 +138,9 @@ class ClipsSource(View):
     def make(
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        made = {path: value for path, value in values.items() if path not in self._gone}
+        new_values = {path: value for path, value in values.items() if path not in self._gone}
         if fields is not None and self.needs(fields) is not None:
-            return made
+            return new_values
 
         def clip_of_camera(camera: str) -> Clip:
             if camera not in self._images:
@@ -156,8 +156,8 @@ class ClipsSource(View):
         with ThreadPoolExecutor(min(len(self.cameras), os.cpu_count() or 1)) as pool:
             for camera, clip in zip(self.cameras, pool.map(clip_of_camera, self.cameras)):
                 items = clip_values(clip).items()
-                made |= {f"{_path(camera)}/{name}": value for name, value in items}
-        return made
+                new_values |= {f"{_path(camera)}/{name}": value for name, value in items}
+        return new_values
 
     def _of_clip(self, values: Mapping[str, Any], of: Of, camera: str) -> Clip:
         """The clip of an episode that has one: its packets, or its frames encoded.

@@ -107,7 +107,7 @@ class EncodedFrames(ChangedImages):
     def _file(self, image: np.ndarray) -> bytes:
         if self._encoding == "png":
             return encode_png(image)
-        made = io.BytesIO()
+        jpeg = io.BytesIO()
         pixels = image[..., 0] if image.shape[-1] == 1 else image
-        import_extra("PIL.Image").fromarray(pixels).save(made, "JPEG", quality=self._quality)
-        return made.getvalue()
+        import_extra("PIL.Image").fromarray(pixels).save(jpeg, "JPEG", quality=self._quality)
+        return jpeg.getvalue()

@@ -100,11 +100,11 @@ class RowMaker:
             rlds.STEPS: "steps",
         }
         has_clips = any(root_of(path) == VIDEO for path in episode)
-        self._wanted = None
+        self._paths_to_read = None
         if has_clips:
             paths = [path for path in episode if root_of(path) != VIDEO]
             names = [*self._source.fields.flags, *steps]
-            self._wanted = [*paths, *(f"{rlds.STEPS}/{path}" for path in names)]
+            self._paths_to_read = [*paths, *(f"{rlds.STEPS}/{path}" for path in names)]
 
     @functools.cached_property
     def _rate(self) -> float | None:
@@ -146,7 +146,7 @@ class RowMaker:
         assert isinstance(source, Source)
         for index in part:
             try:
-                yield reading.read(source, split, index, self._wanted)
+                yield reading.read(source, split, index, self._paths_to_read)
             except SourceError as error:
                 yield DamagedEpisode(source.key(split, index), error)
 
@@ -209,11 +209,11 @@ class RowMaker:
         statistics = dict(zip(self._numbers, batch.statistics(len(self._numbers))))
         for field in self.schema:
             if field.name in self._numbers:
-                made, is_empty = statistics[field.name]
+                columns_of_statistics, is_empty = statistics[field.name]
                 # NaN becomes null, which means unknown: no comparison holds for it.
                 parts = [
                     arrow.array(part, mask=is_empty | np.isnan(part)).cast(field.type[0].type)
-                    for part in made
+                    for part in columns_of_statistics
                 ]
                 columns.append(arrow.StructArray.from_arrays(parts, fields=[*field.type]))
             else:
@@ -248,18 +248,18 @@ class _Batch:
         sizes = np.array(self._sizes, np.int64).reshape(-1)
         is_empty = sizes == 0
         begins, counts = (np.cumsum(sizes) - sizes)[~is_empty], sizes[~is_empty]
-        made = np.zeros((len(_STATISTICS), len(sizes)))
+        statistics = np.zeros((len(_STATISTICS), len(sizes)))
         if len(begins):
-            made[0][~is_empty] = np.fmin.reduceat(values, begins)
-            made[1][~is_empty] = np.fmax.reduceat(values, begins)
+            statistics[0][~is_empty] = np.fmin.reduceat(values, begins)
+            statistics[1][~is_empty] = np.fmax.reduceat(values, begins)
             is_unknown = np.isnan(values)
             if is_unknown.any():
                 values[is_unknown] = 0
                 counts -= np.add.reduceat(is_unknown, begins, dtype=np.int64)
             with np.errstate(invalid="ignore", divide="ignore"):  # Of infinities, too.
-                made[2][~is_empty] = np.add.reduceat(values, begins) / counts
+                statistics[2][~is_empty] = np.add.reduceat(values, begins) / counts
         for first in range(num_fields):
-            yield made[:, first::num_fields], is_empty[first::num_fields]
+            yield statistics[:, first::num_fields], is_empty[first::num_fields]
 
 
 def _fixed_columns(arrow: Any) -> dict[str, Any]:

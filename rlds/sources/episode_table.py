@@ -128,7 +128,7 @@ class EpisodeTable:
         """
         arrow = import_extra("pyarrow")
         tables = [
-            _with_others(part, columns).take(arrow.array(np.asarray(part.rows, np.int64)))
+            _with_labels_and_audit(part, columns).take(arrow.array(np.asarray(part.rows, np.int64)))
             for part in self._parts
         ]
         return arrow.concat_tables(tables, promote_options="permissive").combine_chunks()
@@ -211,7 +211,7 @@ def keep_audit(
         return False
     if not np.array_equal(rows, np.arange(source.num_episodes(split))):
         return False
-    for table in _places(source, split):
+    for table in _files(source, split):
         try:
             table.parent.mkdir(parents=table.parent.name != FOLDER, exist_ok=True)
             file = audit_rows.file_beside(table)
@@ -226,45 +226,45 @@ def audit_of(source: AnySource, split: str) -> Any:
     """Returns `index` and `audit` of the episodes of a split; None if there is no audit of it."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
-    audits = (audit_rows.audited(audit_rows.file_beside(at), key) for at in _places(source, split))
+    audits = (audit_rows.audited(audit_rows.file_beside(at), key) for at in _files(source, split))
     return next((each for each in audits if each is not None), None)
 
 
 def audit_files(source: AnySource, split: str) -> list[Path]:
     """Returns the files that may hold the audit of a split."""
     source, split, _ = _with_table(source, split, range(0))
-    return [*map(audit_rows.file_beside, _places(source, split))]
+    return [*map(audit_rows.file_beside, _files(source, split))]
 
 
 def _for(condition: str, part: TablePart) -> Any:
     """Returns the columns that are kept beside a table, with `index`; None if there are none."""
     named = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
-        kept = _beside(part, [label_rows.COLUMN, *named])
+        extra_columns = _beside(part, [label_rows.COLUMN, *named])
     except SourceError:  # The labels are damaged.
         if label_rows.COLUMN in condition.casefold():
             raise
-        kept = _beside(part, named)
-    if not kept:
+        extra_columns = _beside(part, named)
+    if not extra_columns:
         return None
     table = _read(part.file, ["index"])
-    for column, values in kept:
+    for column, values in extra_columns:
         table = table.append_column(column, values[column])
     return table
 
 
 def _beside(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
     """Returns the columns of labels and audits for a table, each in its order."""
-    kept = []
+    extra_columns = []
     labels = label_rows.summary(part.labels) if label_rows.COLUMN in columns else None
     if labels is not None:
         joined = label_rows.joined(_read(part.file, ["digest"])["digest"], labels)
-        kept.append((label_rows.COLUMN, {label_rows.COLUMN: joined}))
+        extra_columns.append((label_rows.COLUMN, {label_rows.COLUMN: joined}))
     if audit_rows.COLUMN in columns:
         audited = audit_rows.audited(audit_rows.file_beside(part.file), part.key)
         if audited is not None:
-            kept.append((audit_rows.COLUMN, audited))
-    return kept
+            extra_columns.append((audit_rows.COLUMN, audited))
+    return extra_columns
 
 
 def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def has_table(source: AnySource, split: str) -> bool:
     """Whether the table of a split is kept, and is of the files that are there."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
-    return any(_stored_key(file) == key for file in _places(source, split))
+    return any(_stored_key(file) == key for file in _files(source, split))
 
 
 def _with_table(
@@ -316,12 +316,12 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     return columns
 
 
-def _with_others(part: TablePart, columns: Sequence[str] | None) -> Any:
+def _with_labels_and_audit(part: TablePart, columns: Sequence[str] | None) -> Any:
     """Reads columns of a table, with the current labels and audit of the episodes."""
-    others = [label_rows.COLUMN, audit_rows.COLUMN]
-    wanted = None if columns is None else [name for name in columns if name not in others]
-    table = _read(part.file, wanted)
-    for column, values in _beside(part, others if columns is None else columns):
+    extra_names = [label_rows.COLUMN, audit_rows.COLUMN]
+    stored = None if columns is None else [name for name in columns if name not in extra_names]
+    table = _read(part.file, stored)
+    for column, values in _beside(part, extra_names if columns is None else columns):
         table = table.append_column(column, values[column])
     return table
 
@@ -336,12 +336,12 @@ def _table_file(
     source: AnySource, split: str, key: str, progress: Progress, jobs: int | None
 ) -> Path:
     """Returns the table of a split; makes it if there is none that is of these files."""
-    places = _places(source, split)
-    for file in places:
+    files = _files(source, split)
+    for file in files:
         if _stored_key(file) == key:
             return file
     failed: OSError | None = None
-    for file in places:
+    for file in files:
         try:
             file.parent.mkdir(parents=file.parent.name != FOLDER, exist_ok=True)
             _Making(source, split, key, file).make(progress, jobs or default_jobs())
@@ -350,12 +350,12 @@ def _table_file(
         if _stored_key(file) == key:  # It may as well be made by another process.
             return file
     raise OSError(
-        f"cannot write the table of episodes next to {places[0].parent.parent} or to the cache: "
+        f"cannot write the table of episodes next to {files[0].parent.parent} or to the cache: "
         f"{failed}. Set RLDS_CACHE_DIR to a folder that can be written"
     ) from failed
 
 
-def _places(source: AnySource, split: str) -> list[Path]:
+def _files(source: AnySource, split: str) -> list[Path]:
     """Returns the files that may hold the table of a split."""
     name = f"episodes-{split}.parquet"
     return [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
@@ -365,11 +365,11 @@ class _Making:
     """Makes a table; goes on where a process left off that was killed."""
 
     def __init__(self, source: AnySource, split: str, key: str, file: Path) -> None:
-        self._source, self._split, self._key, self._place = source, split, key, file
+        self._source, self._split, self._key, self._file = source, split, key, file
         self._drafts = file.with_name(f".{file.name}.{key[:16]}")
 
     def make(self, progress: Progress, jobs: int) -> None:
-        for other in self._place.parent.glob(f".{self._place.name}.*"):
+        for other in self._file.parent.glob(f".{self._file.name}.*"):
             if other != self._drafts:
                 shutil.rmtree(other, ignore_errors=True)
         self._drafts.mkdir(exist_ok=True)
@@ -385,8 +385,8 @@ class _Making:
         """Yields the rows of all episodes, in their order."""
         tasks = _tasks(self._source, self._split)
         with show_progress(False if callable(progress) else progress) as bars:
-            known = reading.count(self._source, self._split)
-            bar = bars.add_task("table of episodes", total=known)
+            num_episodes = reading.count(self._source, self._split)
+            bar = bars.add_task("table of episodes", total=num_episodes)
             first = 0
             for table in self._read(tasks, jobs, keeps=keeps):
                 if not isinstance(self._source, Source):
@@ -394,18 +394,18 @@ class _Making:
                 first += len(table)
                 bars.update(bar, completed=first)
                 if callable(progress):
-                    progress(first, known)
+                    progress(first, num_episodes)
                 yield table
 
     def _read(self, tasks: Sequence[range | str], jobs: int, *, keeps: bool) -> Iterator[Any]:
         files = [self._drafts / f"{number}.parquet" for number in range(len(tasks))]
         missing = [number for number, file in enumerate(files) if not file.exists()]
-        made = _made(self._source, self._split, [tasks[number] for number in missing], jobs)
+        new = _read_all(self._source, self._split, [tasks[number] for number in missing], jobs)
         for number, file in enumerate(files):
             if number not in missing:
                 yield _read(file)
                 continue
-            table = next(made)
+            table = next(new)
             if keeps and len(tasks) > 1:
                 write_at_once(file, _as_bytes(table), durable=False)
             yield table
@@ -425,7 +425,7 @@ class _Making:
                         row_group_size=_ROWS_IN_GROUP,
                     )
                     waiting = []
-        os.replace(draft, self._place)
+        os.replace(draft, self._file)
 
 
 def _tasks(source: AnySource, split: str) -> list[range | str]:
@@ -437,7 +437,9 @@ def _tasks(source: AnySource, split: str) -> list[range | str]:
     return [range(begin, min(begin + size, number)) for begin in range(0, number, size)]
 
 
-def _made(source: AnySource, split: str, tasks: Sequence[range | str], jobs: int) -> Iterator[Any]:
+def _read_all(
+    source: AnySource, split: str, tasks: Sequence[range | str], jobs: int
+) -> Iterator[Any]:
     """Yields the rows of each task, in their order; starts processes if that takes long."""
     rows = functools.partial(RowMaker(source).rows, split)
     return (table for _, table in in_processes(rows, tasks, jobs, after=_LONG))

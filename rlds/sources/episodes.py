@@ -54,7 +54,7 @@ class Episodes(Sequence[SourceEpisode]):
       source: The source.
       split: The name of a split, or what TFDS calls a part of it, see `tfds_files.splits`.
       format: The name of the format.
-      said: Metadata of the dataset, in addition to that of the source.
+      declared: Metadata of the dataset, in addition to that of the source.
 
     Attributes:
       source: The source.
@@ -85,10 +85,10 @@ class Episodes(Sequence[SourceEpisode]):
         split: str = "train",
         *,
         format: str = "",
-        said: Mapping[str, Any] | None = None,
+        declared: Mapping[str, Any] | None = None,
     ) -> None:
         self.source, self.split, self.format = source, split, format
-        self._said = dict(said or {})
+        self._declared = dict(declared or {})
         self._is_whole = split in source.splits
         self._passed: Mapping[str, _Passed] = {}
         if not isinstance(source, Source):
@@ -181,7 +181,7 @@ class Episodes(Sequence[SourceEpisode]):
     def metadata(self) -> Mapping[str, Any]:
         """The metadata of the dataset, in the types of JSON."""
         with reading.errors_of(self.source):
-            return {**self.source.about.metadata, **self._said}
+            return {**self.source.about.metadata, **self._declared}
 
     def set_counts(self, counts: Mapping[str, int]) -> None:
         """Says how many episodes splits of a stream have, which need not be read to be counted."""
@@ -271,21 +271,21 @@ class Episodes(Sequence[SourceEpisode]):
         """
         index = self._checked(index)
         aliases = {} if fields is None else step_aliases(self.source)
-        wanted = dict(leaves_at(self._steps, fields, aliases))
-        names, rows = [f"{rlds.STEPS}/{path}" for path in wanted], ALL_ROWS
+        chosen_fields = dict(leaves_at(self._steps, fields, aliases))
+        names, rows = [f"{rlds.STEPS}/{path}" for path in chosen_fields], ALL_ROWS
         if start is not None and stop is not None and 0 <= start <= stop:
             rows, start, stop = slice(start, stop), None, None
         read = dict(leaves_at(self._read(index, names, rows).steps, None))
         chosen: dict[str, Any] = {}
         try:
-            for path, field in wanted.items():
+            for path, field in chosen_fields.items():
                 column = read.get(path)
                 values = None if column is None else column[start:stop]
                 put(chosen, path, as_values(values, field, decode_images))
         except ValueError as error:
-            what = error.what if isinstance(error, MismatchError) else str(error)
+            description = error.what if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
-            raise SourceError(what, file=file, episode=index, field=path) from error
+            raise SourceError(description, file=file, episode=index, field=path) from error
         return chosen
 
     def outlines(self) -> Iterator[Outline]:
@@ -296,20 +296,20 @@ class Episodes(Sequence[SourceEpisode]):
         """
         if not isinstance(self.source, Source):
             return (episode.outline for episode in self)
-        places = map(self.place, range(len(self)))
-        return (reading.outline(self.source, *at) for at in places)
+        locations = map(self.place, range(len(self)))
+        return (reading.outline(self.source, *at) for at in locations)
 
     def lengths(self) -> Lengths | None:
         """Returns the lengths of all episodes, if they are known without reading them."""
-        known = []
+        lengths_of_ranges = []
         if not isinstance(self.source, Source):
             return None
         for split, begin, end in self.ranges:
             lengths = reading.lengths(self.source, split)
             if lengths is None:
                 return None
-            known.append(lengths.take(slice(begin, end)))
-        return Lengths.joined(known)
+            lengths_of_ranges.append(lengths.take(slice(begin, end)))
+        return Lengths.joined(lengths_of_ranges)
 
     def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
         """Returns the table of the episodes: a row for each.
@@ -382,7 +382,7 @@ class Episodes(Sequence[SourceEpisode]):
           TypeError: The episodes cannot be read in any order.
         """
         source = view(with_random_access(self.source), *arguments)
-        return Episodes(source, self.split, format=self.format, said=self._said)
+        return Episodes(source, self.split, format=self.format, declared=self._declared)
 
     def _selected(self, indices: Iterable[int], condition: str | None = None) -> Episodes:
         source = with_random_access(self.source)
@@ -393,15 +393,15 @@ class Episodes(Sequence[SourceEpisode]):
         for wrong in indices[(numbers < 0) | (numbers >= total)][:1]:
             self._checked(wrong)
         splits, _, ends = zip(*self.ranges)
-        which = np.searchsorted(self._ends, numbers, side="right")
-        rows, names = numbers + np.subtract(ends, self._ends)[which], np.array(splits)[which]
+        ranges = np.searchsorted(self._ends, numbers, side="right")
+        rows, names = numbers + np.subtract(ends, self._ends)[ranges], np.array(splits)[ranges]
         chosen = {split: rows[names == split] for split in dict.fromkeys(splits)}
         source = SelectedSource(source, chosen, condition)
         return Episodes(source, "+".join(chosen), format=self.format)
 
     def __reduce__(self) -> Any:
         # Cached contents and open files are not for other processes.
-        again = functools.partial(Episodes, format=self.format, said=self._said)
+        again = functools.partial(Episodes, format=self.format, declared=self._declared)
         return again, (self.source, self.split)
 
     def _checked(self, index: Any) -> int:
@@ -519,7 +519,7 @@ class _Passed:
     def __init__(self, source: AnySource, split: str) -> None:
         self._source, self._split = source, split
         # The location of each earlier episode: its part, and the key of the one before it.
-        self._places: list[tuple[str, str | None]] = []
+        self._locations: list[tuple[str, str | None]] = []
         self._ahead = self._walk()
         self._next: SourceEpisode | DamagedEpisode | None = None
         self._are_all = False
@@ -529,19 +529,19 @@ class _Passed:
     def _begin_anew(self) -> None:
         self._lock, self._next = threading.Lock(), None
         if not self._are_all:  # The files that are being read are those of the parent.
-            self._places, self._ahead = [], self._walk()
+            self._locations, self._ahead = [], self._walk()
 
     def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of all parts, and notes where they are."""
         for part in reading.parts(self._source, self._split):
             before = None
             for episode in reading.episodes(self._source, self._split, part):
-                self._places.append((part, before))
+                self._locations.append((part, before))
                 before = episode.key
                 yield episode
 
     def _has(self, index: int) -> bool:
-        while index >= len(self._places):
+        while index >= len(self._locations):
             self._next = next(self._ahead, None)
             if self._next is None:
                 self._are_all = True
@@ -558,17 +558,17 @@ class _Passed:
         if self.number is not None:
             return self.number
         with self._lock:
-            while self._has(len(self._places)):
+            while self._has(len(self._locations)):
                 pass
-        return len(self._places)
+        return len(self._locations)
 
     def read(self, index: int) -> SourceEpisode:
         with self._lock:
             if not self._has(index):
                 raise IndexError(index)
-            episode = self._next if index == len(self._places) - 1 else None
+            episode = self._next if index == len(self._locations) - 1 else None
         if episode is None:
-            part, before = self._places[index]
+            part, before = self._locations[index]
             episode = next(reading.episodes(self._source, self._split, part, before))
         return _sound(episode)
 

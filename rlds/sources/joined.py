@@ -61,8 +61,8 @@ class JoinedSource(View):
     @property
     @override
     def fields(self) -> Fields:
-        known = [base.fields.flags for base in self.bases]
-        flags = [name for name in rlds.STEP_FLAGS if all(name in of for of in known)]
+        flags_of_bases = [base.fields.flags for base in self.bases]
+        flags = [name for name in rlds.STEP_FLAGS if all(name in of for of in flags_of_bases)]
         return super().fields.replace(flags=flags)
 
     @override
@@ -89,11 +89,11 @@ class JoinedSource(View):
     @override
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
         """Returns a mask of the episodes whose key has a prefix here, and none in storage."""
-        others = [
+        is_renamed = [
             prefix != "" and any(it.can.keeps_keys for it in reading.bases(base))
             for base, _, _, prefix in self._runs
         ]
-        mask: np.ndarray = np.array(others)[np.searchsorted(self._ends, episodes, side="right")]
+        mask: np.ndarray = np.array(is_renamed)[np.searchsorted(self._ends, episodes, side="right")]
         return mask
 
     @override

@@ -39,9 +39,9 @@ _CARRIED = "carried from "
 def carry(
     episodes: Episodes,
     origins: Iterable[tuple[int, int]],
-    made: Episodes,
-    place: str | os.PathLike[str],
-    at: str | os.PathLike[str],
+    copy: Episodes,
+    draft: str | os.PathLike[str],
+    path: str | os.PathLike[str],
 ) -> None:
     """Gives a new dataset the labels of those that it is made of, if it is here.
 
@@ -53,18 +53,18 @@ def carry(
       episodes: The episodes that it is made of.
       origins: Numbers of episodes of the new dataset, each with that of what it is made of. Copies
         need not be among them.
-      made: The episodes of the new dataset.
-      place: The current path of the new dataset, such as that of a draft.
-      at: Its final path.
+      copy: The episodes of the new dataset.
+      draft: The current path of the new dataset, such as that of a draft.
+      path: Its final path.
 
     Raises:
       OSError: Labels can be kept nowhere.
       SourceError: A line is damaged, and episodes that have labels have other steps now.
     """
     folders = [folder for base in reading.bases(episodes.source) for folder in folders_of(base)]
-    if not any(folder.is_dir() for folder in folders) or not stores.is_local(at):
+    if not any(folder.is_dir() for folder in folders) or not stores.is_local(path):
         return
-    target = folders_of_new(made.source, place, at)
+    target = folders_of_new(copy.source, draft, path)
     copy_lines(folders, target)
     if not target:
         return
@@ -73,11 +73,11 @@ def carry(
         layers, target_layers = declared(folders), declared(target)
     except SourceError:
         # Copied they are; but where steps became others, nobody knows which labels hold.
-        if any(_moved(readable(folders), episodes, origins, made)):
+        if any(_moved(readable(folders), episodes, origins, copy)):
             raise
         return
     old_ids = {row.id for row in rows(target)}
-    new = {row.id: row for row in _moved(labels, episodes, origins, made) if row.id not in old_ids}
+    new = {row.id: row for row in _moved(labels, episodes, origins, copy) if row.id not in old_ids}
     if new:
         append(target, [*new.values()])
     if other := [one for name, one in layers.items() if name not in target_layers]:
@@ -85,7 +85,7 @@ def carry(
 
 
 def _moved(
-    labels: Iterable[Label], episodes: Episodes, origins: Iterable[tuple[int, int]], made: Episodes
+    labels: Iterable[Label], episodes: Episodes, origins: Iterable[tuple[int, int]], copy: Episodes
 ) -> Iterator[Label]:
     labels_of: dict[str, list[Label]] = {}
     for row in labels:
@@ -96,13 +96,13 @@ def _moved(
         column: list[Any] = Episodes(source, split).table().arrow(["digest"])["digest"].to_pylist()
         return column
 
-    made = Episodes(reading.with_image_files(made.source), made.split)
+    copy = Episodes(reading.with_image_files(copy.source), copy.split)
     for number, index in origins if labels_of else ():
         source, (split, at), first = episodes.source, episodes.place(index), 0
         if isinstance(source, Source):
             (source, split, at), first = traced(source, split, at)
         if episode_labels := labels_of.get((digests(source, split)[at] or b"").hex()):
-            episode = as_converted(made.episode(number))
+            episode = as_converted(copy.episode(number))
             digest = digest_of(episode.steps).hex()
             if digest != episode_labels[0].episode:
                 for label in episode_labels:

@@ -215,21 +215,21 @@ def has_labels(source: AnySource) -> bool:
 
 
 def folders_of_new(
-    source: AnySource, place: str | os.PathLike[str], at: str | os.PathLike[str]
+    source: AnySource, draft: str | os.PathLike[str], target: str | os.PathLike[str]
 ) -> tuple[Path, ...]:
     """Returns the folders of labels of a new dataset, which moves from one path to another.
 
     Args:
       source: Its source.
-      place: The current path.
-      at: The final path.
+      draft: The current path.
+      target: The final path.
     """
     if beside := [folder / _FOLDER for folder in folder_of(source)]:
         return tuple(beside)
-    file, place = Path(root_of(source)), os.path.abspath(place)
-    if file.parent == Path(place):
+    file, draft = Path(root_of(source)), os.path.abspath(draft)
+    if file.parent == Path(draft):
         return (file.parent / FOLDER / _FOLDER,)
-    cache = cache_folder("labels", os.path.realpath(Path(at, os.path.relpath(file, place))))
+    cache = cache_folder("labels", os.path.realpath(Path(target, os.path.relpath(file, draft))))
     return (cache,) if cache else ()
 
 
@@ -266,10 +266,10 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
             listed = json.loads(file.read_bytes()) if file.is_file() else []
             for layer in listed:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
-                layers.setdefault(layer["name"], _made(Layer, {**layer, **lists}))
+                layers.setdefault(layer["name"], _from_json(Layer, {**layer, **lists}))
         except (*_NO_LABEL, LookupError, AttributeError) as error:
-            what = f"not a list of label layers: {error}. Correct the file, or delete it"
-            raise SourceError(what, file=file) from error
+            description = f"not a list of label layers: {error}. Correct the file, or delete it"
+            raise SourceError(description, file=file) from error
     return layers
 
 
@@ -353,10 +353,10 @@ def _label_of(line: bytes) -> Label:
         raise ValueError("expected a JSON object")
     if row.get("type") == "number" and type(row.get("value")) is int:
         row["value"] = float(row["value"])
-    return _made(Label, row)
+    return _from_json(Label, row)
 
 
-def _made(kind: type[T], values: Mapping[str, Any]) -> T:
+def _from_json(kind: type[T], values: Mapping[str, Any]) -> T:
     """Returns a label or a layer; newer releases may write more of it."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     arguments = {field.name: values[field.name] for field in fields if field.name in values}
@@ -391,8 +391,8 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
     def write(folder: Path) -> None:
         for name, new_lines in lines.items():
             files = [file for each in target if (file := each / name).exists()]
-            known = {line for file in files for line in file.read_bytes().split(b"\n")}
-            if new := b"".join(line + b"\n" for line in new_lines if line not in known):
+            existing_lines = {line for file in files for line in file.read_bytes().split(b"\n")}
+            if new := b"".join(line + b"\n" for line in new_lines if line not in existing_lines):
                 _add(folder / name, new)
         if layers and not any((each / _LAYERS).exists() for each in target):
             write_at_once(folder / _LAYERS, layers.read_bytes())
@@ -539,5 +539,5 @@ def summary(folders: Sequence[Path]) -> Any:
 def joined(digests: Any, labels: Any) -> Any:
     """Returns the labels of episodes, in the order of their digests; see `summary`."""
     compute = import_extra("pyarrow.compute")
-    places = compute.index_in(digests, value_set=labels["digest"].combine_chunks())
-    return labels[COLUMN].take(compute.fill_null(places, len(labels) - 1))
+    indices = compute.index_in(digests, value_set=labels["digest"].combine_chunks())
+    return labels[COLUMN].take(compute.fill_null(indices, len(labels) - 1))

@@ -44,23 +44,24 @@ def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
     ['b is under CC-BY-NC-4.0, which forbids commercial use, but the result is declared under MIT']
     """
     sentences = []
-    asked, whole = {name: _asks(license) for name, license in licenses.items()}, _asks(result)
-    for name, asks in asked.items():
-        what = f"{name} is under {licenses[name]}"
-        if asks and _CHANGES in asks:
-            sentences.append(f"{what}, which forbids sharing changed copies")
-        if asks and _COMMERCE in asks and whole is not None and _COMMERCE not in whole:
+    conditions = {name: _asks(license) for name, license in licenses.items()}
+    allowed = _asks(result)
+    for name, required in conditions.items():
+        start = f"{name} is under {licenses[name]}"
+        if required and _CHANGES in required:
+            sentences.append(f"{start}, which forbids sharing changed copies")
+        if required and _COMMERCE in required and allowed is not None and _COMMERCE not in allowed:
             declared = f"the result is declared under {result}"
-            sentences.append(f"{what}, which forbids commercial use, but {declared}")
-        if asks is None or _SAME not in asks:
+            sentences.append(f"{start}, which forbids commercial use, but {declared}")
+        if required is None or _SAME not in required:
             continue
         if result and spdx_of(result) != spdx_of(licenses[name]):
-            sentences.append(f"{what}, which the result must keep; it is declared under {result}")
-        for other, others in asked.items():
-            more = (others or set()) - asks
+            sentences.append(f"{start}, which the result must keep; it is declared under {result}")
+        for other, other_conditions in conditions.items():
+            more = (other_conditions or set()) - required
             if _COMMERCE in more:
                 sentences.append(
-                    f"{what}, which forbids the limits that {licenses[other]} sets for {other}"
+                    f"{start}, which forbids the limits that {licenses[other]} sets for {other}"
                 )
     return sentences
 

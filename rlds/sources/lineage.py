@@ -45,7 +45,7 @@ __all__ = [
     "free_name",
     "is_beside",
     "lineage_of",
-    "made",
+    "new_lineage",
     "origin_of",
     "traced",
     "without_episodes",
@@ -66,24 +66,24 @@ _VERSION = 1
 _DEEPEST, _CUT = 50, "earlier_left_out"
 
 
-def made(
+def new_lineage(
     operations: Sequence[Mapping[str, Any]],
     datasets: Mapping[str, Episodes],
     *,
-    kept: int | None,
-    of: int | None,
+    num_kept: int | None,
+    num_all: int | None,
     license: str = "",
-    known: Mapping[str, str] | None = None,
+    digests: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Returns the lineage of a new dataset.
 
     Args:
       operations: The operations.
       datasets: The datasets that it is done with, by their names.
-      kept: The number of episodes that stay; None if it is not known yet.
-      of: The number of episodes before.
+      num_kept: The number of episodes that stay; None if it is not known yet.
+      num_all: The number of episodes before.
       license: The terms that the new dataset says it is under.
-      known: Digests of the episodes of datasets, of which their tables were at hand.
+      digests: Digests of the episodes of datasets, of which their tables were at hand.
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
     terms = {_short(name): source.about.license for name, source in sources.items()}
@@ -92,13 +92,13 @@ def made(
         "version": _VERSION,
         "by": f"{rlds_ecosystem.DISTRIBUTION} {rlds_ecosystem.version()}",
         "operations": [dict(each) for each in operations],
-        **{name: number for name, number in (("kept", kept), ("of", of)) if number is not None},
+        **{name: n for name, n in (("kept", num_kept), ("of", num_all)) if n is not None},
         **({"conflicts": sentences} if sentences else {}),
         _FROM: [
             {
                 "name": _short(name),
                 "format": episodes.format or _format_of(sources[name]),
-                "digest": (known or {}).get(name) or _digest_of_files(sources[name].inputs()),
+                "digest": (digests or {}).get(name) or _digest_of_files(sources[name].inputs()),
                 "license": sources[name].about.license,
                 KEY: _latest(lineage_of(name, episodes)),
             }
@@ -139,17 +139,17 @@ def converted(
       split: The split, or a part of it.
     """
     bases = reading.bases(source)
-    known = {*("+".join(base.splits) for base in bases)}
+    whole_splits = {*("+".join(base.splits) for base in bases)}
     split = "+".join(source.splits) if split == "all" else split
     convert: dict[str, Any] = {"do": CONVERT, "format": format}
-    if split not in known:
+    if split not in whole_splits:
         convert["split"] = split
     if chosen := {name: as_json(value) for name, value in options.items() if value is not None}:
         convert["options"] = chosen
-    kept = of = None
+    num_kept = num_all = None
     if isinstance(source, Source):
-        kept = len(Episodes(source, split))
-        of = sum(reading.count(base, each) or 0 for base in bases for each in base.splits)
+        num_kept = len(Episodes(source, split))
+        num_all = sum(reading.count(base, each) or 0 for base in bases for each in base.splits)
     datasets: dict[str, Episodes] = {}
     for base in bases if len(bases) > 1 else [source]:
         called = (len(bases) == 1 and name) or root_of(base) or type(base).__name__
@@ -157,7 +157,9 @@ def converted(
             base, next(iter(base.splits)), format=source_format
         )
     operations = [*_choices(source), convert]
-    return made(operations, datasets, kept=kept, of=of, license=source.about.license)
+    return new_lineage(
+        operations, datasets, num_kept=num_kept, num_all=num_all, license=source.about.license
+    )
 
 
 def _format_of(source: AnySource) -> str:
@@ -238,7 +240,7 @@ class Trace:
     """Notes where the episodes of a split come from, as they are written, in few words.
 
     Args:
-      lineage: The result of `made`.
+      lineage: The result of `new_lineage`.
       sources: The sources of its datasets.
     """
 
@@ -297,8 +299,8 @@ def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
     parts = [
         {**part, KEY: part[KEY] and without_episodes(part[KEY])} for part in lineage.get(_FROM, [])
     ]
-    rest = {name: value for name, value in lineage.items() if name not in (_EPISODES, _FILES)}
-    return {**rest, _FROM: parts}
+    short = {name: value for name, value in lineage.items() if name not in (_EPISODES, _FILES)}
+    return {**short, _FROM: parts}
 
 
 def lineage_of(
@@ -368,19 +370,19 @@ def traced(
     if not 0 <= index < sum(number for *_, number in lineage[_EPISODES][split]):
         raise IndexError(f"no episode {index} in the split {split!r}")
     trace, raw = [], None
-    known: Mapping[str, Any] | None = lineage
-    while known is not None and split in known.get(_EPISODES, {}):
-        raw = _in_files(known.get(_FILES, {}).get(split, ()), index)
-        for part, name, first, number in known[_EPISODES][split]:
+    ancestor: Mapping[str, Any] | None = lineage
+    while ancestor is not None and split in ancestor.get(_EPISODES, {}):
+        raw = _in_files(ancestor.get(_FILES, {}).get(split, ()), index)
+        for part, name, first, number in ancestor[_EPISODES][split]:
             if index < number:
-                origin = known[_FROM][part]
+                origin = ancestor[_FROM][part]
                 split, index = name, first + index
                 break
             index -= number
         else:
             break
         trace.append((str(origin["name"]), split, index))
-        known = origin[KEY]
+        ancestor = origin[KEY]
     return trace, raw
 
 
@@ -396,8 +398,8 @@ def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
 
 def free_name(name: str, taken: Collection[str], form: str = "{} ({})") -> str:
     """Returns a name, with a number after it if it is taken."""
-    others = (form.format(name, number) for number in itertools.count(2))
-    return next(free for free in itertools.chain([name], others) if free not in taken)
+    numbered_names = (form.format(name, number) for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered_names) if free not in taken)
 
 
 def _short(name: str) -> str:

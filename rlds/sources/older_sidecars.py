@@ -62,21 +62,23 @@ class OlderRows:
         """
         saved = self._decoder.decode(data)
         origin, num_steps = saved[ORIGIN], int(saved[_NUM_STEPS])
-        known, terminal = (bool(saved[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL))
+        is_known, terminal = (
+            bool(saved[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
+        )
         steps, final = dict(saved.get(rlds.STEPS, {})), saved.get(_FINAL, {})
-        others = dict(saved[_FLAGS])
-        usual = self._usual(num_steps, known, terminal)
+        stored_flags = dict(saved[_FLAGS])
+        usual = self._usual(num_steps, is_known, terminal)
         if rlds.DISCOUNT in usual:
             column = steps.pop(rlds.DISCOUNT)
             is_usual = np.array_equal(column, usual[rlds.DISCOUNT])
-            others[rlds.DISCOUNT] = column[:0] if is_usual else column
+            stored_flags[rlds.DISCOUNT] = column[:0] if is_usual else column
         num_final = next((len(column) for column in final.values()), 0)
         facts = num_steps, num_final, int(origin["begin"]), int(origin["end"])
         return {
-            EPISODES: (*facts, known, terminal, bool(saved[TRUNCATED]), bool(saved[COMPLETE])),
+            EPISODES: (*facts, is_known, terminal, bool(saved[TRUNCATED]), bool(saved[COMPLETE])),
             KEY: [saved[_KEY]],
             FILE: [origin["file"]],
-            **{USUAL + name: [column] for name, column in others.items()},
+            **{USUAL + name: [column] for name, column in stored_flags.items()},
             **{EPISODE + path: [value] for path, value in saved.get(_METADATA, {}).items()},
             **{FINAL + path: column for path, column in final.items()},
             **{STEPS + path: column for path, column in steps.items()},
@@ -90,5 +92,5 @@ def _stored(fields: Mapping[str, Field]) -> Features:
         for path, field in fields.items()
         if field.encoding
     }
-    others = {p: as_features({"": field})[""] for p, field in fields.items() if not field.encoding}
-    return Features(features={**images, **others})
+    values = {p: as_features({"": field})[""] for p, field in fields.items() if not field.encoding}
+    return Features(features={**images, **values})

@@ -88,28 +88,28 @@ def open(
     >>> len(episodes), episodes.columns(0, ["action"], start=2, stop=5)
     (1, {'action': array([1, 1, 1])})
     """
-    known = formats()
+    registry = formats()
     if isinstance(path, str | os.PathLike):
         finish_replacing(path)
         if not stores.is_local(path) and (stores.as_path(path) / stores.UNFINISHED).exists():
             raise SourceError("its upload is not complete; repeat the export", file=os.fspath(path))
     if format is None:
         format = _LAYOUT if _LAYOUT in options else format_of(path)
-    elif format not in known:
-        raise ValueError(f"unknown format {format!r}; {what_there_is(format, known)}")
-    source_class = known[format].load()
+    elif format not in registry:
+        raise ValueError(f"unknown format {format!r}; {what_there_is(format, registry)}")
+    source_class = registry[format].load()
     if unknown := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
-        what = f"the format {format} has no option {min(unknown)!r}"
-        raise TypeError(f"{what}; its options are: {names}")
-    source = known[format].source(path, **options)
+        description = f"the format {format} has no option {min(unknown)!r}"
+        raise TypeError(f"{description}; its options are: {names}")
+    source = registry[format].source(path, **options)
     episodes = Episodes(source, only_split(source, split), format=format)
     if where is None:
         return episodes
     chosen = episodes.where(where)
     if not len(chosen):
-        what = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
-        raise ValueError(f"{what}. `episodes.table()` and `rlds episodes` list them")
+        description = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
+        raise ValueError(f"{description}. `episodes.table()` and `rlds episodes` list them")
     return chosen
 
 
@@ -130,9 +130,9 @@ def format_of(path: str | os.PathLike[str]) -> str:
     """
     _check_is_one_path(path)
     finish_replacing(path)
-    known = formats()
+    registry = formats()
     signs = Signs(path)
-    names, missing = _recognized(path, known, signs)
+    names, missing = _recognized(path, registry, signs)
     if len(names) > 1:
         raise ValueError(
             f"{os.fspath(path)!r} could be {' or '.join(names)}: pass the right one, such as "
@@ -150,25 +150,25 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open its content", file=path)
-    raise UnknownFormatError(_why_unknown(stores.as_path(path), known, signs), file=path)
+    raise UnknownFormatError(_why_unknown(stores.as_path(path), registry, signs), file=path)
 
 
 def _recognized(
-    path: str | os.PathLike[str], known: Mapping[str, Format], signs: Signs
+    path: str | os.PathLike[str], registry: Mapping[str, Format], signs: Signs
 ) -> tuple[list[str], list[ImportError]]:
     """Returns the formats that a path seems to be of, and why others could not look."""
 
     def looked(name: str) -> bool | ImportError:
         try:
-            return known[name].recognizes(path, signs)
+            return registry[name].recognizes(path, signs)
         except ImportError as error:
             return error
 
     names: list[str] = []
     missing: list[ImportError] = []
     for is_fallback in (False, True):
-        asked = [name for name, format in known.items() if format.is_fallback is is_fallback]
-        results = dict(zip(asked, stores.in_parallel(looked, asked, path)))
+        tested = [name for name, it in registry.items() if it.is_fallback is is_fallback]
+        results = dict(zip(tested, stores.in_parallel(looked, tested, path)))
         names += [name for name, result in results.items() if result is True]
         missing += [result for result in results.values() if isinstance(result, ImportError)]
         if names:
@@ -176,7 +176,7 @@ def _recognized(
     return names, missing
 
 
-def _why_unknown(path: epath.Path, known: Iterable[str], signs: Signs) -> str:
+def _why_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) -> str:
     if path.is_dir() and not any(path.iterdir()):
         return "an empty folder"
     if (path / "features.json").exists():
@@ -187,7 +187,7 @@ def _why_unknown(path: epath.Path, known: Iterable[str], signs: Signs) -> str:
     if (path / "zarr.json").exists():
         return "a store of Zarr 3, expected Zarr 2: write it with zarr_format=2"
     seen, near = _seen_in(path, signs)
-    near = [name for name in near if name in known]
+    near = [name for name in near if name in format_names]
     nearest = f" The nearest formats are: {', '.join(near)}." if near else ""
     if "'joint_action'" in seen:
         nearest = (
@@ -206,13 +206,13 @@ def _seen_in(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
     suffixes = {os.path.splitext(name)[1] for name in names}
     near = [name for suffix, formats in _NEAREST.items() if suffix in suffixes for name in formats]
-    what = "a folder with"
+    kind = "a folder with"
     if not path.is_dir():
-        what, names = "an HDF5 file with", signs.hdf5_names
+        kind, names = "an HDF5 file with", signs.hdf5_names
     if not names:
         return "", near
     more = ", …" if len(names) > _SEEN else ""
-    return f": {what} {', '.join(map(repr, names[:_SEEN]))}{more}", near
+    return f": {kind} {', '.join(map(repr, names[:_SEEN]))}{more}", near
 
 
 def _check_is_one_path(path: Any) -> None:

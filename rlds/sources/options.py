@@ -103,8 +103,8 @@ def parse_options(options: Mapping[str, Option], words: Sequence[str], name: str
         if not equals:
             raise ValueError(f"option {word}: expected name=value")
         if given not in options:
-            known = "; ".join(map(str, options.values())) or "none"
-            raise ValueError(f"{name} has no option {given!r}; its options are: {known}")
+            descriptions = "; ".join(map(str, options.values())) or "none"
+            raise ValueError(f"{name} has no option {given!r}; its options are: {descriptions}")
         if given in parsed:
             raise ValueError(f"option {given} is given twice; write a list as {given}=[...]")
         parsed[given] = options[given].parse(text)

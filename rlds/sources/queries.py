@@ -96,7 +96,7 @@ def numbers(
     Raises:
       ValueError: It is no expression that holds or not, or there is no such column; says where.
     """
-    duckdb, known = import_extra("duckdb"), aliases or {}
+    duckdb, column_aliases = import_extra("duckdb"), aliases or {}
     _check_bounded(condition)
     if _IS_NAN.search(condition):
         raise ValueError(f"where: {condition!r}: NaN is NULL in the table: write `x is null`")
@@ -109,23 +109,23 @@ def numbers(
             # DuckDB before 2 fails on conditions on structs in Arrow; none pass a limit.
             labels = connection.from_arrow(beside).limit(len(beside))
             relation = relation.join(labels, "index")
-        more = [f"{quoted(column)} as {quoted(alias)}" for alias, column in known.items()]
+        more = [f"{quoted(column)} as {quoted(alias)}" for alias, column in column_aliases.items()]
         if isinstance(rows, range):
             relation = relation.filter(f"index between {rows.start} and {rows.stop - 1}")
             more.append(f"index + {first - rows.start} as {NUMBER}")
         else:
-            places = {"index": rows, NUMBER: np.arange(first, first + len(rows))}
-            table = import_extra("pyarrow").table(places)
+            row_numbers = {"index": rows, NUMBER: np.arange(first, first + len(rows))}
+            table = import_extra("pyarrow").table(row_numbers)
             relation = relation.join(connection.from_arrow(table), "index")
         relation = relation.project(", ".join(["*", *more]))
         columns = dict(zip(relation.columns, relation.types))
         chosen = relation.filter(duckdb.SQLExpression(condition)).project(NUMBER)
         chosen_rows = np.asarray(chosen.fetchnumpy()[NUMBER], np.int64)
     except duckdb.InterruptException:
-        what = f"takes more than {seconds:g} seconds: simplify it"
-        raise ValueError(f"where: {condition!r} {what}") from None
+        description = f"takes more than {seconds:g} seconds: simplify it"
+        raise ValueError(f"where: {condition!r} {description}") from None
     except duckdb.Error as error:
-        words = condition_errors.in_words(error, condition, columns, known)
+        words = condition_errors.in_words(error, condition, columns, column_aliases)
         raise ValueError(f"where: {condition!r}: {words}") from None
     finally:
         timer.cancel()
@@ -178,8 +178,8 @@ def _check_node(node: Any, depth: int) -> None:
     if isinstance(node, Mapping):
         kind, name = node.get("class"), str(node.get("function_name", "")).lower()
         if isinstance(kind, str) and kind not in _CLASSES:
-            what = kind.lower().replace("_", " ")
-            raise ValueError(f"a condition cannot contain a {what}: use columns and functions only")
+            part = kind.lower().replace("_", " ")
+            raise ValueError(f"a condition cannot contain a {part}: use columns and functions only")
         if name and name not in _FUNCTIONS:
             raise ValueError(
                 f"a condition cannot call {name!r} (docs/sources.md lists its functions)"

@@ -44,7 +44,7 @@ __all__ = [
     "episodes",
     "errors_of",
     "lengths",
-    "made",
+    "open_source",
     "outline",
     "parts",
     "read",
@@ -64,7 +64,9 @@ _lengths = weakref.WeakKeyDictionary()
 _OF_ARGUMENTS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
 
 
-def made(kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **options: Any) -> S:
+def open_source(
+    kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **options: Any
+) -> S:
     """Makes a source.
 
     Args:
@@ -201,9 +203,9 @@ def outline(source: Source, split: str, index: int) -> Outline:
     Raises:
       SourceError: It is damaged.
     """
-    known = lengths(source, split)
-    if known is not None and known.are_complete:
-        return Outline(*(array[index].item() for array in known))
+    known_lengths = lengths(source, split)
+    if known_lengths is not None and known_lengths.are_complete:
+        return Outline(*(array[index].item() for array in known_lengths))
     fields = source.fields
     paths = list(fields.flags)
     if rlds.IS_TERMINAL not in paths:  # A dataset that is copied.
@@ -218,12 +220,12 @@ def lengths(source: Source, split: str) -> Lengths | None:
     Raises:
       SourceError: The files are damaged that say it.
     """
-    known = _lengths.setdefault(source, {})
-    if split not in known:
+    lengths_by_split = _lengths.setdefault(source, {})
+    if split not in lengths_by_split:
         can = source.can.lengths
         with errors_of(source):
-            known[split] = None if can is None else can(split)
-    return known[split]
+            lengths_by_split[split] = None if can is None else can(split)
+    return lengths_by_split[split]
 
 
 def bases(source: AnySource) -> Sequence[AnySource]:

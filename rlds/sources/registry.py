@@ -73,7 +73,7 @@ class Format:
         """
         from rlds.sources import reading
 
-        source = reading.made(self.load(), path, **options)
+        source = reading.open_source(self.load(), path, **options)
         if source.can.sidecar is not None:
             from rlds.sources.restored import with_sidecar
 

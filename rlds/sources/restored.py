@@ -44,32 +44,32 @@ def with_sidecar(source: AnySource) -> AnySource:
     Warns if the data has one that is missing, or is of other data.
     """
     try:
-        kept = None if source.can.sidecar is None else source.can.sidecar()
-        if kept is None or not isinstance(source, Source):
+        stored = None if source.can.sidecar is None else source.can.sidecar()
+        if stored is None or not isinstance(source, Source):
             return source
-        if kept.splits is None:
-            kept.check_number(sum(map(source.num_episodes, source.splits)))
+        if stored.splits is None:
+            stored.check_number(sum(map(source.num_episodes, source.splits)))
     except LostSidecarError as error:
         warnings.warn(str(error), stacklevel=2)
         return UnrestoredSource(source, error) if isinstance(source, Source) else source
-    return (DescribedSource if kept.sidecar.is_about else RestoredSource)(source, kept)
+    return (DescribedSource if stored.sidecar.is_about else RestoredSource)(source, stored)
 
 
-def _facts_in(kept: StoredSidecar) -> dict[str, Any]:
+def _facts_in(stored: StoredSidecar) -> dict[str, Any]:
     """Returns the description that a sidecar has, and its metadata, as `About` has them."""
-    metadata = kept.sidecar.metadata
-    with source_errors(kept.place):
+    metadata = stored.sidecar.metadata
+    with source_errors(stored.path):
         facts: dict[str, Any] = {name: str(metadata[name]) for name in FACTS}
         return {**facts, "metadata": dict(metadata["metadata"])}
 
 
-def stored_in(place: Place, kind: type[S]) -> tuple[S, StoredSidecar | None]:
+def stored_in(location: Place, kind: type[S]) -> tuple[S, StoredSidecar | None]:
     """Returns the source of a format that has a stored episode, and the sidecar beside it."""
-    kept, source = None, place.source
-    if isinstance(place.source, RestoredSource):
-        kept, source = place.source.kept, place.source.source
+    stored, source = None, location.source
+    if isinstance(location.source, RestoredSource):
+        stored, source = location.source.stored, location.source.source
     assert isinstance(source, kind)
-    return source, kept
+    return source, stored
 
 
 class DescribedSource(View):
@@ -77,14 +77,14 @@ class DescribedSource(View):
 
     Args:
       source: The source.
-      kept: The description.
+      stored: The description.
     """
 
     shares_table = True
 
-    def __init__(self, source: Source, kept: StoredSidecar) -> None:
+    def __init__(self, source: Source, stored: StoredSidecar) -> None:
         super().__init__(source)
-        self._kept, self._facts = kept, _facts_in(kept)
+        self._stored, self._facts = stored, _facts_in(stored)
 
     @property
     @override
@@ -97,19 +97,19 @@ class DescribedSource(View):
     @override
     def fields(self) -> Fields:
         """The fields of the source, with units, names and other meaning from the sidecar."""
-        fields, stored = super().fields, self._kept.sidecar.metadata.get(FIELDS, {})
+        fields, stored = super().fields, self._stored.sidecar.metadata.get(FIELDS, {})
         if not stored:
             return fields
-        known = flat(as_fields(fields.steps), as_fields(fields.episode))
-        with source_errors(self._kept.place):
+        leaves = flat(as_fields(fields.steps), as_fields(fields.episode))
+        with source_errors(self._stored.path):
             for path, field in ((path, field_from_json(it)) for path, it in stored.items()):
-                if getattr(known.get(path), "shape", None) == field.shape:
-                    known[path] = dataclasses.replace(known[path], **field.meaning)
-        return Fields(*nested(known), fields.flags)
+                if getattr(leaves.get(path), "shape", None) == field.shape:
+                    leaves[path] = dataclasses.replace(leaves[path], **field.meaning)
+        return Fields(*nested(leaves), fields.flags)
 
     @override
     def inputs(self) -> Sequence[Any]:
-        return [*dict.fromkeys([*super().inputs(), *self._kept.files])]
+        return [*dict.fromkeys([*super().inputs(), *self._stored.files])]
 
 
 class UnrestoredSource(View):
@@ -143,17 +143,17 @@ class RestoredSource(Source):
 
     Args:
       source: The source. The places that were noted are paths of the fields of its steps.
-      kept: The sidecar.
+      stored: The sidecar.
 
     Attributes:
       source: See above.
-      kept: See above.
+      stored: See above.
     """
 
-    def __init__(self, source: Source, kept: StoredSidecar) -> None:
-        self.source, self.kept, self.opened = source, kept, source.opened
+    def __init__(self, source: Source, stored: StoredSidecar) -> None:
+        self.source, self.stored, self.opened = source, stored, source.opened
         self.splits, self.may_grow = source.splits, source.may_grow
-        self._facts = _facts_in(kept)
+        self._facts = _facts_in(stored)
 
     @property
     @override
@@ -165,19 +165,19 @@ class RestoredSource(Source):
     @property
     @override
     def fields(self) -> Fields:
-        sidecar = self.kept.sidecar
+        sidecar = self.stored.sidecar
         return Fields(nest(sidecar.steps), nest(sidecar.episode), self.source.fields.flags)
 
     def _aliases(self, there: Mapping[str, str]) -> dict[str, str]:
         """Returns the aliases of the source, with the paths of its fields in this one."""
-        sidecar = self.kept.sidecar
+        sidecar = self.stored.sidecar
         fields = {**sidecar.episode, **{f"{rlds.STEPS}/{p}": it for p, it in sidecar.steps.items()}}
         # The text of the task may be that of a field of episodes.
         texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
-        places = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.places.items()}
-        places |= {old: path for path, old in sidecar.episode_places.items()}
+        paths = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.places.items()}
+        paths |= {old: path for path, old in sidecar.episode_places.items()}
         now = {path: path for path in fields}
-        now |= {camera_path(old): camera_path(path) for old, path in places.items()}
+        now |= {camera_path(old): camera_path(path) for old, path in paths.items()}
         return {
             name: now.get(path, texts[0] if texts and is_instruction(name) else path)
             for name, path in there.items()
@@ -186,7 +186,7 @@ class RestoredSource(Source):
 
     @override
     def inputs(self) -> Sequence[Any]:
-        return [*self.source.inputs(), *self.kept.files]
+        return [*self.source.inputs(), *self.stored.files]
 
     @property
     @override
@@ -194,7 +194,7 @@ class RestoredSource(Source):
         there = self.source.can
         files = there.image_files
         return Can(
-            lengths=self.kept.outlines,
+            lengths=self.stored.outlines,
             video=there.video,
             quality=there.quality,
             faults=there.faults,
@@ -206,7 +206,7 @@ class RestoredSource(Source):
         )
 
     def _with_image_files(self) -> RestoredSource:
-        return RestoredSource(reading.with_image_files(self.source), self.kept)
+        return RestoredSource(reading.with_image_files(self.source), self.stored)
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -214,7 +214,7 @@ class RestoredSource(Source):
 
     @override
     def key(self, split: str, index: int) -> str:
-        return self.kept.key(split, index)
+        return self.stored.key(split, index)
 
     def _origin(self, split: str, index: int) -> Origin:
         return self.read(split, index, ()).origin
@@ -228,18 +228,18 @@ class RestoredSource(Source):
     ) -> SourceEpisode:
         """Combines the values of fields in the source with those in the sidecar."""
         del rows
-        sidecar, steps = self.kept.sidecar, self.fields.step_paths(fields)
-        places = {path: sidecar.places[path] for path in steps if path in sidecar.places}
-        others = {
+        sidecar, steps = self.stored.sidecar, self.fields.step_paths(fields)
+        step_paths = {path: sidecar.places[path] for path in steps if path in sidecar.places}
+        episode_paths = {
             path: sidecar.episode_places[path]
             for path in self.fields.episode_paths(fields)
             if path in sidecar.episode_places
         }
         columns, values = {}, {}
-        if places or others:
-            fields = [*map(f"{rlds.STEPS}/".__add__, places.values()), *others.values()]
+        if step_paths or episode_paths:
+            fields = [*map(f"{rlds.STEPS}/".__add__, step_paths.values()), *episode_paths.values()]
             stored = reading.read(self.source, split, index, fields)
-            columns = {path: at(stored.steps, old) for path, old in places.items()}
-            values = {path: at(stored.metadata, old) for path, old in others.items()}
-        with source_errors(self.kept.place, row=self.kept.row(split, index)):
-            return sidecar.unpack(self.kept.read(split, index), columns, steps, values)
+            columns = {path: at(stored.steps, old) for path, old in step_paths.items()}
+            values = {path: at(stored.metadata, old) for path, old in episode_paths.items()}
+        with source_errors(self.stored.path, row=self.stored.row(split, index)):
+            return sidecar.unpack(self.stored.read(split, index), columns, steps, values)

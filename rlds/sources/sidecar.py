@@ -172,8 +172,8 @@ class Sidecar:
         """
         spec = episodes.spec
         steps = dict(leaves_at(spec.pop(rlds.STEPS), None))
-        others = {name: field for name, field in spec.items() if name not in EPISODE_FIELDS}
-        fields = {**steps, **(episode := dict(leaves_at(others, None)))}
+        episode_spec = {name: field for name, field in spec.items() if name not in EPISODE_FIELDS}
+        fields = {**steps, **(episode := dict(leaves_at(episode_spec, None)))}
         for path, field in fields.items():
             if not isinstance(field, Field):
                 raise ValueError(f"{path}: {field} cannot be exported")
@@ -248,22 +248,22 @@ class Sidecar:
                 {str(path): field_from_json(field) for path, field in content[name].items()}
                 for name in ("steps", "episode")
             )
-            places, episode_places = (
-                {str(path): str(place) for path, place in content.get(name, {}).items()}
+            paths, episode_places = (
+                {str(path): str(other) for path, other in content.get(name, {}).items()}
                 for name in ("places", "episode_places")
             )
-            whole = [str(path) for path in content["whole"]]
+            whole_paths = [str(path) for path in content["whole"]]
             metadata = dict(content["metadata"])
             drops_final_row = bool(content["cuts_last"])
             clips = [str(camera) for camera in content.get("clips", ())]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a sidecar: {error}") from error
         about = content.get("about") is True
-        facts = whole, metadata, drops_final_row, episode_places, about
-        sidecar = cls(steps, episode, places, *facts, clips)
+        facts = whole_paths, metadata, drops_final_row, episode_places, about
+        sidecar = cls(steps, episode, paths, *facts, clips)
         placed = episode_places.keys()
-        known = places.keys() | {*whole} <= steps.keys() and placed <= episode.keys()
-        if not known or not sidecar._clip_fields <= placed:
+        are_known = paths.keys() | {*whole_paths} <= steps.keys() and placed <= episode.keys()
+        if not are_known or not sidecar._clip_fields <= placed:
             raise ValueError("not a sidecar: it places unknown fields")
         return sidecar
 
@@ -273,13 +273,13 @@ class Sidecar:
         Raises:
           ValueError: The episode has not the fields that were declared.
         """
-        num_steps, known = episode.num_steps, episode.final_observation_known
-        columns, last = self.columns(episode), self._num_rows(num_steps, known)
+        num_steps, is_known = episode.num_steps, episode.final_observation_known
+        columns, last = self.columns(episode), self._num_rows(num_steps, is_known)
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
-        usual = self.usual(num_steps, known, is_terminal)
+        usual = self.usual(num_steps, is_known, is_terminal)
         flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
         values = {**usual, **columns, **flags}
-        others = {
+        stored_flags = {
             name: column[:0] if np.array_equal(values[name], column) else np.asarray(values[name])
             for name, column in usual.items()
         }
@@ -287,13 +287,13 @@ class Sidecar:
         origin = episode.origin
         facts = num_steps, num_steps - last, origin.begin, origin.end
         return {
-            EPISODES: (*facts, known, is_terminal, episode.truncated, episode.complete),
+            EPISODES: (*facts, is_known, is_terminal, episode.truncated, episode.complete),
             KEY: [episode.key],
             FILE: [origin.file],
-            **{USUAL + name: column[np.newaxis] for name, column in others.items()},
+            **{USUAL + name: column[np.newaxis] for name, column in stored_flags.items()},
             **{EPISODE + path: column for path, column in self._metadata_of(episode).items()},
             **{FINAL + path: column for path, column in final.items()},
-            **{STEPS + path: columns[path] for path in self._others},
+            **{STEPS + path: columns[path] for path in self._unplaced_steps},
         }
 
     def pack(self, episode: SourceEpisode) -> bytes:
@@ -364,7 +364,7 @@ class Sidecar:
 
     def unpack(
         self,
-        found: Row | bytes,
+        packed_or_row: Row | bytes,
         columns: Mapping[str, np.ndarray],
         fields: Iterable[str] | None = None,
         values: Mapping[str, Any] | None = None,
@@ -372,7 +372,7 @@ class Sidecar:
         """Puts an episode together.
 
         Args:
-          found: The values in the sidecar.
+          packed_or_row: The values in the sidecar.
           columns: The rows that the format has of each of `places`; they may have a placeholder for
             the last step. Images that fields have as arrays may be files.
           fields: Paths of fields to return; all by default. `columns` may lack all others.
@@ -381,10 +381,10 @@ class Sidecar:
         Raises:
           ValueError: They do not belong together, or are damaged.
         """
-        row = self.packed_row(found) if isinstance(found, bytes) else found
-        num_steps, _, begin, end, known, terminal, truncated, complete = row[EPISODES]
+        row = self.packed_row(packed_or_row) if isinstance(packed_or_row, bytes) else packed_or_row
+        num_steps, _, begin, end, is_known, is_terminal, truncated, complete = row[EPISODES]
         paths = self.steps if fields is None else list(fields)
-        usual = self.usual(int(num_steps), bool(known), bool(terminal))
+        usual = self.usual(int(num_steps), bool(is_known), bool(is_terminal))
         for name, column in usual.items():
             if len(other := row[USUAL + name][0]) not in (0, num_steps):
                 raise ValueError(f"{name}: {len(other)} values, expected {num_steps}")
@@ -400,11 +400,11 @@ class Sidecar:
             origin=Origin(as_text(row[FILE][0]), int(begin), int(end)),
             truncated=bool(truncated),
             complete=bool(complete),
-            final_observation_known=bool(known),
+            final_observation_known=bool(is_known),
             metadata=nest(self._episode_values(row, values or {})),
         )
 
-    def usual(self, num_steps: int, known: bool, is_terminal: bool) -> dict[str, np.ndarray]:
+    def usual(self, num_steps: int, is_known: bool, is_terminal: bool) -> dict[str, np.ndarray]:
         """Returns the usual flags and discounts, which follow from the end of an episode.
 
         The sidecar has only those that differ.
@@ -412,15 +412,15 @@ class Sidecar:
         usual: dict[str, np.ndarray] = step_flags([num_steps], [is_terminal])
         if self._derives_discount:
             discount = np.ones(num_steps, np.float32)
-            discount[num_steps - known :] = 0
+            discount[num_steps - is_known :] = 0
             if is_terminal:
-                discount[max(num_steps - known - 1, 0) :] = 0
+                discount[max(num_steps - is_known - 1, 0) :] = 0
             usual[rlds.DISCOUNT] = discount
         return usual
 
-    def _num_rows(self, num_steps: int, known: bool) -> int:
+    def _num_rows(self, num_steps: int, is_known: bool) -> int:
         """Returns the number of rows that the format has of fields outside `whole`."""
-        return num_steps - (known or self.drops_final_row)
+        return num_steps - (is_known or self.drops_final_row)
 
     def _value(self, path: str, row: Row) -> Any:
         value = row[EPISODE + path][0]
@@ -430,26 +430,26 @@ class Sidecar:
 
     def _episode_values(self, row: Row, placed: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of an episode: those of the sidecar, and those of the format."""
-        kept = {path: self._value(path, row) for path in self.kept}
-        values = {**kept, **placed}
+        stored = {path: self._value(path, row) for path in self.unplaced_metadata}
+        values = {**stored, **placed}
         for clip, first in map(_parts_of, self.clips):
-            if clip in placed and kept[clip]:
-                values[clip] = whole_clip(placed[clip], Clip(kept[clip], int(kept[first])))
+            if clip in placed and stored[clip]:
+                values[clip] = whole_clip(placed[clip], Clip(stored[clip], int(stored[first])))
         gone = self._clip_fields - placed.keys()
         return {path: value for path, value in values.items() if path not in gone}
 
     def _metadata_of(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
-        if not self.kept:
+        if not self.unplaced_metadata:
             return {}
         about = dict(leaves_at(episode.metadata, None))
         values = {path: value for path, value in about.items() if path not in self.episode_places}
         num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
         for clip, first in map(_parts_of, self.clips):
-            _, rest = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
-            values |= {clip: b"" if rest is None else rest.data}
-            values |= {first: np.int64(0 if rest is None else rest.first)}
+            _, last_part = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
+            values |= {clip: b"" if last_part is None else last_part.data}
+            values |= {first: np.int64(0 if last_part is None else last_part.first)}
         columns = dict(leaves_at(stack_values([nest(values)]), None))
-        return dict(match_columns(columns, self.kept, rows=1, where=episode.key))
+        return dict(match_columns(columns, self.unplaced_metadata, rows=1, where=episode.key))
 
     def _column(self, path: str, columns: Mapping[str, np.ndarray], row: Row) -> np.ndarray:
         """A field of all steps."""
@@ -477,7 +477,7 @@ class Sidecar:
         return [path for path in self.places if path not in self.whole]
 
     @property
-    def _others(self) -> list[str]:
+    def _unplaced_steps(self) -> list[str]:
         usual = {rlds.DISCOUNT} if self._derives_discount else set()
         return [path for path in self.steps if path not in self.places.keys() | usual]
 
@@ -493,7 +493,7 @@ class Sidecar:
         return {path for camera in self.clips for path in _parts_of(camera)}
 
     @property
-    def kept(self) -> dict[str, Field]:
+    def unplaced_metadata(self) -> dict[str, Field]:
         """The fields of episodes that the format has not."""
         placed = self.episode_places.keys() - self._clip_fields
         return {path: field for path, field in self.episode.items() if path not in placed}
@@ -508,16 +508,16 @@ class Sidecar:
             KEY: Field(str),
             FILE: Field(str),
             **{USUAL + name: field for name, field in usual.items()},
-            **{EPISODE + path: field for path, field in self.kept.items()},
+            **{EPISODE + path: field for path, field in self.unplaced_metadata.items()},
             **{FINAL + path: self.steps[path] for path in self._final},
-            **{STEPS + path: self.steps[path] for path in self._others},
+            **{STEPS + path: self.steps[path] for path in self._unplaced_steps},
         }
 
     @functools.cached_property
     def _older(self) -> OlderRows:
         final = {path: self.steps[path] for path in self._final}
         steps = {path: field for path, field in self.steps.items() if path not in self.places}
-        return OlderRows(steps, final, self.kept, self.usual)
+        return OlderRows(steps, final, self.unplaced_metadata, self.usual)
 
 
 class LostSidecarError(SourceError):
@@ -576,22 +576,22 @@ class SidecarWriter:
         assert self._columns is not None
         self._columns.add(row)
 
-    def copy(self, kept: StoredSidecar | None, split: str, index: int) -> None:
+    def copy(self, other: StoredSidecar | None, split: str, index: int) -> None:
         """Copies the stored row of the next episode from another sidecar of the same fields."""
-        assert kept is not None
-        row = kept.row(split, index)
-        if self._copied is None or self._copied[0] is not kept or self._copied[1].stop != row:
+        assert other is not None
+        row = other.row(split, index)
+        if self._copied is None or self._copied[0] is not other or self._copied[1].stop != row:
             self._copy()
-            self._copied = kept, range(row, row)
-        self._copied = kept, range(self._copied[1].start, row + 1)
+            self._copied = other, range(row, row)
+        self._copied = other, range(self._copied[1].start, row + 1)
         if len(self._copied[1]) == _COPIED:
             self._copy()
 
     def _copy(self) -> None:
         """Adds the episodes that are to be copied."""
         if self._copied is not None and self._columns is not None:
-            kept, rows = self._copied
-            kept.add_to(self._columns, rows)
+            other, rows = self._copied
+            other.add_to(self._columns, rows)
         self._copied = None
 
     def close(self) -> None:
@@ -615,7 +615,7 @@ class StoredSidecar:
 
     Args:
       sidecar: Its layout.
-      place: Its name in errors.
+      path: Its name in errors.
       columns: Its columns; None if it is about the dataset as a whole.
       files: The files beside those of the format, for `Source.inputs`.
 
@@ -629,11 +629,11 @@ class StoredSidecar:
     def __init__(
         self,
         sidecar: Sidecar,
-        place: str | os.PathLike[str],
+        path: str | os.PathLike[str],
         columns: Columns | None,
         files: Sequence[epath.Path] = (),
     ) -> None:
-        self.sidecar, self.place, self.files = sidecar, os.fspath(place), files
+        self.sidecar, self.path, self.files = sidecar, os.fspath(path), files
         if columns is not None:
             self._columns = columns
 
@@ -641,7 +641,7 @@ class StoredSidecar:
     def from_text(
         cls,
         text: bytes,
-        place: str | os.PathLike[str],
+        path: str | os.PathLike[str],
         read: Callable[[str, int, int], Any],
         files: Sequence[epath.Path] = (),
     ) -> StoredSidecar:
@@ -649,31 +649,31 @@ class StoredSidecar:
 
         Args:
           text: The text that a `SidecarWriter` wrote.
-          place: See the class.
+          path: See the class.
           read: Returns bytes of a stream, from one to another.
           files: See the class.
 
         Raises:
           SourceError: The text is damaged.
         """
-        with source_errors(place):
+        with source_errors(path):
             sidecar, columns = Sidecar.from_json(text), None
             if not sidecar.is_about:
                 content = json.loads(text)
                 sizes = {str(name): int(size) for name, size in content[_SIZES].items()}
                 columns = Columns(sidecar.stored, read, int(content[EPISODES]), sizes)
-        return cls(sidecar, place, columns, files)
+        return cls(sidecar, path, columns, files)
 
     @classmethod
     def in_folder(
-        cls, directory: str | os.PathLike[str], older: str = "", said: Any = None
+        cls, directory: str | os.PathLike[str], older: str = "", digest: Any = None
     ) -> StoredSidecar | None:
         """Returns the sidecar that is in the folder of a dataset; None if there is none.
 
         Args:
           directory: The folder of the dataset.
           older: The folder in it where earlier releases wrote the sidecar.
-          said: The digest of the sidecar that the data names; None if it names none.
+          digest: The digest of the sidecar that the data names; None if it names none.
 
         Raises:
           LostSidecarError: It is missing, or has another digest.
@@ -682,13 +682,13 @@ class StoredSidecar:
         check_link(directory)
         folder = stores.as_path(directory) / FOLDER
         if not is_there(folder / _TEXT_FILE):
-            return _older_in(stores.as_path(directory) / older, folder, said)
+            return _older_in(stores.as_path(directory) / older, folder, digest)
         (file,) = require_files(folder / _TEXT_FILE)
-        kept = cls.from_text(file.read_bytes(), file, _Files(folder / _COLUMNS), [file])
-        if said is not None and kept.sidecar.digest != said:
-            what = f"it belongs to other data: its digest is {kept.sidecar.digest}"
-            raise _lost(file, what, said)
-        return kept
+        stored = cls.from_text(file.read_bytes(), file, _Files(folder / _COLUMNS), [file])
+        if digest is not None and stored.sidecar.digest != digest:
+            description = f"it belongs to other data: its digest is {stored.sidecar.digest}"
+            raise _lost(file, description, digest)
+        return stored
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -700,8 +700,8 @@ class StoredSidecar:
           LostSidecarError: It has another number.
         """
         if not self.sidecar.is_about and len(self) != number:
-            what = f"it has {len(self)} episodes, and the data {number}"
-            raise _lost(self.place, f"it belongs to other data: {what}")
+            description = f"it has {len(self)} episodes, and the data {number}"
+            raise _lost(self.path, f"it belongs to other data: {description}")
 
     def row(self, split: str, index: int) -> int:
         """Returns the row of an episode of a split."""
@@ -713,7 +713,7 @@ class StoredSidecar:
         Raises:
           SourceError: It is damaged.
         """
-        with source_errors(self.place):
+        with source_errors(self.path):
             return self._columns.keys[self.row(split, index)]
 
     def outlines(self, split: str) -> Lengths:
@@ -725,7 +725,7 @@ class StoredSidecar:
         rows = slice(None)
         if self.splits is not None:
             rows = slice(self.splits[split].start, self.splits[split].stop)
-        with source_errors(self.place):
+        with source_errors(self.path):
             return Lengths(*(column[rows] for column in self._columns.outlines))
 
     def add_to(self, columns: ColumnsWriter, rows: range) -> None:
@@ -734,7 +734,7 @@ class StoredSidecar:
         Raises:
           SourceError: They are damaged.
         """
-        with source_errors(self.place):
+        with source_errors(self.path):
             columns.extend(self._columns, rows.start, rows.stop)
 
     def read(self, split: str, index: int) -> Row:
@@ -751,7 +751,7 @@ class PackedSidecar(StoredSidecar):
 
     Args:
       sidecar: Its layout.
-      place: Its name in errors.
+      path: Its name in errors.
       read: Returns the bytes of an episode; raises what the library that reads the file raises.
       length: Of how many episodes there are bytes.
       files: The files beside those of the format, for `Source.inputs`.
@@ -765,18 +765,18 @@ class PackedSidecar(StoredSidecar):
     def __init__(
         self,
         sidecar: Sidecar,
-        place: str | os.PathLike[str],
+        path: str | os.PathLike[str],
         read: Callable[[int], bytes | bytearray],
         length: int,
         files: Sequence[epath.Path] = (),
     ) -> None:
-        super().__init__(sidecar, place, None, files)
+        super().__init__(sidecar, path, None, files)
         self._packed, self._length = read, length
 
     @classmethod
     def in_arrays(
         cls,
-        place: str | os.PathLike[str],
+        path: str | os.PathLike[str],
         text: np.ndarray,
         ends: np.ndarray,
         rows: Callable[[int, int], np.ndarray],
@@ -784,7 +784,7 @@ class PackedSidecar(StoredSidecar):
         """Returns the sidecar that earlier releases wrote to arrays of a file.
 
         Args:
-          place: The name of the file in errors.
+          path: The name of the file in errors.
           text: The text.
           ends: The end of the bytes of each episode, among those of all.
           rows: Returns bytes from one to another.
@@ -792,13 +792,13 @@ class PackedSidecar(StoredSidecar):
         Raises:
           SourceError: It is damaged.
         """
-        with source_errors(place):
+        with source_errors(path):
             sidecar = Sidecar.from_json(np.asarray(text, np.uint8).tobytes())
             bounds = np.concatenate([[0], np.asarray(ends, np.int64).reshape(-1)])
         read = functools.partial(_bytes_of, bounds, rows)
-        kept = cls(sidecar, place, read, len(bounds) - 1)
-        kept.is_older = True
-        return kept
+        packed = cls(sidecar, path, read, len(bounds) - 1)
+        packed.is_older = True
+        return packed
 
     @override
     def __len__(self) -> int:
@@ -814,7 +814,7 @@ class PackedSidecar(StoredSidecar):
         return self._row(self.row(split, index))
 
     def _row(self, row: int) -> Row:
-        with source_errors(self.place, row=row):
+        with source_errors(self.path, row=row):
             return self.sidecar.packed_row(bytes(self._packed(row)))
 
     @functools.cached_property
@@ -835,10 +835,10 @@ class PackedSidecar(StoredSidecar):
     @property
     def _cache(self) -> Path | None:
         """The cache file for the keys and lengths in a sidecar of an earlier release."""
-        if not self.is_older or not os.path.isfile(self.place):
+        if not self.is_older or not os.path.isfile(self.path):
             return None
-        state = os.stat(self.place)
-        facts = [os.path.realpath(self.place), state.st_size, state.st_mtime_ns]
+        state = os.stat(self.path)
+        facts = [os.path.realpath(self.path), state.st_size, state.st_mtime_ns]
         folder = cache_folder("sidecars", json.dumps(facts))
         return folder and folder / "outlines"
 
@@ -866,11 +866,11 @@ class _Files:
         return type(self), (self._folder,)
 
 
-def _older_in(directory: epath.Path, folder: epath.Path, said: Any) -> StoredSidecar | None:
+def _older_in(directory: epath.Path, folder: epath.Path, digest: Any) -> StoredSidecar | None:
     """The sidecar that an earlier release wrote to a folder."""
     check_link(directory)
-    if said is not None:
-        raise _lost(folder, "it is missing", said)
+    if digest is not None:
+        raise _lost(folder, "it is missing", digest)
     if not is_there(directory / _OLDER_TEXT):
         return None
     files = require_files(directory / _OLDER_TEXT)
@@ -881,18 +881,18 @@ def _older_in(directory: epath.Path, folder: epath.Path, said: Any) -> StoredSid
     files += require_files(directory / _OLDER_EPISODES)
     with source_errors(files[1]):
         records = tfds_files.open_record_file(files[1], "tfrecord")
-        kept = PackedSidecar(sidecar, files[1], records.read, len(records), files)
-    kept.is_older = True
-    return kept
+        packed = PackedSidecar(sidecar, files[1], records.read, len(records), files)
+    packed.is_older = True
+    return packed
 
 
-def _lost(place: str | os.PathLike[str], reason: str, said: Any = None) -> LostSidecarError:
+def _lost(file: str | os.PathLike[str], reason: str, digest: Any = None) -> LostSidecarError:
     """The error of a sidecar that does not belong to the data."""
-    digest = f" of digest {said}" if said is not None else ""
+    suffix = f" of digest {digest}" if digest is not None else ""
     return LostSidecarError(
-        f"{reason}. The data has a sidecar{digest}, with what its format has no place for, such as "
+        f"{reason}. The data has a sidecar{suffix}, with what its format has no place for, such as "
         f"final observations and texts. Copy {FOLDER} together with the data",
-        file=place,
+        file=file,
     )
 
 

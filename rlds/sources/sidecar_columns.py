@@ -159,10 +159,10 @@ class ColumnsWriter:
             self.sizes[stream] = self.sizes.get(stream, 0) + len(data)
             waiting = self._waiting.setdefault(stream, bytearray())
             waiting += data
-            if whole := len(waiting) // self._block * self._block:
-                for begin in range(0, whole, self._block):
+            if whole_blocks := len(waiting) // self._block * self._block:
+                for begin in range(0, whole_blocks, self._block):
                     self._append(stream, bytes(waiting[begin : begin + self._block]))
-                del waiting[:whole]
+                del waiting[:whole_blocks]
 
 
 class _NewColumn:
@@ -272,9 +272,9 @@ class Columns:
     @functools.cached_property
     def outlines(self) -> Lengths:
         """The lengths of all episodes."""
-        num_steps, known = self.facts["num_steps"].astype(np.int64), self.facts["final_known"]
-        transitions = num_steps - 1 + (self.facts["is_terminal"] & ~known)
-        return Lengths(num_steps, transitions.clip(0), known.copy())
+        num_steps, is_known = self.facts["num_steps"].astype(np.int64), self.facts["final_known"]
+        transitions = num_steps - 1 + (self.facts["is_terminal"] & ~is_known)
+        return Lengths(num_steps, transitions.clip(0), is_known.copy())
 
     def row(self, index: int) -> _StoredRow:
         """Returns the row of an episode; each column is read on access."""

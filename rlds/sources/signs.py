@@ -96,7 +96,7 @@ class Signs:
         names = self.names
         return names is None or any(fnmatchcase(n, each) for each in patterns for n in names)
 
-    def has_file(self, wanted: FileSigns) -> bool:
+    def has_file(self, signs: FileSigns) -> bool:
         """Whether there is a file of a format, and the content of the first one fits.
 
         Raises:
@@ -104,17 +104,17 @@ class Signs:
           OSError: It cannot be read.
           SourceError: It is damaged.
         """
-        files = [file for pattern in wanted.files.split() for file in self._matching(pattern)]
-        if not files or (self._is_folder and len(files) > wanted.most):
+        files = [file for pattern in signs.files.split() for file in self._matching(pattern)]
+        if not files or (self._is_folder and len(files) > signs.most):
             return False
-        if not wanted.members:
+        if not signs.members:
             return True
         file = min(files, key=lambda file: natural_order(file.name))
         with self._lock:  # All formats ask, each in a thread of its own.
             if os.fspath(file) not in self._contents:
                 self._contents[os.fspath(file)] = self._names_or_head(file)
         contents = self._contents[os.fspath(file)]
-        return any(all(_is_in(contents, each) for each in text.split()) for text in wanted.members)
+        return any(all(_is_in(contents, each) for each in text.split()) for text in signs.members)
 
     def _matching(self, pattern: str) -> list[Any]:
         """Returns the files of a pattern; of those in folders at any depth, the first one."""
@@ -188,12 +188,12 @@ def _members_of(file: Any) -> Iterator[str]:
         yield from below(opened, "", _MOST_OPENED)
 
 
-def _is_in(members: set[str] | bytes, wanted: str) -> bool:
+def _is_in(members: set[str] | bytes, pattern: str) -> bool:
     if isinstance(members, bytes):
-        return wanted.encode() in members
-    if wanted.startswith("!"):
-        return not _is_in(members, wanted[1:])
-    if wanted in members:
+        return pattern.encode() in members
+    if pattern.startswith("!"):
+        return not _is_in(members, pattern[1:])
+    if pattern in members:
         return True
-    pattern = re.compile(wanted.replace("*", "[^/]*").replace("#", r"\d+"))
-    return any(map(pattern.fullmatch, members))
+    compiled = re.compile(pattern.replace("*", "[^/]*").replace("#", r"\d+"))
+    return any(map(compiled.fullmatch, members))

@@ -130,8 +130,8 @@ class Lengths(NamedTuple):
         lengths = np.asarray(num_steps, np.int64).reshape(-1)
         if final_observation_known is None:
             return cls(lengths)
-        known = np.full(len(lengths), final_observation_known)
-        return cls(lengths, (lengths - 1).clip(0), known)
+        is_known = np.full(len(lengths), final_observation_known)
+        return cls(lengths, (lengths - 1).clip(0), is_known)
 
     @property
     def are_complete(self) -> bool:
@@ -154,8 +154,8 @@ class Lengths(NamedTuple):
 
     def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
         """Returns how many steps of some episodes have an action that is no placeholder."""
-        known = self.final_observation_known[episodes]
-        return (self.num_steps[episodes] - known).clip(0)
+        is_known = self.final_observation_known[episodes]
+        return (self.num_steps[episodes] - is_known).clip(0)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -339,18 +339,18 @@ class Fields:
         """Returns the same with other attributes."""
         return dataclasses.replace(self, **changes)
 
-    def step_paths(self, wanted: Iterable[str] | None = None) -> list[str]:
+    def step_paths(self, paths: Iterable[str] | None = None) -> list[str]:
         """Returns the paths of the wanted fields and flags of a step, without `steps/`.
 
         Args:
-          wanted: Paths as `Source.read` takes them; all if None.
+          paths: Paths as `Source.read` takes them; all if None.
         """
-        known = {**self.steps, **dict.fromkeys(self.flags)}
-        return _wanted([path for path, _ in leaves_at(known, None)], wanted, f"{rlds.STEPS}/")
+        leaves = {**self.steps, **dict.fromkeys(self.flags)}
+        return _selected([path for path, _ in leaves_at(leaves, None)], paths, f"{rlds.STEPS}/")
 
-    def episode_paths(self, wanted: Iterable[str] | None = None) -> list[str]:
+    def episode_paths(self, paths: Iterable[str] | None = None) -> list[str]:
         """Returns the paths of the wanted fields of an episode; see `step_paths`."""
-        return _wanted([path for path, _ in leaves_at(self.episode, None)], wanted, "")
+        return _selected([path for path, _ in leaves_at(self.episode, None)], paths, "")
 
 
 class Examples(NamedTuple):
@@ -551,11 +551,11 @@ def with_random_access(source: AnySource) -> Source:
     return source
 
 
-def _wanted(paths: list[str], fields: Iterable[str] | None, prefix: str) -> list[str]:
-    if fields is None:
-        return paths
-    fields = frozenset(fields)
-    return [path for path in paths if prefix + path in fields]
+def _selected(all_paths: list[str], paths: Iterable[str] | None, prefix: str) -> list[str]:
+    if paths is None:
+        return all_paths
+    paths = frozenset(paths)
+    return [path for path in all_paths if prefix + path in paths]
 
 
 def step_aliases(source: AnySource) -> dict[str, str]:
@@ -565,14 +565,14 @@ def step_aliases(source: AnySource) -> dict[str, str]:
     return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}
 
 
-def check_flags(source: AnySource, needed: Iterable[str], what: str) -> None:
+def check_flags(source: AnySource, needed: Iterable[str], subject: str) -> None:
     """Checks that steps have the flags that something needs: which steps are terminal, say.
 
     Raises:
       ValueError: They have not; says how to add them.
     """
-    known = {*source.fields.flags, *source.fields.steps}
-    missing = [name for name in needed if name not in known]
+    names = {*source.fields.flags, *source.fields.steps}
+    missing = [name for name in needed if name not in names]
     if rlds.IS_TERMINAL in missing:
         advice = (
             "Which episodes end in a terminal state is unknown. Add it with `rlds edit PATH --add "
@@ -581,7 +581,7 @@ def check_flags(source: AnySource, needed: Iterable[str], what: str) -> None:
     else:
         advice = "Add them with `rlds edit PATH --fix` (rlds.editing.Fix)"
     if missing:
-        raise ValueError(f"{what}: the steps have no {' and no '.join(missing)}. {advice}")
+        raise ValueError(f"{subject}: the steps have no {' and no '.join(missing)}. {advice}")
 
 
 def mistakes_of(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:
@@ -596,7 +596,7 @@ def mistakes_of(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:
     return (AttributeError, TypeError) if roots - {"rlds", "tfds_builders"} else ()
 
 
-def files_of(source: AnySource, most: int = 3) -> str:
+def files_of(source: AnySource, max_names: int = 3) -> str:
     """Returns the name of the files of a source for errors."""
     try:
         names = [os.fspath(path) for path in source.inputs()]
@@ -604,8 +604,8 @@ def files_of(source: AnySource, most: int = 3) -> str:
         names = []
     if not names:
         return f"the source {type(source).__name__}"
-    others = [f"and {len(names) - most} more files"] if len(names) > most else []
-    return ", ".join([*names[:most], *others])
+    more = [f"and {len(names) - max_names} more files"] if len(names) > max_names else []
+    return ", ".join([*names[:max_names], *more])
 
 
 def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:

@@ -94,14 +94,14 @@ class StandardizedSource(View):
             for kind, width in widths.items()
         }
         self._fields["is_kept"] = Field(np.bool_)
-        made = {
+        standard = {
             "dataset": meaning.name,
             "action": list(meaning.standard_action),
             "action_encoding": meaning.action_encoding,
             "state": list(meaning.standard_state),
             "state_encoding": meaning.state_encoding,
         }
-        self.options = {STANDARD: made}
+        self.options = {STANDARD: standard}
         self.made = {f"{_STANDARD}/{kind}" for kind in self._fields}
         paths = {path for paths in fields_of(meaning).values() for path in paths}
         self._made_of = {_STEPS + path for path in paths}
@@ -128,5 +128,5 @@ class StandardizedSource(View):
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
         steps = {path.removeprefix(_STEPS): v for path, v in values.items() if is_in(path, "steps")}
-        made = standard_columns(nest(steps), self.meaning)
-        return values | {f"{_STANDARD}/{name}": column for name, column in made.items()}
+        new_columns = standard_columns(nest(steps), self.meaning)
+        return values | {f"{_STANDARD}/{name}": column for name, column in new_columns.items()}

@@ -167,8 +167,8 @@ def check_export(
     _equal(f"{format}, placements", sorted(placed), sorted({*placed}), "each field once")
     if missing := {*fields} - {*placed}:
         raise AssertionError(f"{format}, placements: nothing about {sorted(missing)}")
-    made = write_export(writer, path, allow_loss=bool(changed))
-    inexact = [placement for placement in made.placements if placement.how in _INEXACT]
+    exported = write_export(writer, path, allow_loss=bool(changed))
+    inexact = [placement for placement in exported.placements if placement.how in _INEXACT]
     if surprising := [str(it) for it in inexact if it.field not in changed]:
         raise AssertionError(f"{format}, placements: {surprising}, expected no such change")
     back = open_episodes(path, "all", format=format, **writer.read_options())
@@ -176,7 +176,7 @@ def check_export(
     for number, (episode, other) in enumerate(zip(episodes, back)):
         before, after = (writer.compared(as_converted(each)) for each in (episode, other))
         _same(f"{format}, episode {number}", before, after, {*changed, *writer.unchecked})
-    return made
+    return exported
 
 
 def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
@@ -185,7 +185,7 @@ def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) 
     _equal(f"{where}, number of episodes", len(episodes), len(read), "as many as were read")
     outlines = [episode.outline for episode in read]
     _equal(f"{where}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
-    for name, column in (known._asdict() if (known := episodes.lengths()) else {}).items():
+    for name, column in (lengths._asdict() if (lengths := episodes.lengths()) else {}).items():
         expected = [getattr(outline, name) for outline in outlines]
         got = expected if column is None else column.tolist()
         _equal(f"{where}, all of {name}", got, expected, "those of the episodes")
@@ -245,6 +245,6 @@ def _same(
     _equal(where, list(differences(episode, other, but)), [], "no differences")
 
 
-def _equal(where: str, got: Any, expected: Any, what: str) -> None:
+def _equal(where: str, got: Any, expected: Any, expectation: str) -> None:
     if got != expected:
-        raise AssertionError(f"{where}: got {got}, expected {what}: {expected}")
+        raise AssertionError(f"{where}: got {got}, expected {expectation}: {expected}")

@@ -70,9 +70,9 @@ def join_tables(
     joined, new = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
     for table in dict.fromkeys(name for tables in columns for name in tables.values()):
         owner, rows = _rows_in(joined, table)
-        known, rows = table_in(joined, table), [*rows]
-        first = {text: number for number, text in reversed([*known.items()])}
-        free = itertools.count(max(known, default=-1) + 1)
+        texts, rows = table_in(joined, table), [*rows]
+        first = {text: number for number, text in reversed([*texts.items()])}
+        free = itertools.count(max(texts, default=-1) + 1)
         is_known = any(table_in(each, table) for each in datasets)
         for number, each in enumerate(datasets if is_known else ()):
             numbers: dict[int, int] = {}
@@ -81,7 +81,7 @@ def join_tables(
                     if text not in first:
                         first[text] = next(free)
                         rows.append({**row, key: first[text]})
-                    numbers[old] = old if known.get(old) == text else first[text]
+                    numbers[old] = old if texts.get(old) == text else first[text]
             paths = [path for path, name in columns[number].items() if name == table]
             if paths and not numbers:
                 raise ValueError(
@@ -110,9 +110,9 @@ def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     return [(*number, text) for number, text in zip(numbers[:1], texts)]
 
 
-def unknown_numbers(numbers: np.ndarray, known: Mapping[int, Any]) -> list[int]:
+def unknown_numbers(numbers: np.ndarray, texts: Mapping[int, Any]) -> list[int]:
     """Returns the numbers that are in no table. A negative one stands for no text."""
-    return [n for n in np.unique(numbers).tolist() if n >= 0 and n not in known]
+    return [n for n in np.unique(numbers).tolist() if n >= 0 and n not in texts]
 
 
 def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
@@ -130,15 +130,15 @@ def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
     """
     if unknown := unknown_numbers(numbers, new):
         raise ValueError(f"{unknown[0]} has no text in the table: correct it, or drop the field")
-    unique, which = np.unique(numbers, return_inverse=True)
-    wanted = np.array([new.get(number, number) for number in unique.tolist()], np.int64)
-    changed = wanted.astype(numbers.dtype)
-    if (misfits := wanted[changed != wanted]).size:
+    unique, positions = np.unique(numbers, return_inverse=True)
+    new_numbers = np.array([new.get(number, number) for number in unique.tolist()], np.int64)
+    changed = new_numbers.astype(numbers.dtype)
+    if (misfits := new_numbers[changed != new_numbers]).size:
         raise ValueError(
             f"the text now has number {misfits[0]}, which does not fit {numbers.dtype}: store the "
             "field with more bits, or drop it"
         )
-    return changed[which].reshape(numbers.shape)
+    return changed[positions].reshape(numbers.shape)
 
 
 class Renumbered(View):

@@ -91,23 +91,23 @@ class FramesSource(View):
 
     def __init__(self, source: Source, cameras: Iterable[str] | None = None) -> None:
         super().__init__(source)
-        known = cameras_of(source.fields.episode)
-        wanted = known if cameras is None else list(dict.fromkeys(cameras))
-        for camera in wanted:
-            if camera not in known:
-                raise KeyError(f"no video of {camera!r}, only of {known}")
+        all_cameras = cameras_of(source.fields.episode)
+        chosen_cameras = all_cameras if cameras is None else list(dict.fromkeys(cameras))
+        for camera in chosen_cameras:
+            if camera not in all_cameras:
+                raise KeyError(f"no video of {camera!r}, only of {all_cameras}")
         steps = dict(leaves_at(source.fields.steps, None))
-        for camera in wanted:
+        for camera in chosen_cameras:
             if any(is_in(path, camera) or is_in(camera, path) for path in steps):
                 raise ValueError(f"{files_of(source)}: the steps have a field {camera!r} already")
         clips_of = source.fields.episode
-        may_lack = [name for name in wanted if FRAMES in at(clips_of, f"{VIDEO}/{name}")]
+        may_lack = [name for name in chosen_cameras if FRAMES in at(clips_of, f"{VIDEO}/{name}")]
         self.marks = {
             known_field(name): name for name in may_lack if known_field(name) not in steps
         }
         self._begin()
-        self._infos = {name: self._first_info(name) for name in wanted}
-        clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in wanted}
+        self._infos = {name: self._first_info(name) for name in chosen_cameras}
+        clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in chosen_cameras}
         self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
         self.decodes, self.options = tuple(self.cameras), {VIDEO: list(self.cameras)}
         self.made = {_in_steps(path) for path in (*self.cameras, *self.marks)}
@@ -156,9 +156,9 @@ class FramesSource(View):
         """The fields of the source, with pixels and their marks in place of the clips."""
         marks = dict.fromkeys(self.marks, Field(np.bool_, doc="Whether the step has a frame."))
         fields = super().fields
-        known = self._without_clips(flat(fields.steps, fields.episode))
-        made = {_in_steps(path): field for path, field in (self.cameras | marks).items()}
-        return Fields(*nested({**known, **made}), fields.flags)
+        stored_fields = self._without_clips(flat(fields.steps, fields.episode))
+        pixel_fields = {_in_steps(path): field for path, field in (self.cameras | marks).items()}
+        return Fields(*nested({**stored_fields, **pixel_fields}), fields.flags)
 
     @property
     @override
@@ -174,14 +174,14 @@ class FramesSource(View):
         self, values: dict[str, Any], of: Of, fields: Collection[str] | None
     ) -> dict[str, Any]:
         about = None if of.number is None or fields is not None else nest(values)
-        made = self._without_clips(values)
+        new_values = self._without_clips(values)
         names = self.fields.step_paths(fields)
         for path in names:
             if path in self.cameras or path in self.marks:
-                made[_in_steps(path)] = self._rows(
+                new_values[_in_steps(path)] = self._rows(
                     path, of.split, of.episodes, of.steps, {*names, *of.beside}, about
                 )
-        return made
+        return new_values
 
     def _rows(
         self,
@@ -189,7 +189,7 @@ class FramesSource(View):
         split: str,
         episodes: np.ndarray,
         steps: np.ndarray,
-        others: Collection[str] = (),
+        requested_paths: Collection[str] = (),
         about: Mapping[str, Any] | None = None,
     ) -> np.ndarray:
         """The pixels of some rows, or which have any."""
@@ -206,7 +206,7 @@ class FramesSource(View):
                     if is_mark:
                         rows[group] = clip.numbers_of(steps[group]) >= 0
                     else:
-                        self._decode(clip, camera, steps[group], rows, group, others)
+                        self._decode(clip, camera, steps[group], rows, group, requested_paths)
 
         for_all_rows(decode, len(groups), self.threads)
         return rows
@@ -233,7 +233,7 @@ class FramesSource(View):
         steps: np.ndarray,
         images: np.ndarray,
         rows: np.ndarray,
-        others: Collection[str],
+        requested_paths: Collection[str],
     ) -> None:
         """Decodes the frames of steps into rows of images."""
         expected, info = self._infos[camera], clip.reader.info
@@ -244,7 +244,7 @@ class FramesSource(View):
                 file=clip.name,
             )
         numbers = clip.numbers_of(steps)
-        present, places, which = np.unique(numbers, return_index=True, return_inverse=True)
+        present, firsts, indices = np.unique(numbers, return_index=True, return_inverse=True)
         if len(present) and present[-1] >= len(clip.reader):
             row = int(np.argmax(numbers))
             raise SourceError(
@@ -254,19 +254,19 @@ class FramesSource(View):
             )
         is_there = present >= 0
         mark = known_field(camera)
-        if not is_there.all() and not (mark in self.marks and mark in others):
+        if not is_there.all() and not (mark in self.marks and mark in requested_paths):
             raise SourceError(
                 f'the video has no frame for this step. With video="frames", read {mark!r}, too: '
                 "it is False there, and the pixels are zeros",
                 file=clip.name,
                 row=int(steps[numbers < 0][0]),
             )
-        targets = [images[row] for row in rows[places[is_there]].tolist()]
+        targets = [images[row] for row in rows[firsts[is_there]].tolist()]
         clip.reader.read_into(present[is_there].tolist(), targets, self._values[camera])
         images[rows[numbers < 0]] = 0
         if len(present) < len(numbers):
-            copies = np.setdiff1d(np.arange(len(numbers)), places)
-            images[rows[copies]] = images[rows[places[which.reshape(-1)[copies]]]]
+            copies = np.setdiff1d(np.arange(len(numbers)), firsts)
+            images[rows[copies]] = images[rows[firsts[indices.reshape(-1)[copies]]]]
 
     @contextlib.contextmanager
     def _opened(

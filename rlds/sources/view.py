@@ -315,12 +315,12 @@ class View(Source):
             number = num_steps_of(values)
             begin = 0 if is_whole else (rows.start or 0)
 
-            def others(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
+            def other_values(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
                 there = _span(steps)
                 return taken(read_values(base, names, there)[1], steps - there.start)
 
             numbers = np.full(number, index), np.arange(begin, begin + number)
-            of = Of(split, *numbers, others, index, episode)
+            of = Of(split, *numbers, other_values, index, episode)
             values = self.make(values, of, fields)
         return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 
@@ -355,9 +355,9 @@ class View(Source):
         episodes = np.arange(self.num_episodes(split))
         chosen = self.where(split, episodes)
         known_lengths = [
-            known.take(each.episodes)
+            lengths.take(each.episodes)
             for each in chosen
-            if (known := reading.lengths(each.source, each.split)) is not None
+            if (lengths := reading.lengths(each.source, each.split)) is not None
         ]
         if len(known_lengths) < len(chosen):
             return None
@@ -527,15 +527,15 @@ def flat(steps: Columns, episode: Mapping[str, Any]) -> dict[str, Any]:
 def nested(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the nested values of steps, and of episodes: the inverse of `flat`."""
     steps = {path.removeprefix(_STEPS): v for path, v in values.items() if path.startswith(_STEPS)}
-    rest = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
-    return nest(steps), nest(rest)
+    episode_values = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
+    return nest(steps), nest(episode_values)
 
 
 def read_values(
-    place: Place, fields: Collection[str] | None, rows: slice = ALL_ROWS
+    location: Place, fields: Collection[str] | None, rows: slice = ALL_ROWS
 ) -> tuple[SourceEpisode, dict[str, Any]]:
     """Reads an episode through the door; returns it, and its values as `values_of` has them."""
-    source, split, index = place
+    source, split, index = location
     if isinstance(source, View) and not source.overrides("read"):  # Nested once, at the end.
         return source.values(split, index, fields, rows)
     episode = reading.read(source, split, index, fields, rows)

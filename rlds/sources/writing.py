@@ -278,14 +278,14 @@ class Export(abc.ABC):
         says_nothing = type(self).why_unsupported is Export.why_unsupported
         if says_nothing or not isinstance(source, Source):
             return
-        known = self.episodes.lengths()
-        short = [] if known is None else np.flatnonzero(known.num_steps <= 1).tolist()
+        all_lengths = self.episodes.lengths()
+        short = [] if all_lengths is None else np.flatnonzero(all_lengths.num_steps <= 1).tolist()
         for index in sorted({0, *short}) if len(self.episodes) else ():
             with contextlib.suppress(SourceError):  # Reading it says so.
                 outline = reading.outline(source, *self.episodes.place(index))
-                if what := self.why_unsupported(outline):
+                if fault := self.why_unsupported(outline):
                     key = as_converted(self.episodes.peek(index)).key
-                    raise ValueError(f"episode {key}: {what}")
+                    raise ValueError(f"episode {key}: {fault}")
 
     def files_order(self) -> Sequence[int] | None:
         """Returns the order in which the episodes are written; None for their own order."""
@@ -337,12 +337,12 @@ class Export(abc.ABC):
         if not isinstance(metadata, Mapping):
             return {}
         if isinstance(source, Source):
-            places = [
+            locations = [
                 stored_at(source, *self.episodes.place(index))
                 for index in range(len(self.episodes))
             ]
             common = self._said_of(source)
-            for other in {place.source if place else None for place in places}:
+            for other in {location.source if location else None for location in locations}:
                 if other is None or self._said_of(other) != common or self._is_own(other):
                     return {}
         return metadata
@@ -377,7 +377,7 @@ class Export(abc.ABC):
             yield episode
 
     def each_or_stored(
-        self, copies: Callable[[Place], bool] = lambda place: False
+        self, copies: Callable[[Place], bool] = lambda location: False
     ) -> Iterator[SourceEpisode | Place]:
         """Yields the episodes as `each` does; those to be copied as they are stored, as places.
 
@@ -394,10 +394,10 @@ class Export(abc.ABC):
             if not self.episodes.has(index):
                 break
             try:
-                place = stored_at(*self._place_to_read(index))
+                location = stored_at(*self._place_to_read(index))
                 in_part = self.copies_parts and self.staged_with(index) is not None
-                is_copied = place and (in_part or copies(place))
-                written = place if place and is_copied else self.prepared(index)
+                is_copied = location and (in_part or copies(location))
+                written = location if location and is_copied else self.prepared(index)
                 self.watch.note(index, written)
             except SourceError as error:
                 self.watch.leave_out(index, error)
@@ -437,7 +437,7 @@ class Export(abc.ABC):
             return staged.place(index)
         return self.episodes.source, *self.episodes.place(index)
 
-    def stored_digest(self, place: Place) -> int:
+    def stored_digest(self, location: Place) -> int:
         """Returns a digest of an episode as it is stored; a copy has the same.
 
         Raises:
@@ -458,8 +458,8 @@ class Export(abc.ABC):
             episode = self._with_pixels(as_converted(self.episodes.episode(index)))
         with source_errors(lambda: files_of(self.episodes.source), episode=episode.key):
             outline = episode.outline
-        if what := self.why_unsupported(outline):
-            raise ValueError(f"episode {episode.key}: {what}")
+        if fault := self.why_unsupported(outline):
+            raise ValueError(f"episode {episode.key}: {fault}")
         return episode
 
     def _with_pixels(self, episode: SourceEpisode) -> SourceEpisode:
@@ -588,9 +588,9 @@ def sidecar_placements(
     return [
         Placement(
             field,
-            places.get(path, "") if names is None else names.get(field, ""),
-            _held(declared) if path in places else "sidecar",
+            paths.get(path, "") if names is None else names.get(field, ""),
+            _held(declared) if path in paths else "sidecar",
             why.get(path, ""),
         ).with_reason(_order_of(declared))
-        for path, field, places, declared in fields
+        for path, field, paths, declared in fields
     ]

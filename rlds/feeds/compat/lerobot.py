@@ -38,7 +38,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.opening import format_of, only_split
 from rlds.sources.options import options_of
 from rlds.sources.rates import rate_in
-from rlds.sources.reading import made
+from rlds.sources.reading import open_source
 from rlds.sources.registry import formats
 from rlds.sources.standardized import name_of
 from rlds.sources.text_tables import TASKS, TextTable, table_in
@@ -137,7 +137,7 @@ def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, A
         return path, passed
     kind = formats()["lerobot"].load()
     stated = {name: passed.pop(name) for name in options_of(kind).keys() & passed.keys()}
-    source = with_video(made(kind, path, **stated))
+    source = with_video(open_source(kind, path, **stated))
     split = only_split(source, passed.pop("split", None))
     return Episodes(source, split, format="lerobot"), passed
 

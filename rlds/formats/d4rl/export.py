@@ -171,7 +171,7 @@ class D4rlExport(Export):
     def _copy_rows(self, first: Place, num_rows: int, parts: PartFiles, file: Any) -> None:
         """Copies rows of a part, from those of an episode on."""
         assert isinstance(first.source, RestoredSource)
-        lengths = first.source.kept.outlines(first.split)
+        lengths = first.source.stored.outlines(first.split)
         rows = lengths.num_steps - lengths.final_observation_known
         begin = int(rows[: first.index].sum())
         with parts.at(first.source).read() as part:

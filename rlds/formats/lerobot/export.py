@@ -143,8 +143,8 @@ class LeRobotExport(Export):
     def stored_digest(self, place: Place) -> int:
         source, beside = place.source, b""
         if isinstance(source, RestoredSource):
-            row = source.kept.read(place.split, place.index)
-            beside, source = source.kept.sidecar.packed(row), source.source
+            row = source.stored.read(place.split, place.index)
+            beside, source = source.stored.sidecar.packed(row), source.source
         assert isinstance(source, LeRobotSource)
         digest = source.stored_digest(place.split, place.index)
         return int(google_crc32c.extend(digest, beside))

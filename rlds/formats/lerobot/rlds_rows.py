@@ -200,8 +200,8 @@ class RldsRows:
         with sidecar_writer as sidecar, self.files(path, **options) as files:
             for place in write_staged(export, files, path) if is_staged else ():
                 assert isinstance(place.source, RestoredSource)
-                self._describe(base_of(place.source), place.source.kept.place)
-                sidecar.copy(place.source.kept, place.split, place.index)
+                self._describe(base_of(place.source), place.source.stored.path)
+                sidecar.copy(place.source.stored, place.split, place.index)
             for episode in () if is_staged else export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     assert isinstance(episode.source, RestoredSource)
@@ -210,7 +210,7 @@ class RldsRows:
                     else:
                         self._describe(base_of(episode.source))
                         files.add(self.copied(episode))
-                    sidecar.copy(episode.source.kept, episode.split, episode.index)
+                    sidecar.copy(episode.source.stored, episode.split, episode.index)
                 else:
                     known = self._stored_statistics(export, episode)
                     files.add(self.new_episode(episode, {}, known))
@@ -283,7 +283,7 @@ class RldsRows:
             and {path for path, field in fields.items() if field.table} == numbered.keys()
             and {*base.task_columns} == {*numbered.values()}
             and placed is not None
-            and placed.layout == source.kept.sidecar.layout
+            and placed.layout == source.stored.sidecar.layout
             and base.can_be_copied(self._schema, self._version)
         )
         return base if is_alike else None
@@ -301,7 +301,7 @@ class RldsRows:
             return {}
         base, stored = place.source, stored_names(source, at)
         if isinstance(base, RestoredSource):
-            sidecar, base = base.kept.sidecar, base.source
+            sidecar, base = base.stored.sidecar, base.source
             steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in sidecar.places.items()}
             places = {**steps, **sidecar.episode_places}
             stored = {path: places[old] for path, old in stored.items() if old in places}

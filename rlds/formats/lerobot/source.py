@@ -263,14 +263,14 @@ class LeRobotSource(Source):
         if stored is None or stored.sidecar.is_about:
             return stored
         sidecar = stored.sidecar
-        with source_errors(stored.place):
+        with source_errors(stored.path):
             about = dict(sidecar.metadata["metadata"])
         placed = self.placed(sidecar)
         stored.check_number(len(self._table.indices))
         if placed is None:
             names = ", ".join([*sidecar.places.values(), *sidecar.episode_places.values()])
             what = f"it belongs to other data: others took some of these fields away: {names}"
-            raise LostSidecarError(what, file=stored.place)
+            raise LostSidecarError(what, file=stored.path)
         metadata = {**sidecar.metadata, "metadata": with_rate(about, self._info.fps)}
         stored.sidecar = dataclasses.replace(placed, metadata=metadata)
         stored.splits = self._splits

@@ -191,7 +191,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     def _sidecar(self) -> StoredSidecar | None:
         if self._digest is not None:
-            return StoredSidecar.in_folder(self._path.parent, said=self._digest)
+            return StoredSidecar.in_folder(self._path.parent, digest=self._digest)
         return StoredSidecar.in_folder(self._path.with_suffix(_OLDER_SIDECAR))
 
     @functools.cached_property

@@ -231,7 +231,7 @@ def declared(arm, quantity, units):
         "state": ["observation/state[0:6]"],
         "unit": units,
     }
-    episodes = rlds.sources.Episodes(arm, said={"rlds_robotics": said})
+    episodes = rlds.sources.Episodes(arm, declared={"rlds_robotics": said})
     return audit(episodes, jobs=1).facts["declaration"]
 
 
@@ -298,7 +298,7 @@ def test_times_that_contradict_the_declared_rate_are_a_fact(tmp_path):
         clean = audited_data.timed(audited_data.made("arm", 31, 8), 31)
         nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
         source = write(tmp_path / str(fps), nanoseconds).source
-        facts = audit(rlds.sources.Episodes(source, said={"fps": fps}), jobs=1).facts
+        facts = audit(rlds.sources.Episodes(source, declared={"fps": fps}), jobs=1).facts
         said = [fact.split(",")[1] for fact in facts.get("declaration", ())]
         assert said == [" but 30.0 rows a second are declared"] * number
 

@@ -62,7 +62,7 @@ def test_spectral_arc_length_does_not_depend_on_duration_and_size():
 def test_experts_are_steadier(tmp_path):
     made = skilled_data.made("mover", 3, 8)
     episodes = write(tmp_path / "mover", [each for of in made.values() for each in of])
-    episodes = rlds.sources.Episodes(episodes.source, said={"fps": skilled_data.RATE})
+    episodes = rlds.sources.Episodes(episodes.source, declared={"fps": skilled_data.RATE})
     found = audit(episodes, jobs=1)
     assert {*found.scores} == {score.name for score in SCORES}
     for name in ("smoothness", "steadiness", "information"):
@@ -105,7 +105,7 @@ def test_an_audit_of_some_episodes_is_not_kept(tmp_path):
 def test_smoothness_is_unknown_if_rates_differ(tmp_path):
     source = write(tmp_path / "arm", audited_data.made("arm", 31, 12)).source
     said = {"fps": 20, "camera": {"fps": 30}}
-    found = audit(rlds.sources.Episodes(source, said=said), jobs=1)
+    found = audit(rlds.sources.Episodes(source, declared=said), jobs=1)
     assert np.isnan(found.scores["smoothness"]).all()
 
 

@@ -150,7 +150,7 @@ def test_what_the_data_does_to_a_new_source_is_a_source_error(raw, error):
             raise error
 
     with pytest.raises(SourceError, match=rf"{raw}: cannot be read: {type(error).__name__}"):
-        reading.made(Broken, raw)
+        reading.open_source(Broken, raw)
 
 
 @pytest.mark.parametrize("error", [KeyError("no split"), TypeError("x"), ValueError("y")])
@@ -160,5 +160,5 @@ def test_what_an_argument_does_to_a_new_source_stays(raw, error):
             raise error
 
     with pytest.raises(type(error)) as caught:
-        reading.made(Wrong, raw)
+        reading.open_source(Wrong, raw)
     assert caught.value is error
