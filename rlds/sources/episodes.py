@@ -283,9 +283,9 @@ class Episodes(Sequence[SourceEpisode]):
                 values = None if column is None else column[start:stop]
                 put(chosen, path, as_values(values, field, decode_images))
         except ValueError as error:
-            description = error.what if isinstance(error, MismatchError) else str(error)
+            fault = error.what if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
-            raise SourceError(description, file=file, episode=index, field=path) from error
+            raise SourceError(fault, file=file, episode=index, field=path) from error
         return chosen
 
     def outlines(self) -> Iterator[Outline]:

@@ -268,8 +268,8 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
                 layers.setdefault(layer["name"], _from_json(Layer, {**layer, **lists}))
         except (*_NO_LABEL, LookupError, AttributeError) as error:
-            description = f"not a list of label layers: {error}. Correct the file, or delete it"
-            raise SourceError(description, file=file) from error
+            fault = f"not a list of label layers: {error}. Correct the file, or delete it"
+            raise SourceError(fault, file=file) from error
     return layers
 
 

@@ -100,16 +100,16 @@ def open(
     source_class = registry[format].load()
     if unknown := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
-        description = f"the format {format} has no option {min(unknown)!r}"
-        raise TypeError(f"{description}; its options are: {names}")
+        fault = f"the format {format} has no option {min(unknown)!r}"
+        raise TypeError(f"{fault}; its options are: {names}")
     source = registry[format].source(path, **options)
     episodes = Episodes(source, only_split(source, split), format=format)
     if where is None:
         return episodes
     chosen = episodes.where(where)
     if not len(chosen):
-        description = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
-        raise ValueError(f"{description}. `episodes.table()` and `rlds episodes` list them")
+        fault = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
+        raise ValueError(f"{fault}. `episodes.table()` and `rlds episodes` list them")
     return chosen
 
 

@@ -686,8 +686,8 @@ class StoredSidecar:
         (file,) = require_files(folder / _TEXT_FILE)
         stored = cls.from_text(file.read_bytes(), file, _Files(folder / _COLUMNS), [file])
         if digest is not None and stored.sidecar.digest != digest:
-            description = f"it belongs to other data: its digest is {stored.sidecar.digest}"
-            raise _lost(file, description, digest)
+            fault = f"it belongs to other data: its digest is {stored.sidecar.digest}"
+            raise _lost(file, fault, digest)
         return stored
 
     def __len__(self) -> int:
@@ -700,8 +700,8 @@ class StoredSidecar:
           LostSidecarError: It has another number.
         """
         if not self.sidecar.is_about and len(self) != number:
-            description = f"it has {len(self)} episodes, and the data {number}"
-            raise _lost(self.path, f"it belongs to other data: {description}")
+            fault = f"it has {len(self)} episodes, and the data {number}"
+            raise _lost(self.path, f"it belongs to other data: {fault}")
 
     def row(self, split: str, index: int) -> int:
         """Returns the row of an episode of a split."""
