@@ -62,15 +62,15 @@ class PartFiles(contextlib.ExitStack):
                 h5py.h5o.copy(file.id, name.encode(), to.id, new.encode())
 
 
-def copy_row(place: Place, sidecar: SidecarWriter) -> SourceEpisode:
+def copy_row(location: Place, sidecar: SidecarWriter) -> SourceEpisode:
     """Adds the row of an episode in the sidecar of a part; returns the episode.
 
     Of its steps, it has the flags only.
     """
-    assert isinstance(place.source, RestoredSource)
-    kept = place.source.stored
-    sidecar.copy(kept, place.split, place.index)
-    return kept.sidecar.unpack(kept.read(place.split, place.index), {}, ())
+    assert isinstance(location.source, RestoredSource)
+    stored = location.source.stored
+    sidecar.copy(stored, location.split, location.index)
+    return stored.sidecar.unpack(stored.read(location.split, location.index), {}, ())
 
 
 class Hdf5EpisodesExport(Export):
@@ -84,7 +84,7 @@ class Hdf5EpisodesExport(Export):
       holds_files: Whether the format has images that are files.
       steps: The fields of steps by path, without flags.
       metadata: The metadata of the dataset, if its episodes came from the format.
-      places: The fields of steps that the format holds, with the paths of their arrays.
+      array_paths: The fields of steps that the format holds, with the paths of their arrays.
       sidecar: The sidecar.
       names: The names of places in placements; see `sidecar_placements`.
       reasons: The reasons why fields of steps are in the sidecar, by path, if not the usual one.
@@ -105,20 +105,20 @@ class Hdf5EpisodesExport(Export):
         }
         metadata = episodes.metadata.get(self.format)
         self.metadata: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
-        self.places = self.find_places()
-        self.pngs = pngs_of(self.steps, self.places)
+        self.array_paths = self.find_array_paths()
+        self.pngs = pngs_of(self.steps, self.array_paths)
         # The paths of the fields in the source that reads it.
-        read = {path: self.table.field_path(array) for path, array in self.places.items()}
+        read = {path: self.table.field_path(array) for path, array in self.array_paths.items()}
         finals = self.table.with_final
-        with_final = [path for path, array in self.places.items() if root_of(array) in finals]
+        with_final = [path for path, array in self.array_paths.items() if root_of(array) in finals]
         self.sidecar = Sidecar.of(episodes, read, with_final, arrays=self.pngs)
 
-    def find_places(self) -> dict[str, str]:
+    def find_array_paths(self) -> dict[str, str]:
         """Returns the fields of steps that the format holds, with the paths of their arrays."""
-        places = {path: self.table.array_path(path) for path in self.steps if self.holds(path)}
+        array_paths = {path: self.table.array_path(path) for path in self.steps if self.holds(path)}
         return {
             path: array
-            for path, array in places.items()
+            for path, array in array_paths.items()
             if self.table.field_path(array) == path and array not in self.table.derived
         }
 
@@ -146,7 +146,7 @@ class Hdf5EpisodesExport(Export):
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns of the steps to write, by the paths of arrays."""
         rows = self.sidecar.rows(episode)
-        return {array: rows[path] for path, array in self.places.items()}
+        return {array: rows[path] for path, array in self.array_paths.items()}
 
     def write_values(self, group: Any, episode: SourceEpisode) -> None:
         """Adds attributes to a group, and arrays of the episode, as the format has them.

@@ -72,8 +72,8 @@ def write_digest(file: Any, sidecar: Sidecar) -> None:
 def sidecar_digest(hdf5: Hdf5File) -> Any:
     """Returns the digest of the sidecar of a file; None if there is none."""
     with hdf5.read(field=SIDECAR_GROUP) as file:
-        known = hdf5.has(file, SIDECAR_GROUP)
-        return _member(hdf5, file, SIDECAR_GROUP).attrs.get(_DIGEST) if known else None
+        has_sidecar = hdf5.has(file, SIDECAR_GROUP)
+        return _member(hdf5, file, SIDECAR_GROUP).attrs.get(_DIGEST) if has_sidecar else None
 
 
 def _put(file: Any, name: str, number: int, numbers: np.ndarray) -> None:

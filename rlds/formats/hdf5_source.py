@@ -141,12 +141,12 @@ class Hdf5Episode(NamedTuple):
     Attributes:
       key: Its key.
       file: Its HDF5 file.
-      place: The place of its rows: the `file` of its `Origin`.
+      location: The place of its rows: the `file` of its `Origin`.
     """
 
     key: str
     file: epath.Path
-    place: str
+    location: str
 
 
 class Hdf5EpisodesSource(Source):
@@ -213,7 +213,7 @@ class Hdf5EpisodesSource(Source):
         """Returns the fields of an episode that are not in its group."""
         return {}
 
-    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+    def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         """Returns their values."""
         return {}
 
@@ -258,8 +258,8 @@ class Hdf5EpisodesSource(Source):
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
         of_steps: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
-        others = {**self._other_fields(), **video_fields(self._cameras)}
-        own = (*RESERVED, OTHER_ATTRIBUTES, *others)
+        other_fields = {**self._other_fields(), **video_fields(self._cameras)}
+        own = (*RESERVED, OTHER_ATTRIBUTES, *other_fields)
         of_episode: Paths[Any] = Paths(dict.fromkeys(own))
         for path in group.arrays:
             if path in self.table.derived:
@@ -302,10 +302,10 @@ class Hdf5EpisodesSource(Source):
         columns = {column.path: column.field for column in self._columns.values()}
         instruction = {INSTRUCTION: Field(str)} if self.has_instruction else {}
         attributes = {OTHER_ATTRIBUTES: Field(str)} if self.keeps_attributes else {}
-        others = {**self._other_fields(), **video_fields(self._cameras)}
+        other_fields = {**self._other_fields(), **video_fields(self._cameras)}
         return Fields(
             nest({**columns, rlds.DISCOUNT: DERIVED_DISCOUNT, **instruction}),
-            nest({**self._attributes, **self._values, **others, **attributes}),
+            nest({**self._attributes, **self._values, **other_fields, **attributes}),
         )
 
     @property
@@ -352,7 +352,7 @@ class Hdf5EpisodesSource(Source):
             return SourceEpisode(
                 key=episode.key,
                 steps=nest(steps),
-                origin=Origin(episode.place, 0, num_steps),
+                origin=Origin(episode.location, 0, num_steps),
                 truncated=not is_terminal,
                 final_observation_known=num_steps > num_transitions,
                 complete=self._is_complete(episode, num_transitions),
@@ -362,13 +362,13 @@ class Hdf5EpisodesSource(Source):
             )
 
     def _read_columns(
-        self, group: EpisodeGroup, wanted: Collection[str], rows: slice, num_transitions: int
+        self, group: EpisodeGroup, names: Collection[str], rows: slice, num_transitions: int
     ) -> dict[str, np.ndarray]:
         """Reads rows of the wanted columns; a final observation has a placeholder in others."""
         columns = {}
         for path, (name, field, has_final) in self._columns.items():
             group.check(path, field)
-            if name in wanted:
+            if name in names:
                 end = rows.stop if has_final else min(rows.stop, num_transitions)
                 column = group.rows(path, field, slice(rows.start, end))
                 is_short = len(column) < rows.stop - rows.start
@@ -376,22 +376,22 @@ class Hdf5EpisodesSource(Source):
         return columns
 
     def _metadata(
-        self, group: EpisodeGroup, episode: Hdf5Episode, num_steps: int, wanted: Collection[str]
+        self, group: EpisodeGroup, episode: Hdf5Episode, num_steps: int, paths: Collection[str]
     ) -> dict[str, Any]:
-        if not wanted:
+        if not paths:
             return {}
         self._check_values(group)
-        values = {path: group.value(path) for path in self._values if path in wanted}
-        if not self._attributes.keys().isdisjoint(wanted):
+        values = {path: group.value(path) for path in self._values if path in paths}
+        if not self._attributes.keys().isdisjoint(paths):
             values |= self._read_attributes(group)
-        if self.keeps_attributes and OTHER_ATTRIBUTES in wanted:
+        if self.keeps_attributes and OTHER_ATTRIBUTES in paths:
             attributes = group.other_attributes(self._attributes)
             values[OTHER_ATTRIBUTES] = json.dumps(attributes) if attributes else ""
-        values |= self._others(episode)
-        return nest({**values, **self._read_videos(group, episode, num_steps, wanted)})
+        values |= self._other_values(episode)
+        return nest({**values, **self._read_videos(group, episode, num_steps, paths)})
 
     def _read_videos(
-        self, group: EpisodeGroup, episode: Hdf5Episode, num_steps: int, wanted: Collection[str]
+        self, group: EpisodeGroup, episode: Hdf5Episode, num_steps: int, paths: Collection[str]
     ) -> dict[str, Any]:
         files = self._videos(episode)
         for camera, file in files.items():
@@ -404,7 +404,7 @@ class Hdf5EpisodesSource(Source):
 
         values: dict[str, Any] = {}
         for camera in self._cameras:
-            if any(field.startswith(f"{VIDEO}/{camera}/") for field in wanted):
+            if any(field.startswith(f"{VIDEO}/{camera}/") for field in paths):
                 if camera not in files:
                     raise group.error("no such video, but the first episode has it", camera)
                 values |= read_video(files[camera], camera, frames_of)
@@ -423,16 +423,16 @@ class Hdf5EpisodesSource(Source):
         for path, column in self._columns.items():
             expected = num_steps if column.has_final else count
             if num_rows[path] != expected:
-                what = f"{num_rows[path]} rows, expected {expected}: there are {count} actions"
-                raise group.error(what, path)
+                fault = f"{num_rows[path]} rows, expected {expected}: there are {count} actions"
+                raise group.error(fault, path)
         return count, num_steps
 
     def _check_values(self, group: EpisodeGroup) -> None:
         """Checks that an episode has no arrays but those of the first one."""
         num_transitions = self._num_transitions(group)
         for path in group.arrays:
-            known = path in self._columns or path in self._values or path in self.table.derived
-            if not known:
+            is_known = path in self._columns or path in self._values or path in self.table.derived
+            if not is_known:
                 raise group.error("the first episode has no such array", path)
         for path, field in self._values.items():
             group.check(path, field, as_rows=False)

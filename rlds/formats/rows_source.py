@@ -45,8 +45,8 @@ class RowsTable:
     Attributes:
       steps: Paths of the fields of steps, by the names of arrays. Other arrays keep their names.
       order: The order of observations, actions and rewards.
-      others: Whether fields other than observations, actions, rewards and discounts belong to the
-        observations or to the transitions.
+      other_fields: The axis of fields other than observations, actions, rewards and discounts: that
+        of the observations, or that of the transitions.
       transitions: Paths of more fields that belong to the transitions.
       leftovers: Fields of the episode that keep the values of rows that belong to no transition, by
         the paths of the fields of steps.
@@ -54,7 +54,7 @@ class RowsTable:
 
     steps: Mapping[str, str]
     order: Order = "sar"
-    others: Literal["observations", "transitions"] = "observations"
+    other_fields: Literal["observations", "transitions"] = "observations"
     transitions: Collection[str] = ()
     leftovers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class RowsTable:
         """Whether a field of steps has a value for each transition, not for each observation."""
         if any(is_in(path, root) for root in (rlds.ACTION, *_ARRIVED)) or path in self.transitions:
             return True
-        return self.others == "transitions" and not is_in(path, rlds.OBSERVATION)
+        return self.other_fields == "transitions" and not is_in(path, rlds.OBSERVATION)
 
     def leftover(self, path: str) -> int:
         """Returns the row of an episode whose value of a field belongs to no transition."""
@@ -110,12 +110,12 @@ def bounds(ends: np.ndarray, index: int) -> tuple[int, int]:
     return int(ends[index - 1]) if index else 0, int(ends[index])
 
 
-def differ(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+def differ(rows: np.ndarray, other_rows: np.ndarray) -> np.ndarray:
     """Returns which rows differ in any bit; a NaN equals itself, and -0.0 does not equal 0.0."""
     bits = f"u{min(rows.itemsize, 8)}"
     one, other = (
         np.ascontiguousarray(each).reshape(len(each), math.prod(each.shape[1:])).view(bits)
-        for each in (rows, others)
+        for each in (rows, other_rows)
     )
     different: np.ndarray = np.any(one != other, axis=1)
     return different
@@ -192,9 +192,9 @@ class RowsSource(Source):
             return self._episode(self.key(split, index), run, fields)
 
     def _episode(self, key: str, run: EpisodeRows, fields: Collection[str] | None) -> SourceEpisode:
-        wanted, values = self.fields.step_paths(fields), self.fields.episode_paths(fields)
+        step_paths, values = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         leftovers = {p: name for p, name in self.table.leftovers.items() if name in values}
-        columns = self._rows(run, {*wanted, *leftovers})
+        columns = self._rows(run, {*step_paths, *leftovers})
         metadata = {
             **self._values(run, values),
             **{name: self._leftover(run, path, columns[path]) for path, name in leftovers.items()},
@@ -211,7 +211,7 @@ class RowsSource(Source):
         steps = self._steps(run, columns)
         return SourceEpisode(
             key=key,
-            steps=nest({path: at(steps, path) for path in wanted}),
+            steps=nest({path: at(steps, path) for path in step_paths}),
             origin=run.origin,
             truncated=not run.terminal,
             final_observation_known=bool(run.final),

@@ -277,7 +277,7 @@ def write_beside(
 
     Args:
       path: The folder, or the file.
-      lineage: The result of `made`.
+      lineage: The result of `new_lineage`.
       traces: The origins of the episodes of each split.
     """
     file = file_of(path)

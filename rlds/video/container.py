@@ -83,7 +83,7 @@ class Clip:
         return VideoFile(self.data, self.name)
 
     @property
-    def wanted(self) -> Span:
+    def span(self) -> Span:
         """The packets that the wanted frames take.
 
         Raises:
@@ -362,7 +362,7 @@ def packets_of(clip: Clip) -> list[bytes]:
     Raises:
       SourceError: It is damaged, or has no such frames.
     """
-    return [*clip.video.stored(clip.wanted.packets)]
+    return [*clip.video.stored(clip.span.packets)]
 
 
 def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[float]:

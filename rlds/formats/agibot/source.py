@@ -116,8 +116,8 @@ class AgiBotSource(Hdf5EpisodesSource):
         if not keys:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_PROPRIO}/<task>/<episode>.")
         self._infos: dict[str, dict[str, Any]] = {}
-        places = [(key, f"{_PROPRIO}/{key}/{_FILE}") for key in sorted(keys, key=natural_order)]
-        episodes = [Hdf5Episode(key, self._root / file, file) for key, file in places]
+        paths = [(key, f"{_PROPRIO}/{key}/{_FILE}") for key in sorted(keys, key=natural_order)]
+        episodes = [Hdf5Episode(key, self._root / file, file) for key, file in paths]
         self._set_episodes({"train": episodes})
 
     def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
@@ -145,7 +145,7 @@ class AgiBotSource(Hdf5EpisodesSource):
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
         return str(self._info(episode).get("task_name") or "")
 
-    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+    def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         info = self._info(episode)
         with source_errors(self._info_file(episode), episode=episode.key):
             label = info.get("label_info") or info.get("lable_info") or {}
@@ -198,8 +198,8 @@ class AgiBotSource(Hdf5EpisodesSource):
         for episode in self._episodes[split]:
             with contextlib.suppress(SourceError):  # The episode says so when it is read.
                 if not self._info(episode):
-                    what = "the file has no entry for this episode"
-                    yield SourceError(what, file=self._info_file(episode), episode=episode.key)
+                    fault = "the file has no entry for this episode"
+                    yield SourceError(fault, file=self._info_file(episode), episode=episode.key)
 
     @functools.cached_property
     @override
@@ -268,20 +268,20 @@ class _Proprio(EpisodeGroup):
             raise self.error(f"{field}, expected numbers", path)
         if array.shape[0] > self.num_steps:
             raise self.error(f"{array.shape[0]} rows, but there are {self.num_steps} steps", path)
-        known = Field(np.bool_, doc="Whether the action of this step was recorded.")
+        recorded = Field(np.bool_, doc="Whether the action of this step was recorded.")
         self.arrays[path.replace(rlds.ACTION, _KNOWN, 1)] = ComputedArray(
-            (self.num_steps,), lambda: known, lambda rows: self._known(path)[rows]
+            (self.num_steps,), lambda: recorded, lambda rows: self._is_recorded(path)[rows]
         )
         if array.shape[0] != self.num_steps:
             self.arrays[path] = ComputedArray(
                 shape, lambda: field, lambda rows: self._action(path, array, field, state)[rows]
             )
 
-    def _known(self, path: str) -> np.ndarray:
+    def _is_recorded(self, path: str) -> np.ndarray:
         """Returns which steps have an action."""
-        known = np.zeros(self.num_steps, np.bool_)
-        known[self._steps_of(path)] = True
-        return known
+        is_known = np.zeros(self.num_steps, np.bool_)
+        is_known[self._steps_of(path)] = True
+        return is_known
 
     def _action(self, path: str, array: Any, field: Field, state: str) -> np.ndarray:
         """Returns an action, whose rows are where they belong."""
@@ -306,8 +306,8 @@ class _Proprio(EpisodeGroup):
         self.num_rows(index)
         numbers = self.value(index)
         if numbers.shape != (num_rows,) or numbers.dtype.kind not in "iu":
-            what = f"{num_rows} rows, but {index} holds {numbers.dtype} of shape {numbers.shape}"
-            raise self.error(what, path)
+            fault = f"{num_rows} rows, but {index} holds {numbers.dtype} of shape {numbers.shape}"
+            raise self.error(fault, path)
         steps = np.asarray(numbers, np.int64)
         if (np.diff(steps) <= 0).any() or not 0 <= steps[0] <= steps[-1] < self.num_steps:
             raise self.error(f"expected increasing numbers below {self.num_steps}", index)
@@ -325,11 +325,11 @@ class _Proprio(EpisodeGroup):
                 files.append(file.read_bytes())
         return objects(files)
 
-    def error(self, what: str, path: str, row: int | None = None) -> SourceError:
+    def error(self, fault: str, path: str, row: int | None = None) -> SourceError:
         """Returns an error about an array, or an image."""
         if row is not None and path in self._images:
-            return SourceError(what, file=self._images[path][row], field=path)
-        return super().error(what, path, row)
+            return SourceError(fault, file=self._images[path][row], field=path)
+        return super().error(fault, path, row)
 
 
 def _names(folder: epath.Path, ending: str = "") -> list[str]:

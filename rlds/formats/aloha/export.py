@@ -54,17 +54,17 @@ class AlohaExport(Hdf5EpisodesExport):
         super().__init__(episodes)
 
     @override
-    def find_places(self) -> dict[str, str]:
+    def find_array_paths(self) -> dict[str, str]:
         for path in self._fields.values():
             if not self.holds(path):
                 raise ValueError(f"fields: {path!r} is not a step field of numbers or images")
-        places = {path: array for array, path in self._fields.items()}
+        array_paths = {path: array for array, path in self._fields.items()}
         taken = Paths(dict.fromkeys(self._fields))
-        for path, array in super().find_places().items():
+        for path, array in super().find_array_paths().items():
             if self._is_image(path) and not array.startswith(_IMAGES):
                 array = f"{_IMAGES}/{path.rpartition('/')[2]}"
-            if path not in places and array not in taken and not conflicts(taken, array):
-                places[path] = array
+            if path not in array_paths and array not in taken and not conflicts(taken, array):
+                array_paths[path] = array
                 taken[array] = None
         if missing := [array for array in (_STATE, _ACTION) if array not in taken]:
             numbers = [path for path in self.steps if self.holds(path)]
@@ -74,7 +74,7 @@ class AlohaExport(Hdf5EpisodesExport):
                 f"fields={fields} (-T 'fields={json.dumps(fields)}' on the command line); the "
                 f"steps have the fields {', '.join(numbers) or 'none'}"
             )
-        return places
+        return array_paths
 
     def _likely(self, array: str, numbers: Sequence[str]) -> str:
         """Returns the field that fits an array best: joints are no image."""
@@ -95,9 +95,9 @@ class AlohaExport(Hdf5EpisodesExport):
                     sidecar.add(episode)
                     self._write_file(file, episode)
                     continue
-                part, kept = stored_in(episode, AlohaSource)
+                part, stored = stored_in(episode, AlohaSource)
                 link(part.stored_file(episode.split, episode.index), file)
-                sidecar.copy(kept, episode.split, episode.index)
+                sidecar.copy(stored, episode.split, episode.index)
 
     def _write_file(self, path: Path, episode: SourceEpisode) -> None:
         lengths = []

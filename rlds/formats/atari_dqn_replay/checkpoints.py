@@ -152,10 +152,10 @@ def read_checkpoints(
         needed = [*files.values(), *([f"add_count_ckpt.{number}.gz"] if with_count else [])]
         for name in needed:
             if name not in names:
-                what = f"the file is missing, but checkpoint {number} has others"
+                fault = f"the file is missing, but checkpoint {number} has others"
                 if name.startswith("add_count"):
-                    what = f"the file is missing, but checkpoint {with_count[0]} has one"
-                raise SourceError(what, file=f"{label}/{name}")
+                    fault = f"the file is missing, but checkpoint {with_count[0]} has one"
+                raise SourceError(fault, file=f"{label}/{name}")
         used += needed
         arrays = {
             name: _read_description(directory / file, f"{label}/{file}", name)
@@ -188,21 +188,21 @@ def _checkpoint(
       count: The number of rows that were ever recorded; None if it is not known.
       before: The checkpoint before it.
     """
-    known = 0 if before is None else before.end
+    end = 0 if before is None else before.end
     if count is None:
         is_next = number == (0 if before is None else before.number + 1)
-        return Checkpoint(number, arrays, known, ((0, rows),), is_joined=is_next)
-    if before is not None and count <= known:
+        return Checkpoint(number, arrays, end, ((0, rows),), is_joined=is_next)
+    if before is not None and count <= end:
         raise SourceError(
-            f"{count} rows up to this checkpoint, but {known} up to checkpoint {before.number} "
+            f"{count} rows up to this checkpoint, but {end} up to checkpoint {before.number} "
             "before it. If the add_count files are wrong, pass use_add_count=False",
             file=arrays["observation"].label.replace("$store$_observation", "add_count"),
         )
     cursor, first = count % rows, max(count - rows, 0)
     segments = [(0, count)] if count < rows else [(cursor, rows), (0, cursor)]
-    left_out = max(known - first, 0)
-    kept = tuple(_without_first(segments, left_out))
-    return Checkpoint(number, arrays, first + left_out, kept, is_joined=first <= known)
+    left_out = max(end - first, 0)
+    remaining = tuple(_without_first(segments, left_out))
+    return Checkpoint(number, arrays, first + left_out, remaining, is_joined=first <= end)
 
 
 def _without_first(segments: Iterable[tuple[int, int]], number: int) -> Iterator[tuple[int, int]]:
@@ -314,8 +314,8 @@ def _read_header(stream: ByteStream) -> NpyArray:
     """Returns the array of numbers that a stream begins with, by its header."""
     array = read_header(stream, stream.name)
     if array.dtype.hasobject or array.by_columns:
-        what = "pickled objects" if array.dtype.hasobject else "columns (Fortran order)"
-        raise SourceError(f"an array of {what}, expected rows of numbers", file=stream.name)
+        kind = "pickled objects" if array.dtype.hasobject else "columns (Fortran order)"
+        raise SourceError(f"an array of {kind}, expected rows of numbers", file=stream.name)
     return array
 
 

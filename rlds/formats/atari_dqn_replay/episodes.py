@@ -128,9 +128,9 @@ class RunReader:
             frames, actions, rewards, terminals = block.columns
             if terminals.max() > 1:
                 wrong = int(np.argmax(terminals > 1))
-                what = f"the flag is {terminals[wrong]}, expected 0 or 1"
+                fault = f"the flag is {terminals[wrong]}, expected 0 or 1"
                 label = checkpoint.arrays["terminal"].label
-                raise SourceError(what, file=label, row=block.row + wrong)
+                raise SourceError(fault, file=label, row=block.row + wrong)
             is_blank = ~(
                 frames.any(axis=(1, 2)) | (actions != 0) | (rewards != 0) | (terminals != 0)
             )

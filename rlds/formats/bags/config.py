@@ -192,9 +192,9 @@ class BagConfig:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BagConfig:
         """Reads the JSON of `to_json`; see `of`."""
-        known: dict[str, Any] = {"clock": {}, "fields": [], "episodes": {}, "types": {}}
-        _check_names(content, known, "bag_config")
-        clock, fields, episodes, types = {**known, **content}.values()
+        defaults: dict[str, Any] = {"clock": {}, "fields": [], "episodes": {}, "types": {}}
+        _check_names(content, defaults, "bag_config")
+        clock, fields, episodes, types = {**defaults, **content}.values()
         if not isinstance(fields, list | tuple) or not isinstance(types, Mapping):
             raise ValueError("fields: expected tables [[fields]]; types: expected a table")
         return cls(

@@ -49,8 +49,8 @@ def plain_type(name: str) -> str:
     >>> plain_type("sensor_msgs/JointState"), plain_type("foxglove.CompressedImage")
     ('sensor_msgs/msg/JointState', 'foxglove.CompressedImage')
     """
-    package, slash, rest = name.partition("/")
-    return f"{package}/msg/{rest}" if slash and "/" not in rest else name
+    package, slash, kind = name.partition("/")
+    return f"{package}/msg/{kind}" if slash and "/" not in kind else name
 
 
 def decoder(channel: Channel, types: Mapping[str, str] | None = None) -> Decoder:
@@ -78,8 +78,8 @@ def decoder(channel: Channel, types: Mapping[str, str] | None = None) -> Decoder
 def _ros_decoder(channel: Channel, types: Mapping[str, str]) -> Decoder:
     name = plain_type(channel.type)
     try:
-        known, is_ros1 = _definitions(channel, types), channel.encoding == "ros1"
-        little, big = (_Compiler(known, is_ros1, order).message(name)[0] for order in "<>")
+        definitions, is_ros1 = _definitions(channel, types), channel.encoding == "ros1"
+        little, big = (_Compiler(definitions, is_ros1, order).message(name)[0] for order in "<>")
     except UnknownTypeError as error:
         raise UnknownTypeError(f"topic {channel.topic}, type {name}: {error}") from error
 
@@ -116,8 +116,8 @@ def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any
         return dict(parsers.get_types_from_msg(text, name))
     if channel.schema_encoding in ("ros2idl", "omgidl"):
         for part in text.split(_SEPARATOR):
-            header, _, rest = part.partition("\n")
-            definitions.update(parsers.get_types_from_idl(rest if header[:5] == "IDL: " else part))
+            header, _, body = part.partition("\n")
+            definitions.update(parsers.get_types_from_idl(body if header[:5] == "IDL: " else part))
         return definitions
     raise UnknownTypeError(f"its definition is in the unknown format {channel.schema_encoding!r}")
 
@@ -133,20 +133,20 @@ class _Compiler:
 
     def __init__(self, types: Mapping[str, Any], is_ros1: bool, order: str) -> None:
         self._types, self._is_ros1, self._order = types, is_ros1, order
-        self._made: dict[str, tuple[_Reader, int]] = {}
+        self._readers: dict[str, tuple[_Reader, int]] = {}
         self._open: list[str] = []
 
     def message(self, name: str) -> tuple[_Reader, int]:
         """Returns the reader of a type, and how many values a message has at least."""
-        if name in self._made:
-            return self._made[name]
+        if name in self._readers:
+            return self._readers[name]
         if name in self._open:
             raise UnknownTypeError(f"{name} contains itself")
         self._open.append(name)
-        made = [(field, *self._any(desc)) for field, desc in self._fields(name)]
+        fields = [(field, *self._any(desc)) for field, desc in self._fields(name)]
         self._open.pop()
-        readers = [(field, reader) for field, reader, _ in made]
-        weight = 1 + sum(weight for *_, weight in made)
+        readers = [(field, reader) for field, reader, _ in fields]
+        weight = 1 + sum(weight for *_, weight in fields)
         if weight > _MAX_VALUES:
             raise UnknownTypeError(f"{name} has more than {_MAX_VALUES:,} values")
 
@@ -156,7 +156,7 @@ class _Compiler:
                 values[field], at = reader(data, at)
             return values, at
 
-        self._made[name] = read, weight
+        self._readers[name] = read, weight
         return read, weight
 
     def _fields(self, name: str) -> list[tuple[str, Any]]:
@@ -288,16 +288,16 @@ def _protobuf_decoder(channel: Channel) -> Decoder:
 
 def _in_order(files: Any) -> Iterator[Any]:
     """Yields definitions after those that they need."""
-    left, known = {file.name: file for file in files}, set()
+    definitions, visited = {file.name: file for file in files}, set()
 
     def visit(name: str) -> Iterator[Any]:
-        if name in left and name not in known:
-            known.add(name)
-            for needed in left[name].dependency:
+        if name in definitions and name not in visited:
+            visited.add(name)
+            for needed in definitions[name].dependency:
                 yield from visit(needed)
-            yield left[name]
+            yield definitions[name]
 
-    for name in left:
+    for name in definitions:
         yield from visit(name)
 
 

@@ -96,13 +96,13 @@ class McapExport(Export):
         self._kinds = {
             path: kind for path, kind in kinds.items() if kind and path not in rlds.STEP_FLAGS
         }
-        places = {path: f"/{path}" for path in self._kinds}
-        whole = [path for path in places if root_of(path) == rlds.OBSERVATION]
-        self._cameras = [path for path in encoded if path not in places]
+        topics = {path: f"/{path}" for path in self._kinds}
+        observations = [path for path in topics if root_of(path) == rlds.OBSERVATION]
+        self._cameras = [path for path in encoded if path not in topics]
         clips = {
             f"{VIDEO}/{path}/{part}": f"/{path}" for path in self._cameras for part in (CLIP, FIRST)
         }
-        self._sidecar = Sidecar.of(episodes, places, whole, episode_places=clips)
+        self._sidecar = Sidecar.of(episodes, topics, observations, episode_places=clips)
         if is_told and "timestamp" not in steps:
             about = with_rate(episodes.metadata, rate)
             metadata = {**self._sidecar.metadata, "metadata": about}
@@ -195,16 +195,16 @@ class _Topic:
 
     def write(self, value: Any, time: int, row: int) -> None:
         """Writes the message with a value."""
-        made = self._made(value, time)
-        kind = made.__msgtype__
+        message = self._message(value, time)
+        kind = message.__msgtype__
         if kind not in self._channels:
             definition, _ = self._store.generate_msgdef(kind, ros_version=2)
             schema = self._writer.register_schema(kind, "ros2msg", definition.encode())
             self._channels[kind] = self._writer.register_channel(f"/{self._path}", "cdr", schema)
-        data = bytes(self._store.serialize_cdr(made, kind))
+        data = bytes(self._store.serialize_cdr(message, kind))
         self._writer.add_message(self._channels[kind], time, data, time, row)
 
-    def _made(self, value: Any, time: int) -> Any:
+    def _message(self, value: Any, time: int) -> Any:
         field, types, kind = self._field, self._store.types, _type_of(self._field)
         stamp = types["builtin_interfaces/msg/Time"](time // 10**9 % 2**31, time % 10**9)
         if field is None:

@@ -108,7 +108,7 @@ def _records_between(
     kinds = import_extra("mcap.records")
     stream = import_extra("mcap.data_stream").ReadDataStream(file)
     codes = import_extra("mcap.opcode").Opcode
-    wanted = {code: getattr(kinds, code.name.title()) for code in codes if code.name in _WANTED}
+    types = {code: getattr(kinds, code.name.title()) for code in codes if code.name in _WANTED}
     try:
         while at < end:
             file.seek(at)
@@ -118,9 +118,9 @@ def _records_between(
             start, at = at, at + _HEAD_SIZE + size
             if at > end:
                 raise ValueError(f"a record of {size} bytes reaches beyond byte {end}")
-            if code in wanted and start not in indexed:
+            if code in types and start not in indexed:
                 more = (size,) if code == codes.MESSAGE else ()
-                yield wanted[code].read(stream, *more)
+                yield types[code].read(stream, *more)
     except Exception as error:
         if not is_damage(error):
             raise

@@ -167,8 +167,8 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
                 if not conflicts(picked, item.config.field):
                     picked[item.config.field] = item
     if not picked:
-        what = "no topic could be proposed as a step field: pass a bag_config"
-        raise overview.missing(what, recording)
+        fault = "no topic could be proposed as a step field: pass a bag_config"
+        raise overview.missing(fault, recording)
     actions = [path for path in picked if path.startswith(f"{rlds.ACTION}/")]
     if len(actions) == 1:
         item = picked.pop(actions[0])
@@ -206,19 +206,19 @@ def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[FieldReader]:
     for field in fields:
         try:
             picked = picked_of(field, seen.channel, seen.data)
-            what = f"cannot decode images of {picked.field.doc!r}; the path 'data' has the bytes"
+            fault = f"cannot decode images of {picked.field.doc!r}; the path 'data' has the bytes"
         except Exception as error:
             if not is_damage(error):
                 raise
-            picked, what = None, str(error)
+            picked, fault = None, str(error)
         size = math.prod(size or 0 for size in picked.field.shape) if picked else 0
         if picked and (
             picked.kind in ("image", "video") or (picked.kind == "numbers" and size <= 1024)
         ):
             yield picked
         elif _kind_of(seen).endswith(("Image", "Video")):
-            what = f"{field.topic} is left out: {what}. Pass a bag_config to read it"
-            warnings.warn(what, stacklevel=2)
+            fault = f"{field.topic} is left out: {fault}. Pass a bag_config to read it"
+            warnings.warn(fault, stacklevel=2)
 
 
 def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:

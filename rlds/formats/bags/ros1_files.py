@@ -18,10 +18,10 @@ def messages(
     """Yields messages in the order of their times; see `MessageReader`."""
     del flaws  # Such a file is whole, or an error.
     with import_extra("rosbags.rosbag1").Reader(path) as reader:
-        wanted = [it for it in reader.connections if topics is None or it.topic in topics]
+        chosen = [it for it in reader.connections if topics is None or it.topic in topics]
         channels = {
             it.id: Channel(it.topic, it.msgtype, "ros1", it.msgdef.data.encode(), "ros1msg")
-            for it in wanted
+            for it in chosen
         }
-        for connection, time, data in reader.messages(wanted, begin, end) if wanted else ():
+        for connection, time, data in reader.messages(chosen, begin, end) if chosen else ():
             yield Message(channels[connection.id], time, time, 0, data)

@@ -127,8 +127,8 @@ class BagSource(Source):
             self._overview.check(self.config, self._recordings[0])
             self._picked = self._pick()
         # With the joints in the order that was found.
-        known = {path: item.config for path, item in self._picked.items()}
-        fields = [known.get(field.field, field) for field in self.config.fields]
+        picked_fields = {path: item.config for path, item in self._picked.items()}
+        fields = [picked_fields.get(field.field, field) for field in self.config.fields]
         self.config = dataclasses.replace(self.config, fields=tuple(fields))
         if self.config.episodes.by == "bag":
             self._spans = [(n, EpisodeSpan()) for n in range(len(self._recordings))]
@@ -146,14 +146,14 @@ class BagSource(Source):
     def _look(self, config: BagConfig | None) -> Overview:
         """Looks at recordings until all that is requested was seen."""
         overview = Overview()
-        wanted = {field.field for field in config.fields if field.topic} if config else set()
+        fields = {field.field for field in config.fields if field.topic} if config else set()
         for recording in self._recordings:
             try:
                 overview.look(recording, config)
             except SourceError:
                 if not overview.topics and recording is self._recordings[-1]:
                     raise
-            if overview.topics and overview.firsts.keys() >= wanted:
+            if overview.topics and overview.firsts.keys() >= fields:
                 break
         return overview
 
@@ -249,10 +249,10 @@ class BagSource(Source):
             "recordings": names,
             **({"fps": rate} if (rate := self.config.clock.rate) else {}),
         }
-        what = "a recording" if len(names) == 1 else f"{len(names)} recordings"
+        subject = "a recording" if len(names) == 1 else f"{len(names)} recordings"
         damaged = "leave_out" if self._leaves_out else "error"
         return About(
-            description=f"Steps of {what} of a robot.",
+            description=f"Steps of {subject} of a robot.",
             metadata={self.family: metadata},
             options={"bag_config": config, "damaged_chunks": damaged},
         )
@@ -283,8 +283,8 @@ class BagSource(Source):
                     new = spans_of(index, self.config.episodes, records)
                     # A recorder may have been killed as soon as the last one had begun.
                     if len(new) > 1 and not new[-1].has_end:
-                        kept = self._steps_in(recording_index, new[-1]).times
-                        new = new if len(kept) else new[:-1]
+                        times = self._steps_in(recording_index, new[-1]).times
+                        new = new if len(times) else new[:-1]
                 spans += [(recording_index, span) for span in new]
             self._spans = spans
         return self._spans
@@ -320,8 +320,8 @@ class BagSource(Source):
         if not len(times):
             raise SourceError(steps.why_none, file=steps.recording.files[0])
         columns = self._columns(steps)
-        wanted = [path for path in self.fields.step_paths(fields) if path in steps.messages]
-        columns |= self._fetched(steps, {path: steps.messages[path] for path in wanted})
+        paths = [path for path in self.fields.step_paths(fields) if path in steps.messages]
+        columns |= self._fetched(steps, {path: steps.messages[path] for path in paths})
         is_final = self._add_next_states(columns)
         columns[rlds.DISCOUNT] = columns.get(rlds.DISCOUNT, np.ones(len(times), np.float32))
         if is_final:
@@ -361,8 +361,8 @@ class BagSource(Source):
             config, is_there = self.config.field(path), of_steps >= 0
             if not is_there.all() and config.missing == "error":
                 row = int(np.flatnonzero(~is_there)[0])
-                what = f"{config.topic} has no message for this step"
-                raise SourceError(what, file=recording.files[0], row=row, field=path)
+                fault = f"{config.topic} has no message for this step"
+                raise SourceError(fault, file=recording.files[0], row=row, field=path)
             if config.missing == "drop":
                 is_kept &= is_there
         return _Steps(
@@ -390,8 +390,8 @@ class BagSource(Source):
             why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
         ]
         if damages and not self._leaves_out:
-            what = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
-            raise SourceError(what, file=self._recordings[recording_index].files[0])
+            fault = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
+            raise SourceError(fault, file=self._recordings[recording_index].files[0])
         is_cut = bool(flaws.cut) and span.end > index.last
         return not is_cut and not damages and span.has_end
 
@@ -429,8 +429,8 @@ class BagSource(Source):
             for path, rows in messages.items()
             if tracks[path].values is None
         }
-        wanted = {path: {*of_steps} - {-1} for path, of_steps in numbers.items()}
-        values = read_values(steps.recording, self.config, self._picked, steps.index.fields, wanted)
+        unique = {path: {*of_steps} - {-1} for path, of_steps in numbers.items()}
+        values = read_values(steps.recording, self.config, self._picked, steps.index.fields, unique)
         columns = {}
         for path, of_steps in numbers.items():
             with source_errors(file, field=path):

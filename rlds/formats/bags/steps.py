@@ -210,9 +210,9 @@ def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
 
 def next_values(column: Any) -> Any:
     """Returns the values of the next steps; the last one has none."""
-    made = np.zeros_like(column)
-    made[:-1] = column[1:]
-    return made
+    shifted = np.zeros_like(column)
+    shifted[:-1] = column[1:]
+    return shifted
 
 
 def stacked(values: Sequence[Any], field: Field) -> Any:

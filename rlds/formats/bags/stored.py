@@ -55,13 +55,13 @@ class StoredEpisodes:
         with source_errors(recording.files[0]):
             return dict(recording.metadata())[RLDS_RECORD]["key"]
 
-    def read(self, index: int, fields: Collection[str], others: Collection[str]) -> SourceEpisode:
+    def read(self, index: int, fields: Collection[str], about: Collection[str]) -> SourceEpisode:
         """Reads an episode.
 
         Args:
           index: The number of the episode.
           fields: The paths of the fields of a step that are wanted.
-          others: The paths of the fields of an episode.
+          about: The paths of the fields of an episode.
 
         Raises:
           SourceError: It is damaged.
@@ -71,8 +71,8 @@ class StoredEpisodes:
         if packed is None:
             raise SourceError("not an episode that RLDS exported", file=recording.files[0])
         with source_errors(recording.files[0]):
-            places = self.sidecar.episode_places.items()
-            videos = {topic: path.rpartition("/")[0] for path, topic in places if path in others}
+            placed = self.sidecar.episode_places.items()
+            videos = {topic: path.rpartition("/")[0] for path, topic in placed if path in about}
             columns = self._columns(recording, fields, videos)
             rate = float(dict(recording.metadata())[RLDS_RECORD].get(RATE, 0))
             values: dict[str, Any] = {}

@@ -172,7 +172,7 @@ def read_values(
     config: BagConfig,
     picked: Mapping[str, FieldReader],
     tracks: Mapping[str, Track],
-    wanted: Mapping[str, Collection[int]],
+    numbers: Mapping[str, Collection[int]],
 ) -> dict[str, dict[int, Any]]:
     """Reads messages again whose values the index does not keep, each once.
 
@@ -181,22 +181,22 @@ def read_values(
       config: The configuration.
       picked: Its fields, by path.
       tracks: The tracks in the index.
-      wanted: The `Track.numbers` of the messages, by the paths of fields.
+      numbers: The `Track.numbers` of the messages, by the paths of fields.
 
     Returns:
       The values by the path of the field and the number of the message.
     """
     times = [
-        track.logged[np.isin(track.numbers, list(wanted[path]))]
+        track.logged[np.isin(track.numbers, list(numbers[path]))]
         for path, track in tracks.items()
-        if wanted.get(path)
+        if numbers.get(path)
     ]
     if not times:
-        return {path: {} for path in wanted}
+        return {path: {} for path in numbers}
     begin, end = min(int(it.min()) for it in times), max(int(it.max()) for it in times) + 1
-    values: dict[str, dict[int, Any]] = {path: {} for path in wanted}
+    values: dict[str, dict[int, Any]] = {path: {} for path in numbers}
     topics: dict[str, list[str]] = {}
-    for path in wanted:
+    for path in numbers:
         topics.setdefault(picked[path].config.topic, []).append(path)
     # The messages between these times: their numbers, in the order in which they come, and times.
     expected = {}
@@ -209,10 +209,10 @@ def read_values(
         topic = message.channel.topic
         number, logged = next(expected[topic], (0, None))
         if logged != message.log_time:
-            what = f"the message of {topic} at {logged} is now at {message.log_time}"
-            raise SourceError(f"{what}: the file changed", file=recording.files[0])
+            fault = f"the message of {topic} at {logged} is now at {message.log_time}"
+            raise SourceError(f"{fault}: the file changed", file=recording.files[0])
         for path in topics[topic]:
-            if number in wanted[path]:
+            if number in numbers[path]:
                 item = picked[path]
                 with source_errors(recording.files[0], field=path):
                     is_raw = item.config.path == BYTES

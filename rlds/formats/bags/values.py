@@ -81,8 +81,8 @@ def at_path(message: Any, path: str) -> Any:
         elif isinstance(value, Mapping) and name in value:
             value = value[name]
         else:
-            known = ", ".join(value) if isinstance(value, Mapping) else type(value).__name__
-            raise ValueError(f"the path {path!r} has no {name!r}, only {known}")
+            names = ", ".join(value) if isinstance(value, Mapping) else type(value).__name__
+            raise ValueError(f"the path {path!r} has no {name!r}, only {names}")
     return value
 
 
@@ -167,7 +167,7 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> FieldR
     names = order if len(shape) == 1 and order else _keys(get(message), shape, config)
     field = Field(array.dtype, shape, names=names or None, unit=config.unit or None)
     config = dataclasses.replace(config, order=tuple(order))
-    places: dict[tuple[str, ...], list[int] | None] = {}
+    orders: dict[tuple[str, ...], list[int] | None] = {}
 
     def value(message: Any) -> np.ndarray:
         array = _array(get(message), config.dtype)
@@ -175,10 +175,10 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> FieldR
             array = _as_dtype(array, field.dtype)
         if order:
             names = tuple(map(str, at_path(message, names_path)))
-            if names not in places:
+            if names not in orders:
                 has_all = set(order) <= set(names)
-                places[names] = [names.index(name) for name in order] if has_all else None
-            rows = places[names]
+                orders[names] = [names.index(name) for name in order] if has_all else None
+            rows = orders[names]
             if rows is None or len(array) != len(names):
                 raise NoValueError(f"it lacks some of the values {order}")
             return array[rows]
@@ -206,20 +206,20 @@ def _names_of(config: FieldOf, message: Any, values: np.ndarray) -> tuple[str, t
 def _array(numbers: Any, dtype: str) -> np.ndarray:
     """Returns numbers as an array."""
     if isinstance(numbers, np.ndarray | np.generic | bool):
-        made = np.asarray(numbers)
+        array = np.asarray(numbers)
     elif isinstance(numbers, int | float):  # Of JSON, where 1 may be followed by 1.5.
-        made = np.asarray(numbers, dtype or np.float64)
+        array = np.asarray(numbers, dtype or np.float64)
     elif isinstance(numbers, Mapping):
-        made = _joined(list(numbers.values()), dtype)
+        array = _joined(list(numbers.values()), dtype)
     elif isinstance(numbers, list) and any(isinstance(item, Mapping) for item in numbers):
-        made = np.stack([_array(item, dtype) for item in numbers])
+        array = np.stack([_array(item, dtype) for item in numbers])
     elif isinstance(numbers, list):
-        made = _joined(numbers, dtype) if numbers else np.zeros(0)
+        array = _joined(numbers, dtype) if numbers else np.zeros(0)
     else:
         raise ValueError(f"got {type(numbers).__name__}, expected numbers; extend the path")
-    if made.dtype.kind not in "biuf":
-        raise ValueError(f"got {made.dtype}, expected numbers")
-    return _as_dtype(made, np.dtype(dtype)) if dtype else made
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"got {array.dtype}, expected numbers")
+    return _as_dtype(array, np.dtype(dtype)) if dtype else array
 
 
 def _joined(values: Sequence[Any], dtype: str) -> np.ndarray:
@@ -306,8 +306,8 @@ def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReade
         file = data[_DEPTH_HEADER.size :]
         shape, _ = png_shape(file)
         codes = decode_image(file, Image(shape=shape, dtype=np.dtype(np.uint16)))
-        made = np.full(shape, np.nan, np.float32)
-        return np.divide(one, codes.astype(np.float32) - zero, out=made, where=codes > 0)
+        metres = np.full(shape, np.nan, np.float32)
+        return np.divide(one, codes.astype(np.float32) - zero, out=metres, where=codes > 0)
 
     field = Field(np.float32, depths(image).shape, unit=config.unit or "m")
     return FieldReader(field, config, lambda message: depths(at_path(message, path)), "image")

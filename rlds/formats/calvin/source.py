@@ -259,11 +259,11 @@ class CalvinSource(Source):
         shapes = _shapes_of(step)
         for name in {*shapes, *self._shapes}:
             if shapes.get(name) != self._shapes.get(name):
-                got, known = (
+                got, expected = (
                     "no such array" if it is None else f"{it[0]} of shape {it[1]}"
                     for it in (shapes.get(name), self._shapes.get(name))
                 )
-                raise step.error(f"{got}, but the first step has {known}", name)
+                raise step.error(f"{got}, but the first step has {expected}", name)
 
 
 class _Split:
@@ -292,8 +292,8 @@ class _Split:
         for row, (first, last) in enumerate(sorted(self.ranges)):
             if first <= before or last < first:
                 why = "overlaps another range" if last >= first else "ends before it begins"
-                what = f"the range {first} to {last} {why}"
-                raise SourceError(what, file=directory / _ENDS, row=row)
+                fault = f"the range {first} to {last} {why}"
+                raise SourceError(fault, file=directory / _ENDS, row=row)
             before = last
         if (total := sum(last + 1 - first for first, last in self.ranges)) > _MAX_STEPS:
             raise SourceError(f"{total:,} steps", file=directory / _ENDS)
@@ -346,9 +346,9 @@ class _Split:
         begins, ends = self._annotations["begin"], self._annotations["end"]
         ranges = np.array(self.ranges)
         order = np.argsort(ranges[:, 0])
-        places = np.searchsorted(ranges[order, 0], begins, "right") - 1
-        is_inside = (places >= 0) & (begins < ends) & (ends <= ranges[order[places], 1] + 1)
-        self._range_of = np.where(is_inside, order[places], -1)
+        positions = np.searchsorted(ranges[order, 0], begins, "right") - 1
+        is_inside = (positions >= 0) & (begins < ends) & (ends <= ranges[order[positions], 1] + 1)
+        self._range_of = np.where(is_inside, order[positions], -1)
         self.num_annotations = int(is_inside.sum())
         embeddings = self._annotations.get("embedding")
         self.embedding_size = 0 if embeddings is None else int(embeddings.shape[1])
@@ -383,8 +383,8 @@ class _Split:
         """Yields annotations and steps outside all ranges."""
         for row in np.flatnonzero(self._range_of < 0).tolist():
             begin, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
-            what = f"the window from {begin} to {end - 1} is outside all ranges of {_ENDS}"
-            yield SourceError(what, file=self._annotations_file, row=row)
+            fault = f"the window from {begin} to {end - 1} is outside all ranges of {_ENDS}"
+            yield SourceError(fault, file=self._annotations_file, row=row)
         numbers = set()
         for entry in stores.list_directory(self._directory):
             if match := _STEP.fullmatch(entry.name):

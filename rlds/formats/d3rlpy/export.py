@@ -83,22 +83,22 @@ class D3rlpyExport(Export):
             is_alone = len(observations) == 1
             self._paths[OBSERVATIONS if is_alone else f"{OBSERVATIONS}/{part}"] = path
         self._paths |= {ACTIONS: action, REWARDS: rlds.REWARD if rlds.REWARD in arrays else ""}
-        places = {
+        field_paths = {
             path: FIELDS[root_of(name)] + name.removeprefix(root_of(name))
             for name, path in self._paths.items()
             if path
         }
-        self._sidecar = Sidecar.of(episodes, places, drops_final_row=True)
+        self._sidecar = Sidecar.of(episodes, field_paths, drops_final_row=True)
 
     @override
     def placements(self) -> Sequence[Placement]:
         if self._sidecar is None:
             return as_it_was(self.episodes)
-        places = sidecar_placements(self._sidecar)
+        placements = sidecar_placements(self._sidecar)
         if rlds.REWARD not in self._sidecar.places:
             why = "no reward is a number; d3rlpy gets zeros"
-            places.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
-        return places
+            placements.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
+        return placements
 
     @override
     def files_order(self) -> Sequence[int] | None:
@@ -108,8 +108,8 @@ class D3rlpyExport(Export):
     def write(self, path: Path) -> None:
         with new_file(path) as (file, check), PartFiles() as parts:
             file["columns"] = [*dict.fromkeys(map(root_of, self._paths)), TERMINATED]
-            kept = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
-            sidecar = hdf5_sidecar_writer(file, kept)
+            layout = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
+            sidecar = hdf5_sidecar_writer(file, layout)
             count = 0
             for each in self.each_or_stored():
                 if isinstance(each, Place):

@@ -86,7 +86,7 @@ class D3rlpySource(RowsSource):
         of_transitions = (path for path in self.step_fields if not is_in(path, rlds.OBSERVATION))
         self.table = RowsTable(
             FIELDS,
-            others="transitions",
+            other_fields="transitions",
             leftovers={path: f"{LAST}/{path}" for path in of_transitions},
         )
 
@@ -94,15 +94,15 @@ class D3rlpySource(RowsSource):
         """Reads which columns and episodes there are."""
         version = as_text(self._value(opened, _VERSION))
         if version != VERSION:
-            what = (
+            fault = (
                 f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it again"
             )
-            raise self._file.error(what, _VERSION)
+            raise self._file.error(fault, _VERSION)
         self._columns = [as_text(name) for name in self._value(opened, _COLUMNS)]
         self._count = int(self._value(opened, _NUM_EPISODES))
         if self._count < 1 or self._count > len(opened):
-            what = f"{self._count} episodes, but {len(opened)} arrays"
-            raise self._file.error(what, _NUM_EPISODES)
+            fault = f"{self._count} episodes, but {len(opened)} arrays"
+            raise self._file.error(fault, _NUM_EPISODES)
         self._parts = self._parts_of(opened, 0)
 
     def _find_episodes(self, opened: Any) -> None:
@@ -113,18 +113,18 @@ class D3rlpySource(RowsSource):
         )
         num_rows = len(self._terminals)
         if len(self._marked) != num_rows or not num_rows:
-            what = f"{len(self._marked)} rows, but there are {num_rows} terminals"
-            raise self._file.error(what, _EPISODE_TERMINALS)
+            fault = f"{len(self._marked)} rows, but there are {num_rows} terminals"
+            raise self._file.error(fault, _EPISODE_TERMINALS)
         self._marked |= self._terminals
         self._ends = np.union1d(np.flatnonzero(self._marked) + 1, [num_rows])
         self._count = len(self._ends)
-        others = {
+        other_arrays = {
             name: self._file.array(opened, name) for name in opened if name not in _FIRST_VERSION
         }
-        rows = [name for name, array in others.items() if array.shape[:1] == (num_rows,)]
+        rows = [name for name, array in other_arrays.items() if array.shape[:1] == (num_rows,)]
         self._constants = {
             name: read_constant(self._file, array, name)
-            for name, array in others.items()
+            for name, array in other_arrays.items()
             if name not in rows
         }
         self._columns = [OBSERVATIONS, ACTIONS, REWARDS, *rows, TERMINATED]
@@ -216,8 +216,8 @@ class D3rlpySource(RowsSource):
             terminated, lengths = self._terminated(opened, index), {}
             for path, name in self._names(index).items():
                 if (field := self._field(opened, name)) != self.step_fields[path]:
-                    what = f"{field}, but the first episode has {self.step_fields[path]}"
-                    raise self._file.error(what, name)
+                    fault = f"{field}, but the first episode has {self.step_fields[path]}"
+                    raise self._file.error(fault, name)
                 num_rows = self._file.array(opened, name).shape[0]
                 lengths[name] = len(range(num_rows)[self._slice(index)])
         if len({*lengths.values()}) != 1 or min(lengths.values()) < 1:

@@ -97,9 +97,9 @@ class Boundary:
                 ends |= _compare(reader, OBSERVATIONS, OBSERVATIONS, self._is_jump)
         return ends
 
-    def _is_jump(self, rows: np.ndarray, others: np.ndarray) -> Any:
+    def _is_jump(self, rows: np.ndarray, next_rows: np.ndarray) -> Any:
         """Whether positions, the first two numbers, are farther from the others than the jump."""
-        return np.linalg.norm((others - rows)[:, :2], axis=1) > self.jump
+        return np.linalg.norm((next_rows - rows)[:, :2], axis=1) > self.jump
 
     def cut(self, is_end: np.ndarray) -> np.ndarray:
         """Returns the rows after the last of each episode: ends of the file and of windows, too."""
@@ -121,6 +121,6 @@ def has_index(arrays: Mapping[str, Field]) -> bool:
 def _compare(reader: RowReader, name: str, following: str, compare: Callable[..., Any]) -> Any:
     """Returns the result of a comparison of each row with the next; false for the last row."""
     result = np.zeros(reader.sizes(name)[0], bool)
-    for begin, rows, others in reader.pairs(name, following):
-        result[begin : begin + len(rows)] = compare(rows, others)
+    for begin, rows, next_rows in reader.pairs(name, following):
+        result[begin : begin + len(rows)] = compare(rows, next_rows)
     return result

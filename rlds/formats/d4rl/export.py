@@ -99,8 +99,8 @@ class D4rlExport(Export):
             is_free = name and name not in self._arrays and not conflicts(self._arrays, name)
             if is_free and path not in taken and is_array(field) and 0 not in field.shape:
                 self._arrays[name] = path
-        places = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
-        self._sidecar = Sidecar.of(episodes, places, ())
+        field_paths = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
+        self._sidecar = Sidecar.of(episodes, field_paths, ())
 
     def _name_of(self, path: str) -> str:
         """Returns the name of the array of a field; empty if there is none."""

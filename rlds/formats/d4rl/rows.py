@@ -220,9 +220,9 @@ class RowReader:
             except SourceChangedError:
                 raise
             except SourceError as error:
-                what = f"the rows {begin} to {stop} {error.what}"
+                fault = f"the rows {begin} to {stop} {error.what}"
                 file, row = self._file.path, begin
-                raise SourceError(what, file=file, episode=episode, row=row, field=name) from error
+                raise SourceError(fault, file=file, episode=episode, row=row, field=name) from error
             begin = stop
 
     def _read(self, name: str, begin: int, end: int) -> np.ndarray:
@@ -258,8 +258,8 @@ class RowReader:
             column = rows.reshape(len(rows))
             wrong = np.flatnonzero((column != 0) & (column != 1))
             if len(wrong):
-                what, row = f"{column[wrong[0]]}, expected 0 or 1", begin + int(wrong[0])
-                raise SourceError(what, file=self._file.path, row=row, field=name)
+                fault, row = f"{column[wrong[0]]}, expected 0 or 1", begin + int(wrong[0])
+                raise SourceError(fault, file=self._file.path, row=row, field=name)
             flags.append(column != 0)
         return np.concatenate(flags)
 
@@ -291,8 +291,8 @@ class Hdf5RowsSource(RowsSource):
             ends = np.asarray(read_numbers(self._file, file, EPISODE_ENDS), np.int64)
             is_right = ends.ndim == 1 and len(ends) and np.all(np.diff(ends, prepend=0) > 0)
             if not is_right or ends[-1] != self._contents.num_rows:
-                what = f"expected increasing rows that end with {self._contents.num_rows}"
-                raise self._file.error(what, EPISODE_ENDS)
+                fault = f"expected increasing rows that end with {self._contents.num_rows}"
+                raise self._file.error(fault, EPISODE_ENDS)
         self._ends = ends
         self._is_exported = True
         return True

@@ -139,7 +139,7 @@ class D4rlSource(Hdf5RowsSource):
       ValueError: An option is wrong, or needs an array that the file does not have.
     """
 
-    table = RowsTable(FIELDS, others="transitions")
+    table = RowsTable(FIELDS, other_fields="transitions")
 
     def __init__(
         self,
@@ -195,8 +195,8 @@ class D4rlSource(Hdf5RowsSource):
                 raise self._file.error("another field has this name", name)
         following = arrays.get(NEXT_OBSERVATIONS)
         if following not in (None, arrays[OBSERVATIONS]):
-            what = f"{following}, but the observations are {arrays[OBSERVATIONS]}"
-            raise self._file.error(what, NEXT_OBSERVATIONS)
+            fault = f"{following}, but the observations are {arrays[OBSERVATIONS]}"
+            raise self._file.error(fault, NEXT_OBSERVATIONS)
         return contents
 
     def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:

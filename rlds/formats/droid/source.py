@@ -124,7 +124,7 @@ class DroidSource(Hdf5EpisodesSource):
         task = _metadata_of(episode).get("current_task")
         return task if isinstance(task, str) else ""
 
-    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+    def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         metadata, parts = _metadata_of(episode), episode.file.parent.parts
         is_success = metadata.get("success", False) and "failure" not in parts
         return {
@@ -169,8 +169,8 @@ class _Trajectory(EpisodeGroup):
         super().__init__(hdf5, group)
 
         def renamed(part: str) -> str:
-            serial, underscore, rest = part.partition("_")
-            return f"{roles.get(serial, serial)}{underscore}{rest}"
+            serial, underscore, suffix = part.partition("_")
+            return f"{roles.get(serial, serial)}{underscore}{suffix}"
 
         self.arrays = {
             "/".join(map(renamed, path.split("/"))): array for path, array in self.arrays.items()
@@ -193,8 +193,8 @@ def _as_json(value: Any) -> Any:
 def _metadata_of(episode: Hdf5Episode) -> dict[str, Any]:
     folder = episode.file.parent
     if not (uuid := _uuid_of(folder)):
-        what = f"the file {_METADATA}<uuid>.json is missing"
-        raise SourceError(what, file=folder, episode=episode.key)
+        fault = f"the file {_METADATA}<uuid>.json is missing"
+        raise SourceError(fault, file=folder, episode=episode.key)
     file = folder / f"{_METADATA}{uuid}.json"
     check_is_file(file)
     with source_errors(file, episode=episode.key):

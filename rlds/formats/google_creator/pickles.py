@@ -31,16 +31,16 @@ def _text() -> str:
     return ""
 
 
-def _array(kind: type[specs.Array], shape: Any, dtype: Any, *others: Any) -> specs.Array:
+def _array(kind: type[specs.Array], shape: Any, dtype: Any, *arguments: Any) -> specs.Array:
     """Makes a spec of a class from its pickled state."""
     if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MOST_VALUES:
-        what = f"at most {_MOST_VALUES:,} values"
-        raise ValueError(f"a spec of shape {shape!r:.100}, expected {what}")
+        limit = f"at most {_MOST_VALUES:,} values"
+        raise ValueError(f"a spec of shape {shape!r:.100}, expected {limit}")
     if kind is specs.StringArray:
-        return specs.StringArray(shape, str if dtype is _text else bytes, *others)
+        return specs.StringArray(shape, str if dtype is _text else bytes, *arguments)
     if not isinstance(dtype, np.dtype):
         raise ValueError(f"a spec of {dtype!r:.100}, expected a dtype")
-    return kind(shape, dtype, *others)
+    return kind(shape, dtype, *arguments)
 
 
 NAMES: Mapping[str, Callable[..., Any]] = {

@@ -118,12 +118,12 @@ class RldsCreatorSource(Source):
             first = self._load(self._names[0])
             steps, metadata = self._columns(first, self._names[0])
             self._recorded_specs = {name: first[name] for name in _SPECS}
-            known = {
+            recorded = {
                 name.removesuffix("_spec"): spec
                 for name, spec in self._recorded_specs.items()
                 if spec is not None
             }
-            self._step_specs = {**specs_from_columns(steps), **known}
+            self._step_specs = {**specs_from_columns(steps), **recorded}
             self._image = _image_field(steps, self._path / self._names[0])
             self._metadata_specs = specs_from_columns(stack_values([metadata]))
 
@@ -185,14 +185,14 @@ class RldsCreatorSource(Source):
                 )
         steps, metadata = self._columns(episode, name)
         self._check_images(steps, name)
-        kept, is_at_tag = self._kept_steps(episode["steps"])
+        chosen, is_at_tag = self._kept_steps(episode["steps"])
         is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
-            origin=Origin(name, 0, len(kept)),
+            origin=Origin(name, 0, len(chosen)),
             truncated=not is_terminal,
-            complete=kept[0].timestep.first() and (is_at_tag or kept[-1].timestep.last()),
+            complete=chosen[0].timestep.first() and (is_at_tag or chosen[-1].timestep.last()),
             metadata=metadata,
         )
 
@@ -208,12 +208,12 @@ class RldsCreatorSource(Source):
             raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
         for field in ("metadata", "steps", *_SPECS):
             if field not in episode:
-                what = f"missing; the episode has {list(episode)}"
-                raise SourceError(what, file=file, field=field)
+                fault = f"missing; the episode has {list(episode)}"
+                raise SourceError(fault, file=file, field=field)
         _check_steps(episode["steps"], file)
         if not isinstance(episode["metadata"], dict | None):
-            what = f"{episode['metadata']!r:.100}, expected a dict"
-            raise SourceError(what, file=file, field="metadata")
+            fault = f"{episode['metadata']!r:.100}, expected a dict"
+            raise SourceError(fault, file=file, field="metadata")
         return episode
 
     def _check_images(self, steps: Mapping[str, Any], name: str) -> None:
@@ -224,8 +224,8 @@ class RldsCreatorSource(Source):
         for row, image in enumerate(steps.get(_IMAGE, ())):
             channels = _channels(image, file, row)
             if channels != expected:
-                what = f"an image of {channels} channels, but {expected} in {self._names[0]}"
-                raise SourceError(what, file=file, row=row, field=_IMAGE)
+                fault = f"an image of {channels} channels, but {expected} in {self._names[0]}"
+                raise SourceError(fault, file=file, row=row, field=_IMAGE)
 
     def _read_bytes(self, name: str) -> bytes:
         if self._path.is_dir():
@@ -244,16 +244,16 @@ class RldsCreatorSource(Source):
     def _columns(self, episode: dict[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of an episode and its metadata."""
         recorded, metadata = episode["steps"], dict(episode["metadata"] or {})
-        kept, _ = self._kept_steps(recorded)
-        first = kept[0].custom_data
+        chosen, _ = self._kept_steps(recorded)
+        first = chosen[0].custom_data
         if isinstance(first, dict):  # Old versions keep the metadata of the episode there.
             metadata.update(first.pop("episode_metadata", None) or {})
-        if len(kept) < len(recorded):
-            metadata = {**metadata, **_numbers_of(kept, metadata)}
+        if len(chosen) < len(recorded):
+            metadata = {**metadata, **_numbers_of(chosen, metadata)}
         file = self._path / name
         try:
             steps = to_rlds_episode(
-                [self._without_internals(step) for step in kept],
+                [self._without_internals(step) for step in chosen],
                 action_spec=episode["action_spec"],
                 reward_spec=episode["reward_spec"],
                 discount_spec=episode["discount_spec"],
@@ -321,8 +321,8 @@ def pickles_in(path: epath.Path) -> list[str]:
             with source_errors(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 files = archive.namelist()
         except SourceError as error:
-            what = f"neither a directory nor a zip file: {error.what}"
-            raise SourceError(what, file=path) from error
+            fault = f"neither a directory nor a zip file: {error.what}"
+            raise SourceError(fault, file=path) from error
     else:
         files = [child.name for child in path.iterdir()]
     if any(name.split("/")[-1] == METADATA_FILE for name in files):
@@ -359,8 +359,8 @@ def _check_steps(steps: Any, file: epath.Path) -> None:
             (getattr(timestep, "step_type", None), dm_env.StepType, "step_type"),
         ):
             if not isinstance(value, kind):
-                what = f"{type(value).__name__}, expected {kind.__name__}"
-                raise SourceError(what, file=file, row=row, field=field)
+                fault = f"{type(value).__name__}, expected {kind.__name__}"
+                raise SourceError(fault, file=file, row=row, field=field)
 
 
 def _numbers_of(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -392,8 +392,8 @@ def _channels(image: Any, file: epath.Path, row: int) -> int:
       SourceError: It is none.
     """
     if not isinstance(image, bytes):
-        what = f"{type(image).__name__}, expected the bytes of a JPEG file"
-        raise SourceError(what, file=file, row=row, field=_IMAGE)
+        fault = f"{type(image).__name__}, expected the bytes of a JPEG file"
+        raise SourceError(fault, file=file, row=row, field=_IMAGE)
     try:
         return (*jpeg_shape(image), 1)[2]
     except ValueError as error:

@@ -56,7 +56,7 @@ class ImitationSource(RowsSource):
       SourceError: It holds something else, or is damaged.
     """
 
-    table = RowsTable(FIELDS, others="transitions")
+    table = RowsTable(FIELDS, other_fields="transitions")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._directory = stores.as_path(path)
@@ -73,8 +73,8 @@ class ImitationSource(RowsSource):
                         f"the file name {name!r}, expected a name in this folder", file=described[1]
                     )
         if not {OBS, ACTS, TERMINAL} <= {*self._features} <= {*FIELDS, TERMINAL}:
-            what = f"columns {self._features}, expected {OBS}, {ACTS}, {INFOS}, {TERMINAL}, {REWS}"
-            raise SourceError(what, file=described[0])
+            fault = f"columns {self._features}, expected {OBS}, {ACTS}, {INFOS}, {TERMINAL}, {REWS}"
+            raise SourceError(fault, file=described[0])
         self._files = require_files(*(self._directory / name for name in names))
         self._versions = [stores.version_of(file) for file in self._files]
         self._tables: list[Any] | None = None
@@ -110,7 +110,7 @@ class ImitationSource(RowsSource):
             self._tables = tables
         return self._tables
 
-    def _place(self, index: int) -> tuple[int, int]:
+    def _location(self, index: int) -> tuple[int, int]:
         """The file of a trajectory, and its row there."""
         for file_index, count in enumerate(self._sizes):
             if index < count:
@@ -120,7 +120,7 @@ class ImitationSource(RowsSource):
 
     def _array(self, name: str, index: int) -> Any:
         """Returns the validated Arrow array of a column for a trajectory."""
-        file_index, row = self._place(index)
+        file_index, row = self._location(index)
         array = self._read_tables()[file_index][name].slice(row, 1).combine_chunks()
         array.validate(full=True)
         if array.null_count:
@@ -129,7 +129,7 @@ class ImitationSource(RowsSource):
 
     def _column(self, name: str, index: int) -> np.ndarray:
         """A column of the steps of a trajectory."""
-        file_index, row = self._place(index)
+        file_index, row = self._location(index)
         with source_errors(self._files[file_index], row=row, field=name):
             return as_rows(self._array(name, index).flatten())
 
@@ -160,14 +160,14 @@ class ImitationSource(RowsSource):
 
     @override
     def _run(self, split: str, index: int) -> EpisodeRows:
-        file_index, row = self._place(index)
+        file_index, row = self._location(index)
         file = self._files[file_index]
         with source_errors(file, row=row):
             observations, actions = (len(self._array(n, index).flatten()) for n in (OBS, ACTS))
             terminal = bool(self._array(TERMINAL, index)[0].as_py())
         if observations != actions + 1 or not actions:
-            what = f"{observations} observations and {actions} actions"
-            raise SourceError(what, file=file, row=row)
+            fault = f"{observations} observations and {actions} actions"
+            raise SourceError(fault, file=file, row=row)
         origin = Origin(file.name, row, row + 1)
         return EpisodeRows(origin, actions, terminal, "extra", handle=index)
 
@@ -179,7 +179,7 @@ class ImitationSource(RowsSource):
                 columns[path] = column = self._column(name, index)
                 shape, field = column.shape[1:], self.step_fields[path]
                 if (column.dtype, shape) != (field.column_dtype, field.shape):
-                    file_index, row = self._place(index)
-                    what = f"{column.dtype} of shape {shape}, but the first one has {field}"
-                    raise SourceError(what, file=self._files[file_index], row=row, field=name)
+                    file_index, row = self._location(index)
+                    fault = f"{column.dtype} of shape {shape}, but the first one has {field}"
+                    raise SourceError(fault, file=self._files[file_index], row=row, field=name)
         return columns

@@ -74,9 +74,9 @@ class Arrays(dict[str, FileArray]):
         length = self[name].length
         return self[name].rows(0, 1)[0] if length is None else self[name].rows(0, length)
 
-    def error(self, what: str, name: str | None = None, row: int | None = None) -> SourceError:
+    def error(self, fault: str, name: str | None = None, row: int | None = None) -> SourceError:
         """Returns an error about an array."""
-        return SourceError(what, file=self.path, field=name, row=row)
+        return SourceError(fault, file=self.path, field=name, row=row)
 
 
 def open_arrays(path: str, group: str = "", patterns: Iterable[str] = ()) -> Arrays:
@@ -185,12 +185,12 @@ def _csv(path: str) -> dict[str, FileArray]:
         names, *lines = [*csv.reader(text, skipinitialspace=True)] or [[]]
     names = [name.strip() for name in names]
     if not names or len({*names}) < len(names) or not all(names):
-        what = f"the names of columns are {names}, expected different ones"
-        raise SourceError(what, file=path, row=0)
+        fault = f"the names of columns are {names}, expected different ones"
+        raise SourceError(fault, file=path, row=0)
     for row, line in enumerate(lines):
         if line and len(line) != len(names):
-            what = f"{len(line)} values, but the first line has {len(names)} names"
-            raise SourceError(what, file=path, row=row)
+            fault = f"{len(line)} values, but the first line has {len(names)} names"
+            raise SourceError(fault, file=path, row=row)
     lines = [*filter(None, lines)]
     return {
         name: _column(functools.partial(_parse, path, name, [*texts]), len(lines))
@@ -222,8 +222,8 @@ def _parquet(path: str) -> dict[str, FileArray]:
         about = file.metadata
         declared = sum(about.row_group(it).total_byte_size for it in range(about.num_row_groups))
         if declared > trusted_bytes(size):
-            what = f"{declared:,} bytes are declared in a file of {size:,} bytes"
-            raise SourceError(what, file=path)
+            fault = f"{declared:,} bytes are declared in a file of {size:,} bytes"
+            raise SourceError(fault, file=path)
         names, length = file.schema_arrow.names, about.num_rows
     return {name: _column(functools.partial(_read_parquet, path, name), length) for name in names}
 

@@ -134,9 +134,9 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
     def table(self) -> RowsTable:
         """The table of the rows."""
         # With next observations, no other field has a value for the final one.
-        others: Any = "transitions" if self.next else "observations"
+        other_fields: Any = "transitions" if self.next else "observations"
         transitions = [path for path, field in self.steps.items() if field.of]
-        table = RowsTable({}, self.order, others, transitions)
+        table = RowsTable({}, self.order, other_fields, transitions)
         left = filter(table.is_of_transitions, self.steps if self.final == "row" else ())
         return dataclasses.replace(table, leftovers={path: f"leftover/{path}" for path in left})
 
@@ -171,8 +171,8 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
             name = os.path.basename(text)
             (file,) = require_files(text)
             if file.stat().length > _MAX_BYTES:
-                what = f"more than {_MAX_BYTES:,} bytes, expected a layout"
-                raise SourceError(what, file=name)
+                fault = f"more than {_MAX_BYTES:,} bytes, expected a layout"
+                raise SourceError(fault, file=name)
             with source_errors(text):
                 text = file.read_bytes().decode()
         return _Parser(name).parse(text)
@@ -195,12 +195,12 @@ class _Parser:
         lines = {key: f"{self._name}: line {line}: {key}" for key, line in self._lines.items()}
         return msgspec.structs.replace(layout, text=text, lines=lines)
 
-    def _fail(self, where: str, what: str) -> NoReturn:
+    def _fail(self, where: str, fault: str) -> NoReturn:
         key = where
         while key and key not in self._lines:
             key = key.rpartition("/")[0]
         line = self._lines.get(key, 1)
-        raise SourceError(f"line {line}: {where or 'the layout'}: {what}", file=self._name)
+        raise SourceError(f"line {line}: {where or 'the layout'}: {fault}", file=self._name)
 
     def _miss(self, where: str) -> NoReturn:
         question = f" ({QUESTIONS[where]})" if where in QUESTIONS else ""
@@ -209,15 +209,15 @@ class _Parser:
     # --- Keys.
 
     def _struct(self, kind: Any, content: Any, where: str) -> Any:
-        known = {it.encode_name: it for it in msgspec.structs.fields(kind)}
-        keys = [key for key in known if key not in _OWN]
+        fields = {it.encode_name: it for it in msgspec.structs.fields(kind)}
+        keys = [key for key in fields if key not in _OWN]
         values = {}
         for key, value in self._items(content, where):
             if key not in keys:
                 self._fail(_join(where, key), f"unknown key; {what_there_is(key, keys)}")
-            values[known[key].name] = self._value(known[key].type, value, _join(where, key))
+            values[fields[key].name] = self._value(fields[key].type, value, _join(where, key))
         for key in keys:
-            if known[key].required and known[key].name not in values:
+            if fields[key].required and fields[key].name not in values:
                 self._miss(_join(where, key))
         return kind(**values)
 
@@ -273,10 +273,10 @@ class _Parser:
         self, fields: Mapping[str, LayoutField], key: str, taken: tuple[str, ...]
     ) -> None:
         for path in fields:
-            others = {other: None for other in fields if other != path}
-            if root_of(path) in taken or conflicts(others, path) or not all(path.split("/")):
-                what = "the name is reserved, used twice, or has an empty part"
-                self._fail(_join(key, path), what)
+            other_fields = {other: None for other in fields if other != path}
+            if root_of(path) in taken or conflicts(other_fields, path) or not all(path.split("/")):
+                fault = "the name is reserved, used twice, or has an empty part"
+                self._fail(_join(key, path), fault)
 
     # --- YAML.
 
@@ -300,8 +300,8 @@ class _Parser:
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f"line {mark.line + 1}: " if mark else ""
-            what = getattr(error, "problem", None) or " ".join(str(error).split())
-            raise SourceError(f"{line}not valid YAML: {what}", file=self._name) from error
+            fault = getattr(error, "problem", None) or " ".join(str(error).split())
+            raise SourceError(f"{line}not valid YAML: {fault}", file=self._name) from error
 
     def _plain(self, node: Any, where: str) -> Any:
         """Returns the value of a node of YAML; keeps the lines of keys."""

@@ -69,8 +69,8 @@ def propose_layout(path: str | os.PathLike[str]) -> str:
     elif os.path.splitext(path)[1] in KINDS:
         seen = _look_in_file(path)
     if not (seen and seen.arrays):
-        what = f"no arrays, expected files of {', '.join(KINDS)}, or images"
-        raise SourceError(what, file=path)
+        fault = f"no arrays, expected files of {', '.join(KINDS)}, or images"
+        raise SourceError(fault, file=path)
     name = _quoted(os.path.basename(path.rstrip("/")))
     first = f"# A proposal for {name}: check each line, and replace each {UNKNOWN}."
     return "\n".join([first, "layout: 1", *seen.lines, *_Proposal(seen).lines()]) + "\n"
@@ -80,10 +80,10 @@ def _look_in_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> 
     for pattern in ("*", "*/*") if path.endswith((".h5", ".hdf5")) else ():
         names = groups_in(path, pattern)
         kinds = collections.Counter(re.sub(r"\d+", "*", name) for name in names)
-        ((most, count),) = kinds.most_common(1) or [("", 0)]
+        ((pattern_of_most, count),) = kinds.most_common(1) or [("", 0)]
         if count > 1:
-            first = next(name for name in names if re.sub(r"\d+", "*", name) == most)
-            line = f"groups: {json.dumps(most)}  # {count:,} groups"
+            first = next(name for name in names if re.sub(r"\d+", "*", name) == pattern_of_most)
+            line = f"groups: {json.dumps(pattern_of_most)}  # {count:,} groups"
             return _Seen(open_arrays(path, first), (*lines, line), "group")
     return _Seen(open_arrays(path), lines, one_per)
 
@@ -130,14 +130,14 @@ class _Proposal:
             if self._arrays[name].length in (self._rows, self._rows + 1)
         ]
         flags = {name: note for name in of_steps if (note := self._flag(name))}
-        ends, places = self._ends()
-        yield from _asked("episodes", ends)
-        yield from _asked("order")
+        ends, arrays_of_ends = self._ends()
+        yield from _question("episodes", ends)
+        yield from _question("order")
         yield "# Only with order: sar."
-        yield from _asked("final_observation")
+        yield from _question("final_observation")
         yield from (f"# {_quoted(name)}: {note}" for name, note in flags.items())
-        yield from _asked("terminal")
-        left_out = [*flags, *places, *self._unreadable]
+        yield from _question("terminal")
+        left_out = [*flags, *arrays_of_ends, *self._unreadable]
         used: dict[str, str] = {}
         yield "steps:"
         for name in of_steps:
@@ -202,7 +202,7 @@ class _Proposal:
         return f"{kind}, {rows}" + (f" of {field.shape}" if field.shape else "")
 
 
-def _asked(key: str, value: str = UNKNOWN) -> Iterator[str]:
+def _question(key: str, value: str = UNKNOWN) -> Iterator[str]:
     yield from (f"# {line}" for line in QUESTIONS[key].split("; "))
     yield f"{key}: {value}"
 
@@ -214,10 +214,10 @@ def _last(name: str) -> str:
 def _path_of(name: str, used: dict[str, str]) -> str:
     """Returns the path of a field for an array, by its name."""
     stem = re.sub(r"/?\*?\.[A-Za-z]\w*(?=/|\Z)", "", name).strip("/") or "image"
-    root, _, rest = stem.partition("/")
+    root, _, suffix = stem.partition("/")
     for pattern, path in _ROLES:
-        if pattern.match(root.lower()) and rest:
-            return _free(f"{path}/{rest}", used)
+        if pattern.match(root.lower()) and suffix:
+            return _free(f"{path}/{suffix}", used)
         if pattern.match(_last(stem).lower()):
             return _free(path if path != rlds.OBSERVATION else f"{path}/{_last(stem)}", used)
     return _free(stem, used)

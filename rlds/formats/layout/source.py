@@ -112,8 +112,8 @@ class LayoutSource(RowsSource):
             kind = "folder" if is_folder else "file"
             raise SourceError(f"no {kind} matches {pattern!r}", file=self._root)
         if not is_folder and "," in kinds:
-            what = f"files of several kinds ({kinds}); name those to read with files:"
-            raise SourceError(what, file=self._root)
+            fault = f"files of several kinds ({kinds}); name those to read with files:"
+            raise SourceError(fault, file=self._root)
         return [os.path.join(self._root, name) for name in names]
 
     def _arrays(self, location: _Location) -> Arrays:
@@ -138,10 +138,10 @@ class LayoutSource(RowsSource):
 
     # --- Fields.
 
-    def _field(self, arrays: Arrays, path: str, wanted: LayoutField) -> Field:
+    def _field(self, arrays: Arrays, path: str, entry: LayoutField) -> Field:
         where = self._layout.lines[f"steps/{path}"]
-        field, *others = array_fields = [arrays[name].field() for name in wanted.arrays]
-        if others:
+        field, *other_parts = array_fields = [arrays[name].field() for name in entry.arrays]
+        if other_parts:
             if any(
                 array_field.is_text or array_field.encoding or len(array_field.shape) > 1
                 for array_field in array_fields
@@ -153,26 +153,26 @@ class LayoutSource(RowsSource):
             ]
             dtype = np.result_type(*(array_field.column_dtype for array_field in array_fields))
             is_named = all(not array_field.shape for array_field in array_fields)
-            field = Field(dtype, (sum(sizes),), names=wanted.arrays if is_named else None)
-        if wanted.names and field.shape[-1:] != (len(wanted.names),):
-            raise SourceError(f"{where}: {len(wanted.names)} names for {field}")
-        if wanted.dtype and (field.is_text or field.encoding):
-            raise SourceError(f"{where}: got dtype {wanted.dtype} for {field}")
+            field = Field(dtype, (sum(sizes),), names=entry.arrays if is_named else None)
+        if entry.names and field.shape[-1:] != (len(entry.names),):
+            raise SourceError(f"{where}: {len(entry.names)} names for {field}")
+        if entry.dtype and (field.is_text or field.encoding):
+            raise SourceError(f"{where}: got dtype {entry.dtype} for {field}")
         return dataclasses.replace(
             field,
-            dtype=np.dtype(wanted.dtype) if wanted.dtype else field.dtype,
-            names=wanted.names or field.names,
-            **_meaning(wanted),
+            dtype=np.dtype(entry.dtype) if entry.dtype else field.dtype,
+            names=entry.names or field.names,
+            **_meaning(entry),
         )
 
-    def _value_field(self, arrays: Arrays, path: str, wanted: LayoutField) -> Field:
-        if len(wanted.arrays) > 1:
+    def _value_field(self, arrays: Arrays, path: str, entry: LayoutField) -> Field:
+        if len(entry.arrays) > 1:
             raise SourceError(f"{self._layout.lines[f'episode/{path}']}: expected one array")
-        array = arrays[wanted.arrays[0]]
+        array = arrays[entry.arrays[0]]
         field = array.field()
-        is_whole = not self._is_constant(arrays, wanted.arrays[0]) and array.length is not None
+        is_whole = not self._is_constant(arrays, entry.arrays[0]) and array.length is not None
         shape = (None, *field.shape) if is_whole else field.shape
-        return dataclasses.replace(field, shape=shape, **_meaning(wanted))
+        return dataclasses.replace(field, shape=shape, **_meaning(entry))
 
     def _is_constant(self, arrays: Arrays, name: str) -> bool:
         """Whether an array has a row for each step, of which an episode takes one."""
@@ -233,14 +233,14 @@ class LayoutSource(RowsSource):
         values = values.astype(np.int64)  # Of values without a sign, no difference is negative.
         rows = np.cumsum(values) if ends.lengths else values
         if not len(rows) or rows[-1] != num_rows or np.any(np.diff(rows, prepend=0) <= 0):
-            what = f"expected increasing rows that end with {num_rows}, got {rows[-3:].tolist()}"
-            raise arrays.error(what, name)
+            fault = f"expected increasing rows that end with {num_rows}, got {rows[-3:].tolist()}"
+            raise arrays.error(fault, name)
         return rows
 
     def _check_length(self, arrays: Arrays, name: str, num_rows: int) -> None:
         if arrays[name].length != num_rows:
-            what = f"{arrays[name].length} rows, but other arrays have {num_rows}"
-            raise arrays.error(what, name)
+            fault = f"{arrays[name].length} rows, but other arrays have {num_rows}"
+            raise arrays.error(fault, name)
 
     def _flags(self, arrays: Arrays, name: str, begin: int, end: int) -> np.ndarray:
         rows = arrays[name].rows(begin, end).reshape(end - begin, -1)
@@ -248,8 +248,8 @@ class LayoutSource(RowsSource):
             raise arrays.error(f"{rows.dtype} of shape {rows.shape}, expected a flag a row", name)
         wrong = np.flatnonzero((rows != 0) & (rows != 1))
         if len(wrong):
-            what = f"{rows[wrong[0], 0]}, expected 0 or 1"
-            raise arrays.error(what, name, begin + int(wrong[0]))
+            fault = f"{rows[wrong[0], 0]}, expected 0 or 1"
+            raise arrays.error(fault, name, begin + int(wrong[0]))
         return np.asarray(rows[:, 0] != 0)
 
     def _is_set(self, arrays: Arrays, name: str, begin: int, end: int) -> bool:
@@ -271,8 +271,8 @@ class LayoutSource(RowsSource):
         is_with_action = self._layout.order == "sar" and self._layout.final == "row"
         early = np.flatnonzero(flags[: num_rows - 1 - is_with_action])
         if len(early):
-            what = f"set in step {early[0]} of {len(flags)}; do episodes end elsewhere?"
-            raise arrays.error(what, name, begin + int(early[0]))
+            fault = f"set in step {early[0]} of {len(flags)}; do episodes end elsewhere?"
+            raise arrays.error(fault, name, begin + int(early[0]))
         return bool(flags.any())
 
     @override
@@ -299,20 +299,20 @@ class LayoutSource(RowsSource):
 
     @override
     def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        wanted = {path: field for path, field in self._layout.steps.items() if path in paths}
-        columns = {path: self._column(run, path, field) for path, field in wanted.items()}
+        entries = {path: field for path, field in self._layout.steps.items() if path in paths}
+        columns = {path: self._column(run, path, field) for path, field in entries.items()}
         for path, name in self._layout.next.items():
             if path in columns:
                 self._check_next(run, name, columns[path])
         return columns
 
-    def _column(self, run: EpisodeRows, path: str, wanted: LayoutField) -> np.ndarray:
-        arrays, expected, (name, *others) = run.handle, self.step_fields[path], wanted.arrays
-        field = self._field(arrays, path, wanted)
+    def _column(self, run: EpisodeRows, path: str, entry: LayoutField) -> np.ndarray:
+        arrays, expected, (name, *more) = run.handle, self.step_fields[path], entry.arrays
+        field = self._field(arrays, path, entry)
         if _kind(field) != _kind(expected):
             raise arrays.error(f"{field}, but the first episode has {expected}", name)
         begin, end = run.origin.begin, run.origin.end + self._is_longer(path)
-        columns = [arrays[array].rows(begin, end) for array in wanted.arrays]
+        columns = [arrays[array].rows(begin, end) for array in entry.arrays]
         if expected.encoding:
             for row, data in enumerate(columns[0], begin):
                 with source_errors(arrays.path, field=name, row=row):
@@ -320,23 +320,23 @@ class LayoutSource(RowsSource):
                     if (image.dtype, image.shape) != (expected.dtype, expected.shape):
                         raise ValueError(f"an image of {image}, expected {expected}")
         elif not expected.is_text:
-            columns = [self._cast(arrays, path, wanted, column) for column in columns]
-        if not others:
+            columns = [self._cast(arrays, path, entry, column) for column in columns]
+        if not more:
             return columns[0]
         return np.concatenate([column.reshape(end - begin, -1) for column in columns], axis=1)
 
-    def _cast(self, arrays: Arrays, path: str, wanted: LayoutField, rows: np.ndarray) -> np.ndarray:
+    def _cast(self, arrays: Arrays, path: str, entry: LayoutField, rows: np.ndarray) -> np.ndarray:
         """Returns rows in the dtype of the field; rounds only if the layout allows it."""
         dtype = self.step_fields[path].column_dtype
         if (equal := equal_in(rows, dtype)) is not None:
             return np.asarray(equal)
         with np.errstate(over="ignore"):
             rounded = rows.astype(dtype)
-        is_rounding = wanted.dtype and dtype.kind == "f"
+        is_rounding = entry.dtype and dtype.kind == "f"
         if not is_rounding or np.any(np.isfinite(rounded) != np.isfinite(rows)):
             row = next(row for row in rows if equal_in(row, dtype) is None)
-            what = f"{row} does not fit into {dtype}; state another dtype in the layout"
-            raise arrays.error(what, wanted.arrays[0])
+            fault = f"{row} does not fit into {dtype}; state another dtype in the layout"
+            raise arrays.error(fault, entry.arrays[0])
         return rounded
 
     def _check_next(self, run: EpisodeRows, name: str, rows: np.ndarray) -> None:
@@ -345,8 +345,8 @@ class LayoutSource(RowsSource):
         same = (stored == following) | ((stored != stored) & (following != following))
         wrong = np.flatnonzero(~same.reshape(len(stored), -1).all(axis=1))
         if len(wrong):
-            what = "not the observation of the next row: does an episode end here?"
-            raise run.handle.error(what, name, run.origin.begin + int(wrong[0]))
+            fault = "not the observation of the next row: does an episode end here?"
+            raise run.handle.error(fault, name, run.origin.begin + int(wrong[0]))
 
     @override
     def _final(self, run: EpisodeRows) -> Any:
@@ -356,19 +356,19 @@ class LayoutSource(RowsSource):
 
     @override
     def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
-        wanted = {path: field for path, field in self._layout.episode.items() if path in paths}
-        return {path: self._value(run, path, field) for path, field in wanted.items()}
+        entries = {path: field for path, field in self._layout.episode.items() if path in paths}
+        return {path: self._value(run, path, field) for path, field in entries.items()}
 
-    def _value(self, run: EpisodeRows, path: str, wanted: LayoutField) -> Any:
-        arrays, (name,) = run.handle, wanted.arrays
-        if self._value_field(arrays, path, wanted) != self.value_fields[path]:
+    def _value(self, run: EpisodeRows, path: str, entry: LayoutField) -> Any:
+        arrays, (name,) = run.handle, entry.arrays
+        if self._value_field(arrays, path, entry) != self.value_fields[path]:
             raise arrays.error("other values than in the first episode", name)
         if not self._is_constant(arrays, name):
             return arrays.value(name)
         rows = arrays[name].rows(run.origin.begin, run.origin.end)
         if len(different := np.flatnonzero([np.any(row != rows[0]) for row in rows])):
-            what = "another value than in the first row of the episode; make it a field of steps"
-            raise arrays.error(what, name, run.origin.begin + int(different[0]))
+            fault = "another value than in the first row of the episode; make it a field of steps"
+            raise arrays.error(fault, name, run.origin.begin + int(different[0]))
         return rows[0]
 
     # --- The dataset.
@@ -421,5 +421,5 @@ def _kind(field: Field) -> tuple[Any, ...]:
     return field.shape, field.encoding, field.is_text
 
 
-def _meaning(wanted: LayoutField) -> dict[str, Any]:
-    return {"doc": wanted.doc, "unit": None if wanted.unit == "unknown" else wanted.unit}
+def _meaning(entry: LayoutField) -> dict[str, Any]:
+    return {"doc": entry.doc, "unit": None if entry.unit == "unknown" else entry.unit}

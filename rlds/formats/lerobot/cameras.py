@@ -58,8 +58,8 @@ class Cameras:
             camera, _, name = path.rpartition("/")
             is_one = camera.startswith(f"{VIDEO}/") and name == CLIP
             if is_one and f"{camera}/{FRAMES}" not in fields and camera not in sidecar:
-                wanted = camera.removeprefix(f"{VIDEO}/").replace("/", ".")
-                name = free_name(wanted, {*taken, *self.names.values()})
+                name_of_camera = camera.removeprefix(f"{VIDEO}/").replace("/", ".")
+                name = free_name(name_of_camera, {*taken, *self.names.values()})
                 self.names[camera], self._depths[name] = name, fields[path]
 
     @property
@@ -123,10 +123,10 @@ class Cameras:
                 "video='frames'",
                 stacklevel=2,
             )
-        known = self.described.setdefault(name, entry)
-        if entry["shape"] != known["shape"]:
+        expected = self.described.setdefault(name, entry)
+        if entry["shape"] != expected["shape"]:
             raise ValueError(
-                f"{where}: frames of {entry['shape']}, but {known['shape']} in other episodes; "
+                f"{where}: frames of {entry['shape']}, but {expected['shape']} in other episodes; "
                 f"LeRobot needs one size. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
             )
 
@@ -171,19 +171,19 @@ def _sampled(clip: Clip) -> list[int]:
 def clip_statistics(
     clips: Mapping[str, Clip],
     depths: Mapping[str, np.ndarray | None],
-    made: Collection[str] = (),
+    encoded: Collection[str] = (),
 ) -> dict[str, Statistics]:
     """Returns the statistics of the frames of clips, by feature.
 
     Args:
       clips: The clips.
       depths: The depth of each code that pixels are, by feature.
-      made: Features that were encoded here, of which as many frames are looked at as of images.
+      encoded: Features that were encoded here, of which as many frames are looked at as of images.
     """
 
     def of(name: str, clip: Clip) -> Statistics:
         assert clip.num_frames is not None
-        frames = sampled_frames(clip.num_frames) if name in made else _sampled(clip)
+        frames = sampled_frames(clip.num_frames) if name in encoded else _sampled(clip)
         with ClipReader(clip.data, name, ClipIndex.of(clip.video)) as reader:
             images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
             return of_images(images, depths[name])

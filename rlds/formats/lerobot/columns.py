@@ -179,8 +179,8 @@ def _numbers(field: Field, array: Any, damage: Damage) -> np.ndarray:
         lengths = as_numpy(compute.list_value_length(array))
         if (lengths != size).any():
             wrong = int(np.argmax(lengths != size))
-            what = f"{lengths[wrong]} values, expected {size}: the shape is {tuple(shape)}"
-            raise damage(what, row=wrong // per_row)
+            fault = f"{lengths[wrong]} values, expected {size}: the shape is {tuple(shape)}"
+            raise damage(fault, row=wrong // per_row)
         per_row *= size
         array = _storage(array.flatten())
     _check_no_null(array, max(per_row, 1), damage)

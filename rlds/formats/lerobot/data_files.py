@@ -54,7 +54,7 @@ class DataFiles:
         self._root, self._features = root, features
         self._opened: dict[tuple[str, ...], ParquetRows] = {}
         # File, columns, first row; the rows as they are stored, and their values.
-        self._known: tuple[str, list[str], int, Any, dict[str, np.ndarray]] | None = None
+        self._cached: tuple[str, list[str], int, Any, dict[str, np.ndarray]] | None = None
         self.columns, self.schema = self._first_columns(table)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -108,9 +108,9 @@ class DataFiles:
           SourceError: They are damaged, or not those of the episode.
         """
         span = range(row.length) if span is None else span
-        wanted = _with_numbers(names)
-        table = self._read_table(row, wanted, span)
-        columns = self._values(row, wanted, span, table)
+        columns_to_read = _with_numbers(names)
+        table = self._read_table(row, columns_to_read, span)
+        columns = self._values(row, columns_to_read, span, table)
         self._check_numbers(row, span, columns)
         return columns
 
@@ -129,19 +129,19 @@ class DataFiles:
         Raises:
           SourceError: They are damaged, or not those of the episode.
         """
-        wanted, known = [*_with_numbers(names), "", *_with_numbers(values)], self._known
+        key_columns, cached = [*_with_numbers(names), "", *_with_numbers(values)], self._cached
         end = row.begin + row.length
         if (
-            known is None
-            or known[:2] != (row.file, wanted)
-            or not (known[2] <= row.begin and end <= known[2] + known[3].num_rows)
+            cached is None
+            or cached[:2] != (row.file, key_columns)
+            or not (cached[2] <= row.begin and end <= cached[2] + cached[3].num_rows)
         ):
             ahead = self._read_ahead(row, _with_numbers(names), _with_numbers(values))
-            known = self._known = row.file, wanted, row.begin, *ahead
-        begin = row.begin - known[2]
-        columns = {name: column[begin : begin + row.length] for name, column in known[4].items()}
+            cached = self._cached = row.file, key_columns, row.begin, *ahead
+        begin = row.begin - cached[2]
+        columns = {name: column[begin : begin + row.length] for name, column in cached[4].items()}
         self._check_numbers(row, range(row.length), columns)
-        return known[3].slice(begin, row.length), columns
+        return cached[3].slice(begin, row.length), columns
 
     def together(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
         """Returns the rows of an episode and of those after it, as they are stored.
@@ -157,8 +157,8 @@ class DataFiles:
         table = self._read_table(row, [*self.columns], span)
         expected = row.index + np.repeat(np.arange(len(lengths)), lengths)
         if not np.array_equal(numbers_in(table[_EPISODE_INDEX]), expected):
-            what = f"expected rows of {len(lengths)} episodes: they are shifted or missing"
-            raise self._damage(row, span, _EPISODE_INDEX, what)
+            fault = f"expected rows of {len(lengths)} episodes: they are shifted or missing"
+            raise self._damage(row, span, _EPISODE_INDEX, fault)
         return table
 
     def _read_ahead(
@@ -198,15 +198,15 @@ class DataFiles:
             wrong = np.flatnonzero(read[name] != expected)
             if len(wrong):
                 at = int(wrong[0])
-                what = f"{read[name][at]}, expected {expected[at]}: rows are shifted or missing"
-                raise self._damage(row, span, name, what, at)
+                fault = f"{read[name][at]}, expected {expected[at]}: rows are shifted or missing"
+                raise self._damage(row, span, name, fault, at)
 
     def _damage(
-        self, episode: EpisodeRow, span: range, field: str, what: str, row: int | None = None
+        self, episode: EpisodeRow, span: range, field: str, fault: str, row: int | None = None
     ) -> SourceError:
         row_of_file = None if row is None else episode.begin + span.start + row
         file = self._root / episode.file
-        return SourceError(what, file=file, episode=episode.key, row=row_of_file, field=field)
+        return SourceError(fault, file=file, episode=episode.key, row=row_of_file, field=field)
 
     def _read_table(
         self, row: EpisodeRow, names: Sequence[str], span: range, *, ahead: bool = False
@@ -219,8 +219,8 @@ class DataFiles:
                 rows = ParquetRows(file, names)
                 self._check_columns(rows)
             if row.is_whole_file and rows.num_rows != row.length:
-                what = f"{rows.num_rows} rows, but the table of episodes says {row.length}"
-                raise SourceError(what, file=file)
+                fault = f"{rows.num_rows} rows, but the table of episodes says {row.length}"
+                raise SourceError(fault, file=file)
             table = rows.read(row.begin + span.start, row.begin + span.stop, ahead=ahead)
         while len(self._opened) >= _MAX_OPEN:
             self._opened.pop(next(iter(self._opened)), None)
@@ -228,11 +228,11 @@ class DataFiles:
         return table
 
     def _check_columns(self, rows: ParquetRows) -> None:
-        known, names = self.columns.keys(), {*rows.schema.names}
-        for name in sorted(known ^ names):
-            what = "no such column, but other files have it"
-            what = "other files have no such column" if name in names else what
-            raise SourceError(what, file=rows.path, field=name)
+        expected, names = self.columns.keys(), {*rows.schema.names}
+        for name in sorted(expected ^ names):
+            fault = "no such column, but other files have it"
+            fault = "other files have no such column" if name in names else fault
+            raise SourceError(fault, file=rows.path, field=name)
 
 
 def _with_numbers(names: Collection[str]) -> list[str]:

@@ -109,7 +109,7 @@ class NewEpisode:
       tasks: The text of the task of each row.
       statistics: The statistics of the features.
       clips: The frames of the video features: clips, or where they are in files.
-      others: Further columns of the table of episodes.
+      cells: Further columns of the table of episodes.
       numbers: The columns of numbers of tasks, beside `task_index`: they become those that the
         texts of `known_tasks` have here.
       known_tasks: The texts of tasks by these numbers.
@@ -122,7 +122,7 @@ class NewEpisode:
     tasks: Sequence[str]
     statistics: Mapping[str, Statistics]
     clips: Mapping[str, Frames]
-    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cells: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     numbers: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     known_tasks: TextTable = dataclasses.field(default_factory=dict)
     values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -161,7 +161,7 @@ class DatasetFiles(abc.ABC):
       before: The existing content of the dataset, elsewhere.
       keeps_clips: Whether a clip with more frames than rows stays a file of its own (3.0).
       is_part: Whether it is a part of what is written: its table has sizes of the episodes, too.
-      has_tables: Whether tables of episodes are written; otherwise `told` returns them.
+      has_tables: Whether tables of episodes are written; otherwise `table_rows` returns them.
       workers: See `Export`.
     """
 
@@ -212,17 +212,17 @@ class DatasetFiles(abc.ABC):
         arrow = import_extra("pyarrow")
         num_rows = len(rows.tasks)
         frames = np.arange(num_rows)
-        made: dict[str, np.ndarray] = {
+        counted: dict[str, np.ndarray] = {
             "episode_index": np.full(num_rows, self._num_episodes),
             "index": self._num_rows + frames,
             "task_index": np.array([self._task(text) for text in rows.tasks]),
             **self._renumbered(rows),
         }
         if "timestamp" not in rows.columns:
-            made["timestamp"] = (frames / self._fps).astype(np.float32)
-            made["frame_index"] = frames
+            counted["timestamp"] = (frames / self._fps).astype(np.float32)
+            counted["frame_index"] = frames
         schema, arrays = self._schema, []
-        columns, values = {**rows.columns, **made}, dict(rows.values)
+        columns, values = {**rows.columns, **counted}, dict(rows.values)
         for field in schema:
             column = columns[field.name]
             if isinstance(column, np.ndarray):
@@ -230,12 +230,12 @@ class DatasetFiles(abc.ABC):
                 column = column_array(column, field.type)
             arrays.append(column)
         table = arrow.table(arrays, schema=schema)
-        statistics = {**rows.statistics, **of_columns(made)}
+        statistics = {**rows.statistics, **of_columns(counted)}
         entry = {
             "episode_index": self._num_episodes,
             "tasks": list(dict.fromkeys(rows.tasks)),
             "length": num_rows,
-            **rows.others,
+            **rows.cells,
         }
         self._write(table, entry, dataclasses.replace(rows, statistics=statistics, values=values))
         self._rows.append(entry)
@@ -268,11 +268,11 @@ class DatasetFiles(abc.ABC):
         }
         return {n: of for n, of in new.items() if not np.array_equal(of, rows.numbers[n])}
 
-    def _new_numbers(self, name: str, numbers: np.ndarray, known: TextTable) -> np.ndarray:
+    def _new_numbers(self, name: str, numbers: np.ndarray, texts: TextTable) -> np.ndarray:
         """A column of numbers of tasks, as they are here."""
         used = np.unique(numbers).tolist()
         try:
-            return renumbered(numbers, {n: self._task(known[n]) for n in used if n in known})
+            return renumbered(numbers, {n: self._task(texts[n]) for n in used if n in texts})
         except ValueError as error:
             raise ValueError(
                 f"episode {self._num_episodes}, {name}: {error}. If these are not task "
@@ -287,27 +287,27 @@ class DatasetFiles(abc.ABC):
         """
         self._write_episodes()
         self._finish()
-        fps, known = self._fps, self._info
+        fps, stored = self._fps, self._info
         splits = {self._split: f"0:{self._num_episodes}"}
-        if known.get("total_episodes") == self._num_episodes:
-            splits = known.get("splits", splits)
+        if stored.get("total_episodes") == self._num_episodes:
+            splits = stored.get("splits", splits)
         info = {
             "codebase_version": self.version,
-            "robot_type": known.get("robot_type"),
+            "robot_type": stored.get("robot_type"),
             "total_episodes": self._num_episodes,
             "total_frames": self._num_rows,
             "total_tasks": len(self._texts),
-            "chunks_size": known["chunks_size"],
+            "chunks_size": stored["chunks_size"],
             "fps": int(fps) if fps == int(fps) else fps,
             "splits": splits,
             **self._of_version(),
             "data_path": self._data_path,
             "video_path": self._video_path if self._cameras else None,
             "features": {
-                name: {**old, **features.get(name, {})} for name, old in known["features"].items()
+                name: {**old, **features.get(name, {})} for name, old in stored["features"].items()
             },
         }
-        info |= {name: known[name] for name in known if name not in {*info, *_OF_VERSIONS}}
+        info |= {name: stored[name] for name in stored if name not in {*info, *_OF_VERSIONS}}
         write_json(self._directory / layout.INFO, info)
         return Before(
             self._num_episodes,
@@ -347,12 +347,12 @@ class DatasetFiles(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def told(self) -> Any:
+    def table_rows(self) -> Any:
         """Returns the table rows of the added episodes, for `take`."""
 
     def take(
         self,
-        told: Sequence[Any],
+        table_rows: Sequence[Any],
         frames: Mapping[str, Sequence[Any]],
         lengths: Sequence[int],
         tasks: Sequence[str],
@@ -360,18 +360,18 @@ class DatasetFiles(abc.ABC):
         """Adds the table rows of episodes that other processes have added.
 
         Args:
-          told: The results of `told`, for one file after the other.
+          table_rows: The results of the method `table_rows`, for one file after the other.
           frames: The results of `add` of the planner for each episode, by video feature.
           lengths: The number of rows of each episode.
           tasks: The texts of all tasks.
         """
-        self._take(told, frames, np.array(lengths))
+        self._take(table_rows, frames, np.array(lengths))
         self._num_episodes, self._num_rows = len(lengths), sum(lengths)
         self._texts = [*tasks]
 
     @abc.abstractmethod
     def _take(
-        self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
+        self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
         """Adds the rows, in the way of the version."""
 
@@ -400,9 +400,9 @@ class _Files30(DatasetFiles):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         start, info = (self._directory, self._first_file), self._info
-        most, per_chunk = info["data_files_size_in_mb"], info["chunks_size"]
+        max_megabytes, per_chunk = info["data_files_size_in_mb"], info["chunks_size"]
         self._data, self._episodes = (
-            TableFiles(*start, template, most_megabytes=most, files_per_chunk=per_chunk)
+            TableFiles(*start, template, most_megabytes=max_megabytes, files_per_chunk=per_chunk)
             for template in (self._data_path, layout.EPISODES)
         )
         self._videos = {
@@ -448,7 +448,7 @@ class _Files30(DatasetFiles):
         return arrow.table(columns)
 
     def _write_table(self, table: Any) -> None:
-        numbers = self._episodes.place(size_of(table))
+        numbers = self._episodes.file_for(size_of(table))
         for name, index in zip(("chunk", "file"), numbers):
             table = table.append_column(f"meta/episodes/{name}_index", [np.full(len(table), index)])
         self._episodes.add(table, size_of(table))
@@ -463,18 +463,18 @@ class _Files30(DatasetFiles):
         numbers = [field.name for field in self._schema if is_of_numbers(field.type)]
         values = {name: numbers_in(columns[name]) for name in numbers}
         lengths, sizes = (numbers_in(episodes[name]) for name in ("length", layout.DATA_BYTES))
-        made = {
+        counted = {
             "episode_index": np.repeat(self._num_episodes + np.arange(len(episodes)), lengths),
             "index": self._num_rows + np.arange(len(stored.table)),
         }
         for name in ("task_index", *task_columns):
-            made[name] = self._new_numbers(name, values[name], stored.known_tasks)
-        for name, new in made.items():
+            counted[name] = self._new_numbers(name, values[name], stored.known_tasks)
+        for name, new in counted.items():
             if not np.array_equal(new, values[name]):
                 episodes = with_numbers(episodes, name, values[name], new)
                 columns[name] = column_array(new, self._schema.field(name).type)
         table = arrow.table([columns[name] for name in self._schema.names], schema=self._schema)
-        self._total.add_quantiles_of(episodes, values | made)
+        self._total.add_quantiles_of(episodes, values | counted)
         location = self._data.add_several(table, lengths.tolist(), sizes.tolist())
         self._stored.append(self._placed(episodes, lengths, *location))
         for index, extras in enumerate(stored.extras):
@@ -502,24 +502,24 @@ class _Files30(DatasetFiles):
 
     def _known_types(self, names: Collection[str]) -> dict[str, Any]:
         """The types of columns of the table of episodes that are known."""
-        known = {field.name: field.type for field in self._episode_schema or ()}
+        types = {field.name: field.type for field in self._episode_schema or ()}
         return {
-            name: known[name]
+            name: types[name]
             for name in names
-            if name in known and not name.startswith(layout.EPISODE_GROUPS)
+            if name in types and not name.startswith(layout.EPISODE_GROUPS)
         }
 
-    def told(self) -> Any:
+    def table_rows(self) -> Any:
         self._stack.close()
         arrow = import_extra("pyarrow")
         return arrow.concat_tables(self._stored, promote_options="default"), self._total
 
     def _take(
-        self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
+        self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
         arrow = import_extra("pyarrow")
-        table = arrow.concat_tables([each for each, _ in told], promote_options="default")
-        for _, total in told:
+        table = arrow.concat_tables([each for each, _ in table_rows], promote_options="default")
+        for _, total in table_rows:
             self._total.add_rows_of(total)
         statistics = [name for name in table.column_names if name.startswith("stats/")]
         self._total.add_table(table.select(statistics))
@@ -533,7 +533,7 @@ class _Files30(DatasetFiles):
             episodes = episodes.append_column(name, table[name])
         for begin in range(0, len(episodes), _EPISODES_AT_ONCE):
             self._write_table(episodes.slice(begin, _EPISODES_AT_ONCE).combine_chunks())
-        self._num_files = len(told)
+        self._num_files = len(table_rows)
 
     def _finish(self) -> None:
         self._stack.close()
@@ -563,12 +563,12 @@ class _Select:
 
     directory: Path
     files_per_chunk: int
-    wanted: Mapping[str, Selection]
+    selections: Mapping[str, Selection]
 
     def __call__(self, number: int) -> Mapping[str, Selection]:
         chunk, file = divmod(number, self.files_per_chunk)
         path = self.directory / PATHS["v3.0"][0].format(chunk_index=chunk, file_index=file)
-        rows, selections = ParquetRows(path, [*self.wanted]), copy.deepcopy(self.wanted)
+        rows, selections = ParquetRows(path, [*self.selections]), copy.deepcopy(self.selections)
         for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
             table = rows.read(begin, min(begin + _ROWS_AT_ONCE, rows.num_rows))
             for name, selection in selections.items():
@@ -600,7 +600,7 @@ class _VideoFiles:
         keeps_clips: bool = False,
     ) -> None:
         self._directory, self._name, self._keeps_clips = directory, name, keeps_clips
-        self._most = info["video_files_size_in_mb"] * _MEGABYTE
+        self._max_bytes = info["video_files_size_in_mb"] * _MEGABYTE
         self._per_chunk, self._fps = info["chunks_size"], float(info["fps"])
         self._writer: VideoWriter | None = None
         self._num_files, self._size, self.last_size = first, 0, 0
@@ -629,7 +629,7 @@ class _VideoFiles:
           frames: Returns them.
           follow: Whether they follow those that were placed last in a file of the part.
         """
-        starts = self._size + size >= self._most
+        starts = self._size + size >= self._max_bytes
         if not follow:
             self._last = self._placed and (self._placed[0](), self._placed[1])
             starts |= self._starts_file(frames(), num_rows)
@@ -647,11 +647,11 @@ class _VideoFiles:
           num_rows: The number of rows of its episode.
           is_staged: Whether it is in a part of what is written, whose files become others.
         """
-        span = clip if isinstance(clip, Span) else clip.wanted
+        span = clip if isinstance(clip, Span) else clip.span
         # A file that is at least half full stays as it is, so that it is copied.
-        is_full = not span.packets.start and 2 * span.video.size >= self._most
+        is_full = not span.packets.start and 2 * span.video.size >= self._max_bytes
         is_next = self._starts_file(span, num_rows) or (is_full and not is_staged)
-        if is_next or self._size + span.size >= self._most:
+        if is_next or self._size + span.size >= self._max_bytes:
             self.close()
             self._num_files += 1
         self._last, self.last_size = (span, num_rows), span.size
@@ -695,13 +695,13 @@ class _Files21(DatasetFiles):
     def planners(self) -> Mapping[str, Any]:
         return {"": _Several()}
 
-    def told(self) -> Any:
+    def table_rows(self) -> Any:
         return self._rows, self._statistics
 
     def _take(
-        self, told: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
+        self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
-        for self._rows, self._statistics in told:
+        for self._rows, self._statistics in table_rows:
             self._write_episodes()
 
     def _path(self, template: str, video: str = "") -> Path:

@@ -131,27 +131,27 @@ class EpisodeMetadata:
         self._files: list[str] = []  # Of the table.
         self._unreadable: list[SourceError] = []
         self._columns = self._read_tables() if info.is_v3 else self._read_lines()
-        known = self._columns[_INDEX]
-        if (known[1:] < known[:-1]).any():
-            order = np.argsort(known, kind="stable")
+        indices = self._columns[_INDEX]
+        if (indices[1:] < indices[:-1]).any():
+            order = np.argsort(indices, kind="stable")
             self._columns = {name: column[order] for name, column in self._columns.items()}
-            known = self._columns[_INDEX]
-        again = np.flatnonzero(known[1:] == known[:-1]) + 1
+            indices = self._columns[_INDEX]
+        again = np.flatnonzero(indices[1:] == indices[:-1]) + 1
         if len(again):
             file = self._files[self._columns[_FILE][again[0]]]
             raise SourceError(
-                f"episode {known[again[0]]} has a second row", file=file, field=_INDEX
+                f"episode {indices[again[0]]} has a second row", file=file, field=_INDEX
             )
         self.lost = self._find_lost()
-        self.indices, self.lengths = known, self._columns[_LENGTH]
+        self.indices, self.lengths = indices, self._columns[_LENGTH]
         if self.lost:
-            self.indices = np.union1d(known, np.array([*self.lost], np.int64))
+            self.indices = np.union1d(indices, np.array([*self.lost], np.int64))
             self.lengths = np.zeros(len(self.indices), np.int64)
-            self.lengths[np.isin(self.indices, known)] = self._columns[_LENGTH]
+            self.lengths[np.isin(self.indices, indices)] = self._columns[_LENGTH]
         self.is_sound = not self.lost and self._has_sound_numbers()
         self._stats_lines: dict[int, int] | None = None
         self._rows: ParquetRows | None = None
-        self._known: tuple[str, int, dict[str, Any]] | None = None  # The rows that were read last.
+        self._cached: tuple[str, int, dict[str, Any]] | None = None  # The rows that were read last.
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_known": None}  # They are open.
@@ -167,15 +167,17 @@ class EpisodeMetadata:
         """
         cells = self._cells(position)
         index, length, begin = cells[_INDEX], cells[_LENGTH], cells.get(_FROM, 0)
-        what = ""
+        fault = ""
         for name, value in () if self.is_sound else cells.items():
             if not 0 <= value < _MAX:
-                what = f"{name}: {value!r:.100}, expected a number"
+                fault = f"{name}: {value!r:.100}, expected a number"
         if cells.get(_TO, length) != begin + length:
-            what = f"{_TO}: {cells[_TO]}, but {_FROM} is {begin} and the length {length}"
-        if what:
+            fault = f"{_TO}: {cells[_TO]}, but {_FROM} is {begin} and the length {length}"
+        if fault:
             file = self._files[cells[_FILE]]
-            raise SourceError(what, file=file, row=cells[_PLACE], episode=layout.episode_key(index))
+            raise SourceError(
+                fault, file=file, row=cells[_PLACE], episode=layout.episode_key(index)
+            )
         videos = {}
         for name in self._info.videos:
             chunk, file_index, start, end = (
@@ -191,7 +193,7 @@ class EpisodeMetadata:
         begin = cells.get(_BEGIN, 0)
         return EpisodeRow(index, length, file, begin, is_whole_file, videos, is_complete)
 
-    def whole(self, position: int) -> dict[str, Any]:
+    def full_row(self, position: int) -> dict[str, Any]:
         """Returns the complete metadata of an episode, under the names of version 3.0.
 
         Numbers of statistics may be in an array.
@@ -200,28 +202,28 @@ class EpisodeMetadata:
         file, at = self._files[cells[_FILE]], cells[_PLACE]
         if not self._info.is_v3:
             return {**_line_at(file, at), **self._statistics(cells[_INDEX])}
-        begin, known = at - at % _ROWS_AT_ONCE, self._known
-        if known is None or known[:2] != (file, begin):
+        begin, cached = at - at % _ROWS_AT_ONCE, self._cached
+        if cached is None or cached[:2] != (file, begin):
             rows, self._rows = self._rows, None  # Another thread makes its own.
             if rows is None or rows.path != file:
                 rows = ParquetRows(file)
             end = min(begin + _ROWS_AT_ONCE, rows.num_rows)
             with source_errors(file, row=at):
-                known = file, begin, _values_in(rows.read(begin, end))
-            self._rows, self._known = rows, known
-        return {name: column[at - begin] for name, column in known[2].items()}
+                cached = file, begin, _values_in(rows.read(begin, end))
+            self._rows, self._cached = rows, cached
+        return {name: column[at - begin] for name, column in cached[2].items()}
 
-    def together(self, places: range) -> Iterator[tuple[range, Any]]:
+    def together(self, span: range) -> Iterator[tuple[range, Any]]:
         """Yields the table rows of episodes (3.0): together for those in the same files.
 
         Args:
-          places: The positions in `indices`, of a sound table that has them in order.
+          span: The positions in `indices`, of a sound table that has them in order.
         """
-        columns = [self._columns[name][places.start : places.stop] for name in (_FILE, *_DATA_FILE)]
+        columns = [self._columns[name][span.start : span.stop] for name in (_FILE, *_DATA_FILE)]
         differ = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-        ends = [*(np.flatnonzero(differ) + 1).tolist(), len(places)]
+        ends = [*(np.flatnonzero(differ) + 1).tolist(), len(span)]
         for begin, end in zip([0, *ends], ends):
-            some = places[begin:end]
+            some = span[begin:end]
             file, first = (self._columns[name][some.start] for name in (_FILE, _PLACE))
             yield some, ParquetRows(self._files[file]).read(int(first), int(first) + len(some))
 
@@ -273,8 +275,8 @@ class EpisodeMetadata:
         for row_index, (offset, raw) in enumerate(read_lines(file)):
             index, length = raw.get(_INDEX), raw.get(_LENGTH)
             if not all(type(n) is int and 0 <= n < _MAX for n in (index, length)):
-                what = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
-                raise SourceError(what, file=file, row=row_index)
+                fault = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
+                raise SourceError(fault, file=file, row=row_index)
             if index in rows:
                 raise SourceError(f"episode {index} has a second line", file=file, row=row_index)
             rows[index] = (index, length, 0, offset)
@@ -284,19 +286,19 @@ class EpisodeMetadata:
     def _read_tables(self) -> dict[str, np.ndarray]:
         """Reads the numbers of version 3.0."""
         folder = self._root / layout.EPISODES_FOLDER
-        wanted = [_INDEX, _LENGTH, _FROM, _TO, *_DATA_FILE]
-        wanted += [column for video in self._info.videos for column in layout.video_columns(video)]
+        needed = [_INDEX, _LENGTH, _FROM, _TO, *_DATA_FILE]
+        needed += [column for video in self._info.videos for column in layout.video_columns(video)]
         parts = []
         for file in sorted(walk(folder, ".parquet"), key=os.fspath):
             try:
                 rows = ParquetRows(file)
                 names = {*rows.schema.names}
-                for name in wanted:
+                for name in needed:
                     if name not in names:
                         raise SourceError("no such column", file=rows.path, field=name)
-                rows.columns = [*wanted, *({COMPLETE} & names)]
+                rows.columns = [*needed, *({COMPLETE} & names)]
                 table = rows.read(0, rows.num_rows)
-                part = {name: _numbers(table, name, rows.path) for name in wanted}
+                part = {name: _numbers(table, name, rows.path) for name in needed}
                 part[COMPLETE] = np.ones(rows.num_rows, bool)
                 if COMPLETE in names:
                     flags = [flag is not False for flag in table[COMPLETE].to_pylist()]
@@ -319,17 +321,17 @@ class EpisodeMetadata:
         if len(parts) > 1:
             columns = {name: np.concatenate([part[name] for part in parts]) for name in columns}
         # Rows are counted over all data files; the first that is known is the first of its file.
-        _, which = _numbered(*(columns[name] for name in _DATA_FILE))
-        firsts = np.full(len(which), _MAX)
-        np.minimum.at(firsts, which, columns[_FROM])
-        columns[_BEGIN] = columns[_FROM] - firsts[which]
+        _, groups = _numbered(*(columns[name] for name in _DATA_FILE))
+        firsts = np.full(len(groups), _MAX)
+        np.minimum.at(firsts, groups, columns[_FROM])
+        columns[_BEGIN] = columns[_FROM] - firsts[groups]
         for video in self._info.videos:
-            _, which = _numbered(*(columns[name] for name in layout.video_columns(video)[:2]))
-            columns[_alone(video)] = np.bincount(which)[which] == 1
+            _, groups = _numbered(*(columns[name] for name in layout.video_columns(video)[:2]))
+            columns[_alone(video)] = np.bincount(groups)[groups] == 1
             begins = columns[layout.video_columns(video)[2]]
-            order = np.lexsort((begins, which))
+            order = np.lexsort((begins, groups))
             after = np.append(begins[order][1:], _FAR)
-            after[np.diff(which[order], append=-1) != 0] = _FAR
+            after[np.diff(groups[order], append=-1) != 0] = _FAR
             columns[_next(video)] = np.empty_like(after)
             columns[_next(video)][order] = after
         return columns
@@ -341,14 +343,14 @@ class EpisodeMetadata:
           The errors, by `episode_index`; by an unused number if that is not known.
         """
         table = layout.EPISODES_FOLDER if self._info.is_v3 else layout.EPISODES_JSONL
-        known = self._columns[_INDEX]
-        places = [self._columns[name] for name in _DATA_FILE if name in self._columns]
+        listed = self._columns[_INDEX]
+        paths = [self._columns[name] for name in _DATA_FILE if name in self._columns]
         is_of_many = "{episode" not in self._info.data_path
-        firsts, which = _numbered(*(places if is_of_many else [known]))
+        firsts, groups = _numbered(*(paths if is_of_many else [listed]))
         totals = np.zeros(len(firsts), np.int64)
-        np.add.at(totals, which, self._columns[_LENGTH])
+        np.add.at(totals, groups, self._columns[_LENGTH])
         num_named: collections.Counter[str] = collections.Counter()
-        files = zip(*(column[firsts].tolist() for column in (totals[which], known, *places)))
+        files = zip(*(column[firsts].tolist() for column in (totals[groups], listed, *paths)))
         for total, index, *numbers in files:
             num_named[self._info.data_file(index, *numbers)] += total
         begin = len(os.fspath(self._root)) + 1
@@ -357,7 +359,7 @@ class EpisodeMetadata:
             named = num_named[os.fspath(file)[begin:]]
             if named and not self._info.is_v3:
                 continue  # It has no other episode.
-            what = (
+            fault = (
                 f"the data files have its rows, but {table} does not list it. If its recording "
                 "was interrupted, run `rlds recover`"
             )
@@ -367,16 +369,16 @@ class EpisodeMetadata:
                 if rows.num_rows <= named:
                     continue
                 column = _numbers(rows.read(0, rows.num_rows), _INDEX, rows.path)
-                indices = np.setdiff1d(column[column >= 0], known).tolist()
+                indices = np.setdiff1d(column[column >= 0], listed).tolist()
             except SourceError as error:
                 if named:
                     continue  # So are the episodes that are named.
-                what = f"{table} does not name the file, and {error.what}"
-            what = "; ".join([what, *map(str, self._unreadable)])
-            for index in indices or [_free_index({*known.tolist(), *lost})]:
-                lost[index] = SourceError(what, file=file)
+                fault = f"{table} does not name the file, and {error.what}"
+            fault = "; ".join([fault, *map(str, self._unreadable)])
+            for index in indices or [_free_index({*listed.tolist(), *lost})]:
+                lost[index] = SourceError(fault, file=file)
         if self._unreadable and not lost:
-            lost[_free_index({*known.tolist()})] = self._unreadable[0]
+            lost[_free_index({*listed.tolist()})] = self._unreadable[0]
         return lost
 
 
@@ -396,8 +398,8 @@ def _numbered(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     is_new = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
     # Most are like the one before.
     begins = np.flatnonzero(np.append(np.ones(min(rows.shape[1], 1), bool), is_new))
-    _, firsts, which = np.unique(rows[:, begins], axis=1, return_index=True, return_inverse=True)
-    return begins[firsts], np.repeat(which, np.diff(begins, append=rows.shape[1]))
+    _, firsts, groups = np.unique(rows[:, begins], axis=1, return_index=True, return_inverse=True)
+    return begins[firsts], np.repeat(groups, np.diff(begins, append=rows.shape[1]))
 
 
 def _free_index(taken: set[int]) -> int:

@@ -106,8 +106,8 @@ class LeRobotExport(Export):
         self.rows: RldsRows | LeRobotRows
         bare = [path.removeprefix(f"{VIDEO}/") for path in to_sidecar]
         cameras = encodable(episodes, bare) if codec is not None else []
-        kept = None if cameras else kept_features(episodes, version)
-        if kept is None:
+        features = None if cameras else kept_features(episodes, version)
+        if features is None:
             rate = _checked_rate(fps, episodes, version)
             self.episodes = with_rgb(episodes, {*bare, *cameras})
             if codec is not None and cameras:
@@ -128,7 +128,7 @@ class LeRobotExport(Export):
                 "fps, robot_type, task and to_sidecar: the episodes came from LeRobot, and keep "
                 "theirs. Leave these options out"
             )
-        self.rows = LeRobotRows(self, kept, version, sizes)
+        self.rows = LeRobotRows(self, features, version, sizes)
         self.unchecked = self.rows.unchecked
 
     @override
@@ -140,13 +140,13 @@ class LeRobotExport(Export):
         return self.rows.compared(episode)
 
     @override
-    def stored_digest(self, place: Place) -> int:
-        source, beside = place.source, b""
+    def stored_digest(self, location: Place) -> int:
+        source, beside = location.source, b""
         if isinstance(source, RestoredSource):
-            row = source.stored.read(place.split, place.index)
+            row = source.stored.read(location.split, location.index)
             beside, source = source.stored.sidecar.packed(row), source.source
         assert isinstance(source, LeRobotSource)
-        digest = source.stored_digest(place.split, place.index)
+        digest = source.stored_digest(location.split, location.index)
         return int(google_crc32c.extend(digest, beside))
 
     @override
@@ -174,14 +174,14 @@ class LeRobotExport(Export):
 
 def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:
     if fps is None:
-        known = {*rates_in(episodes.metadata)}
-        if len(known) != 1:
-            problem = f"the data has several ({sorted(known)})" if known else "the data has none"
+        rates = {*rates_in(episodes.metadata)}
+        if len(rates) != 1:
+            problem = f"the data has several ({sorted(rates)})" if rates else "the data has none"
             raise ValueError(
                 f"fps: LeRobot needs the number of steps in a second, and {problem}: pass it, such "
                 "as fps=10 (--to-option fps=10 on the command line)"
             )
-        fps = known.pop()
+        fps = rates.pop()
     if not 0 < fps < float("inf"):
         raise ValueError(f"fps: got {fps}, expected a positive number")
     if version == "v2.1" and fps != int(fps):
@@ -191,6 +191,6 @@ def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) ->
 
 def _robot_in(metadata: Mapping[str, Any]) -> str | None:
     """Returns the robot type in metadata of LeRobot, or of other formats; None if there is none."""
-    known = [metadata, metadata.get(METADATA_KEY, {}).get("info", {})]
-    types = (each["robot_type"] for each in known if isinstance(each.get("robot_type"), str))
+    descriptions = [metadata, metadata.get(METADATA_KEY, {}).get("info", {})]
+    types = (each["robot_type"] for each in descriptions if isinstance(each.get("robot_type"), str))
     return next(types, None)

@@ -448,8 +448,8 @@ class Selection:
         self._num_less += other._num_less
         self._num_equal += other._num_equal
         for ours, theirs in zip(self._between, other._between):
-            for values, others in zip(ours, theirs):
-                values.extend(others)
+            for values, other_values in zip(ours, theirs):
+                values.extend(other_values)
 
     def quantiles(self) -> np.ndarray:
         """Returns the quantiles, as `np.quantile` has them: `[quantiles, columns]`."""
@@ -503,7 +503,7 @@ def _merged(kinds: Statistics) -> Statistics:
     """The moments of several distributions, which the first axis is of."""
     if len(kinds["count"]) == 1:
         return {kind: value[0] for kind, value in kinds.items()}
-    least, most, means, stds, counts = (
+    minima, maxima, means, stds, counts = (
         np.ascontiguousarray(np.moveaxis(kinds[kind], 0, -1)) for kind in MOMENTS
     )
     count = counts.sum(-1)
@@ -512,8 +512,8 @@ def _merged(kinds: Statistics) -> Statistics:
         mean = (means * shares).sum(-1)
         variance = ((stds**2 + (means - mean[..., None]) ** 2) * shares).sum(-1)
         return {
-            "min": least.min(-1),
-            "max": most.max(-1),
+            "min": minima.min(-1),
+            "max": maxima.max(-1),
             "mean": mean,
             "std": np.sqrt(variance),
             "count": count,

@@ -30,7 +30,7 @@ class Rows(Protocol):
     def files(self, path: Path, **options: Any) -> DatasetFiles:
         """Opens the files of a dataset."""
 
-    def copied(self, place: Place) -> NewEpisode:
+    def copied(self, location: Place) -> NewEpisode:
         """Returns an episode of a part."""
 
 
@@ -71,37 +71,37 @@ class _FileWriter:
         Args:
           task: A video feature, or "" for rows; and which of its files.
         """
-        (name, file_index), plan, made = task, self.plan, self.export.rows
+        (name, file_index), plan, rows = task, self.plan, self.export.rows
         begin, end = [*plan.files[name], len(plan.lengths)][file_index : file_index + 2]
         before = Before(begin, plan.begins[begin], file_index, plan.tasks)
-        told = []
-        with made.files(self.path, before=before, has_tables=False) as files:
-            places = map(self.export.staged.place, self.export.order[begin:end])
+        table_rows = []
+        with rows.files(self.path, before=before, has_tables=False) as files:
+            locations = map(self.export.staged.place, self.export.order[begin:end])
             if name:
                 planner = files.planners()[name]
-                for place, length in zip(places, plan.lengths[begin:end]):
-                    frames = base_of(place.source).frames(place.split, place.index, name)
-                    told.append(planner.add(frames, length, is_staged=True))
-                return told
+                for location, length in zip(locations, plan.lengths[begin:end]):
+                    frames = base_of(location.source).frames(location.split, location.index, name)
+                    table_rows.append(planner.add(frames, length, is_staged=True))
+                return table_rows
             if files.version == "v2.1":
-                for place in places:
-                    files.add(made.copied(place))
+                for location in locations:
+                    files.add(rows.copied(location))
             else:
-                for source, split, indices in _runs(places):
+                for source, split, indices in _runs(locations):
                     for stored in base_of(source).stored_episodes(split, indices):
-                        files.add_stored(stored, made.task_columns)
-            return files.told()
+                        files.add_stored(stored, rows.task_columns)
+            return files.table_rows()
 
 
-def _runs(places: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
+def _runs(locations: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
     """Yields the ranges of episodes that follow each other in a part."""
 
     def run_of(numbered: tuple[int, Place]) -> tuple[AnySource, str, int]:
-        position, place = numbered
-        return place.source, place.split, place.index - position
+        position, location = numbered
+        return location.source, location.split, location.index - position
 
-    for (source, split, _), run in itertools.groupby(enumerate(places), run_of):
-        indices = [place.index for _, place in run]
+    for (source, split, _), run in itertools.groupby(enumerate(locations), run_of):
+        indices = [location.index for _, location in run]
         yield source, split, range(indices[0], indices[-1] + 1)
 
 
@@ -118,10 +118,10 @@ def file_options(export: Export) -> dict[str, Any]:
     return {"workers": export.workers, "is_part": export.is_part}
 
 
-def copied(place: Place, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
+def copied(location: Place, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
     """Returns an episode of a part; see `LeRobotSource.stored_episode`."""
-    base = base_of(place.source)
-    rows = base.stored_episode(place.split, place.index, schema, is_checked=False)
+    base = base_of(location.source)
+    rows = base.stored_episode(location.split, location.index, schema, is_checked=False)
     assert rows is not None
     numbers = {name: rows.numbers[name] for name in task_columns}
     return dataclasses.replace(rows, numbers=numbers, is_staged=True)
@@ -146,15 +146,15 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Pl
     plan = _Plan([], [], {name: [] for name in files.planners()}, [*files.tasks])
     source = None
     for index in export.each_staged():
-        place = export.staged.place(index)
-        yield place
-        if place.source is not source:  # A part has its episodes in order.
-            source, base, before = place.source, base_of(place.source), dict[str, Any]()
-            sizes, lengths, known = base.sizes(), iter(base.lengths.tolist()), {*plan.tasks}
-            plan.tasks += [text for text in base.texts.values() if text not in known]
+        location = export.staged.place(index)
+        yield location
+        if location.source is not source:  # A part has its episodes in order.
+            source, base, before = location.source, base_of(location.source), dict[str, Any]()
+            sizes, lengths, known_texts = base.sizes(), iter(base.lengths.tolist()), {*plan.tasks}
+            plan.tasks += [text for text in base.texts.values() if text not in known_texts]
         (size, frames), num_rows = next(sizes), next(lengths)
         for name, planner in files.planners().items():
-            frames_of = functools.partial(base.frames, place.split, place.index, name)
+            frames_of = functools.partial(base.frames, location.split, location.index, name)
             size, file = frames[name] if name else (size, None)
             if planner.plan(size, num_rows, frames_of, before.get(name) == file):
                 plan.files[name].append(len(plan.lengths))
@@ -162,7 +162,7 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Pl
         plan.begins.append(plan.begins[-1] + plan.lengths[-1] if plan.begins else 0)
         plan.lengths.append(num_rows)
     tasks = [(name, n) for name, firsts in plan.files.items() for n in range(len(firsts))]
-    told: dict[str, list[Any]] = {name: [] for name in plan.files}
+    table_rows: dict[str, list[Any]] = {name: [] for name in plan.files}
     for (name, _), result in export.workers(_FileWriter(export, path, plan), tasks):
-        told[name].extend(result if name else [result])
-    files.take(told.pop(""), told, plan.lengths, plan.tasks)
+        table_rows[name].extend(result if name else [result])
+    files.take(table_rows.pop(""), table_rows, plan.lengths, plan.tasks)

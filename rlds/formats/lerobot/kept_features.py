@@ -77,10 +77,10 @@ class KeptFeatures:
         fields += data_schema(self._new)
         metadata = before.metadata or {}
         stored = json.loads(metadata.get(b"huggingface", b'{"info": {"features": {}}}'))
-        known = {new[n]: entry for n, entry in stored["info"]["features"].items() if n in new}
-        unknown = {f.name: features[f.name] for f in fields if f.name in features.keys() - known}
+        entries = {new[n]: entry for n, entry in stored["info"]["features"].items() if n in new}
+        unknown = {f.name: features[f.name] for f in fields if f.name in features.keys() - entries}
         added = json.loads(data_schema(unknown).metadata[b"huggingface"])["info"]["features"]
-        stored["info"]["features"] = known | added
+        stored["info"]["features"] = entries | added
         text = json.dumps(_as_sequences(stored)).encode()
         return import_extra("pyarrow").schema(fields, {**metadata, b"huggingface": text})
 
@@ -97,20 +97,20 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     Raises:
       SourceError: The metadata is not what the source says.
     """
-    said, source = episodes.metadata.get(layout.METADATA_KEY), episodes.source
+    saved, source = episodes.metadata.get(layout.METADATA_KEY), episodes.source
     spec = {
         path: field
         for path, field in leaves_at(episodes.spec, None)
         if root_of(path) not in EPISODE_FIELDS
     }
-    if not isinstance(said, Mapping) or ROW not in spec:
+    if not isinstance(saved, Mapping) or ROW not in spec:
         return None
     stored = {new: old for new, old in stored_names(source).items() if new in spec}
     now = {old: new for new, old in stored.items()}
     paths, before = {}, {}
-    places = {ROW}
+    used_paths = {ROW}
     with source_errors(f"metadata of {files_of(source, 1)}"):
-        fields, features = said["fields"], said["info"]["features"]
+        fields, features = saved["fields"], saved["info"]["features"]
         for name, path in fields.items():
             is_video = features.get(name, {}).get("dtype") == "video"
             begin, end = (f"{VIDEO}/", f"/{CLIP}") if is_video else (_STEPS, "")
@@ -122,21 +122,21 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
             moved = now_at.removeprefix(begin).removesuffix(end)
             new = name if moved == path else _name(moved)
             paths[new], before[new] = moved, name
-            places |= {now_at.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{moved}"}
+            used_paths |= {now_at.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{moved}"}
         task = layout.task_path(fields)
-        is_v3 = version == "v3.0" or (version is None and said["schemas"]["episodes"] is not None)
+        is_v3 = version == "v3.0" or (version is None and saved["schemas"]["episodes"] is not None)
     if "task_index" in fields and now.get(_STEPS + task) != _STEPS + layout.task_path(paths):
         return None
-    places |= {_STEPS + name for name in (*rlds.STEP_FLAGS, task)}
-    places |= {EXTRA_FILES} | ({_STEPS + rlds.DISCOUNT} & now.keys())
+    used_paths |= {_STEPS + name for name in (*rlds.STEP_FLAGS, task)}
+    used_paths |= {EXTRA_FILES} | ({_STEPS + rlds.DISCOUNT} & now.keys())
     if not any(root_of(path) == LANGUAGE for path in fields.values()):
-        said = {f"{_STEPS}{LANGUAGE}/{style}" for style in styles_of(before)}
-        if not said <= now.keys():
+        saved = {f"{_STEPS}{LANGUAGE}/{style}" for style in styles_of(before)}
+        if not saved <= now.keys():
             return None
-        places |= said
+        used_paths |= saved
     texts = labels_in(path.removeprefix(_STEPS) for path in spec) if is_v3 else {}
-    places |= {_STEPS + path for path in texts}
-    extra = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in places)}
+    used_paths |= {_STEPS + path for path in texts}
+    extra = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in used_paths)}
     steps = {path.removeprefix(_STEPS): f for path, f in extra.items() if path.startswith(_STEPS)}
     added = columns_of({path: f for path, f in steps.items() if isinstance(f, Field)})
     is_whole = len(added) == len(extra) and not any(column.is_image for column in added)

@@ -102,8 +102,8 @@ def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, 
             stored = json.loads(text) or []
             for style in STYLES:
                 begins, texts = _in_order(stored, style)
-                which = np.searchsorted(begins, times[rows] + _TOLERANCE, side="right") - 1
-                by_style[style][rows] = np.array(["", *texts], object)[which + 1]
+                text_of_row = np.searchsorted(begins, times[rows] + _TOLERANCE, side="right") - 1
+                by_style[style][rows] = np.array(["", *texts], object)[text_of_row + 1]
     if EVENTS in columns:
         by_style |= {style: np.full(len(times), "", object) for style in _OF_EVENTS}
         for row, text in enumerate(columns[EVENTS]):
@@ -143,7 +143,7 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
       begin: The time that is 0 from now on.
       length: The time of the last row from now on.
     """
-    kept: list[dict[str, Any]] = []
+    remaining: list[dict[str, Any]] = []
     newest: dict[tuple[Any, ...], float] = {}
     rows = json.loads(stored) or []
     for row in rows:
@@ -154,8 +154,8 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
         time = row["timestamp"] - begin
         last = newest.get(_kind(row))
         if time > _TOLERANCE or row["timestamp"] == last:
-            kept.append({**row, "timestamp": max(time, 0.0)})
-    return [row for row in kept if row["timestamp"] <= length + _TOLERANCE]
+            remaining.append({**row, "timestamp": max(time, 0.0)})
+    return [row for row in remaining if row["timestamp"] <= length + _TOLERANCE]
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[Any, ...]:

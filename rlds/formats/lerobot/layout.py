@@ -250,8 +250,8 @@ class Info:
             )
         data_path = _template(raw.get("data_path"), file, "data_path")
         if not (is_v3 or "{episode_index" in data_path):
-            what = f"{data_path!r:.200}, expected {{episode_index}}: each episode has a file"
-            raise SourceError(what, file=file, field="data_path")
+            fault = f"{data_path!r:.200}, expected {{episode_index}}: each episode has a file"
+            raise SourceError(fault, file=file, field="data_path")
         has_video = any(feature.is_video for feature in features.values())
         return cls(
             raw,
@@ -361,8 +361,8 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
 'actions.arm': 'action/arm', 'next.reward': 'reward'}
     """
     names = list(names)
-    known = {*names}
-    paths = {name: _nested(name, known) for name in names}
+    all_names = {*names}
+    paths = {name: _nested(name, all_names) for name in names}
     taken = {path.partition("/")[0] for path in paths.values()}
     if rlds.REWARD not in taken and _REWARD in paths:
         paths[_REWARD] = rlds.REWARD
@@ -393,13 +393,13 @@ def task_path(paths: Mapping[str, str]) -> str:
     return free[0] if free else f"lerobot/{LANGUAGE_INSTRUCTION}"
 
 
-def _nested(name: str, known: set[str]) -> str:
+def _nested(name: str, all_names: set[str]) -> str:
     """A name with slashes for the dots up to the first prefix that is a name, too."""
     parts = name.split(".")
     if not all(parts):
         return name
     for depth in range(1, len(parts)):
-        if ".".join(parts[:depth]) in known:
+        if ".".join(parts[:depth]) in all_names:
             return "/".join([*parts[: depth - 1], ".".join(parts[depth - 1 :])])
     return "/".join(parts)
 
@@ -455,8 +455,8 @@ def _major_version(version: Any, file: Any) -> int:
 
 def _template(template: Any, file: Any, field: str) -> str:
     """Returns a template of file names, after a check of its possible results."""
-    rest = _PLACEHOLDER.sub("", template) if isinstance(template, str) else "/"
-    if {"{", "}", "\\", "\0", ":"} & {*rest} or rest.startswith("/") or ".." in rest.split("/"):
+    fixed = _PLACEHOLDER.sub("", template) if isinstance(template, str) else "/"
+    if {"{", "}", "\\", "\0", ":"} & {*fixed} or fixed.startswith("/") or ".." in fixed.split("/"):
         raise SourceError(
             f"{template!r:.200}, expected a path template below the dataset, with the fields "
             f"{', '.join(_NUMBERS)}, video_key",

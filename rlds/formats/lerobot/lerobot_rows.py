@@ -85,7 +85,7 @@ class LeRobotRows:
 
     Args:
       export: The export whose episodes are to be written.
-      kept: Their features.
+      features: Their features.
       version: The version to write; if None, that which it was.
       sizes: The sizes of files, as entries of `info.json`.
 
@@ -101,12 +101,12 @@ class LeRobotRows:
     def __init__(
         self,
         export: Export,
-        kept: KeptFeatures,
+        features: KeptFeatures,
         version: Version | None,
         sizes: Mapping[str, Any],
     ) -> None:
         episodes = export.episodes
-        self._kept, self.paths = kept, kept.paths
+        self._features, self.paths = features, features.paths
         metadata = episodes.metadata[layout.METADATA_KEY]
         self._spec = dict(leaves_at(episodes.spec, None))
         with source_errors(f"metadata of {files_of(episodes.source, 1)}"):
@@ -116,16 +116,16 @@ class LeRobotRows:
             schemas = metadata["schemas"]
             raw = {
                 **metadata["info"],
-                "features": kept.described(metadata["info"]["features"]),
+                "features": features.described(metadata["info"]["features"]),
                 **sizes,
             }
             self.task_columns = self._columns_of_tasks(metadata, raw["features"])
-            self._schema = kept.schema(decoded_schema(schemas["data"]), raw["features"])
+            self._schema = features.schema(decoded_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
             self._tasks = dict(sorted(table_in(episodes.metadata, TASKS).items()))
-            known, fps = self._info.features, self._info.fps
-            self._columns = {f.name: column_of(f, known.get(f.name)) for f in self._schema}
+            known_features, fps = self._info.features, self._info.fps
+            self._columns = {f.name: column_of(f, known_features.get(f.name)) for f in self._schema}
             self._episode_schema = schemas["episodes"] and decoded_schema(schemas["episodes"])
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
@@ -159,7 +159,7 @@ class LeRobotRows:
         text = self._files.get(MODALITY, {}).get("text", "{}")
         # The fields of datasets that older releases converted do not say it.
         stored = tables_of(text, columns, metadata["info"]["features"])
-        tables = {name: stored.get(old, "") for name, old in self._kept.before.items()}
+        tables = {name: stored.get(old, "") for name, old in self._features.before.items()}
         for name, path in self.paths.items():
             field = self._spec.get(f"{rlds.STEPS}/{path}")
             if isinstance(field, Field) and field.table:
@@ -167,7 +167,7 @@ class LeRobotRows:
         names = [n for n, it in tables.items() if it == TASKS and n not in layout.NUMBERS]
         for name in names:
             # Neither a new name nor the modality.json of another dataset says it.
-            if self._kept.before.get(name) != name or stored.get(name) != TASKS:
+            if self._features.before.get(name) != name or stored.get(name) != TASKS:
                 features[name] = {**features[name], layout.TABLE: TASKS}
         return names
 
@@ -181,26 +181,26 @@ class LeRobotRows:
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        places = {self._task_path: layout.TASK}
+        placed = {self._task_path: layout.TASK}
         for name in self._schema.names:
-            places |= {self.paths[name]: name, f"{IMAGE_FILE}/{self.paths[name]}": name}
-        places = {f"{rlds.STEPS}/{path}": place for path, place in places.items()}
+            placed |= {self.paths[name]: name, f"{IMAGE_FILE}/{self.paths[name]}": name}
+        placed = {f"{rlds.STEPS}/{path}": target for path, target in placed.items()}
         for name in self._info.videos:
             for part in (CLIP, FIRST):
-                places[f"{VIDEO}/{self.paths[name]}/{part}"] = f"videos/{name}"
-        places |= {path: path for path in self._spec if path.startswith(f"{EXTRA_FILES}/")}
-        places[ROW] = "meta/episodes"
-        places |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
-        places |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._kept.texts}
+                placed[f"{VIDEO}/{self.paths[name]}/{part}"] = f"videos/{name}"
+        placed |= {path: path for path in self._spec if path.startswith(f"{EXTRA_FILES}/")}
+        placed[ROW] = "meta/episodes"
+        placed |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
+        placed |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._features.texts}
         names = [*layout.NUMBERS, *self.task_columns]
         names += (_FRAME, _TIME, PERSISTENT) if self._is_edited else ()
         numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
-            Placement(path, places[path], "renumbered", "positions in the new dataset")
+            Placement(path, placed[path], "renumbered", "positions in the new dataset")
             if path in numbers
-            else Placement(path, places[path], "exact")
+            else Placement(path, placed[path], "exact")
             for path in self._spec
-            if path in places
+            if path in placed
         ]
 
     def write(self, path: Path, export: Export) -> None:
@@ -227,7 +227,7 @@ class LeRobotRows:
         for name, content in self._files.items():
             if name != layout.STATS or self._version == "v2.1":  # In 3.0 it is computed.
                 text = content.get("text", "")
-                text = renamed(text, self._kept.names) if name == MODALITY else text
+                text = renamed(text, self._features.names) if name == MODALITY else text
                 data = text.encode() or base64.b64decode(content["base64"])
                 write_below(path, name, data)
         if self._subtasks and read_subtasks(epath.Path(path)) != self._subtasks:
@@ -241,33 +241,33 @@ class LeRobotRows:
         columns = [self.paths[name] for name in self.task_columns]
         for index in range(len(episodes)):
             with contextlib.suppress(SourceError):  # Reading it all raises this error.
-                wanted = [self._task_path, *columns]
-                steps = reading.read_steps(source, *episodes.place(index), wanted)
+                paths = [self._task_path, *columns]
+                steps = reading.read_steps(source, *episodes.place(index), paths)
                 if f"{rlds.STEPS}/{self._task_path}" in self._spec:
                     used |= {as_text(value) for value in at(steps, self._task_path)}
                 numbers = {n for path in columns for n in np.unique(at(steps, path)).tolist()}
                 used |= {self._tasks[number] for number in numbers if number in self._tasks}
         return used
 
-    def _copies(self, place: Place) -> bool:
-        source = place.source
+    def _copies(self, location: Place) -> bool:
+        source = location.source
         if not isinstance(source, LeRobotSource):
             return False
-        known = {*source.task_columns} >= {*self.task_columns}
-        known &= source.subtasks.items() <= self._subtasks.items()
-        return known and source.can_be_copied(self._schema, self._version, self.paths)
+        is_alike = {*source.task_columns} >= {*self.task_columns}
+        is_alike &= source.subtasks.items() <= self._subtasks.items()
+        return is_alike and source.can_be_copied(self._schema, self._version, self.paths)
 
-    def copied(self, place: Place) -> NewEpisode:
+    def copied(self, location: Place) -> NewEpisode:
         """Returns an episode of a part."""
-        return copied(place, self._schema, self.task_columns)
+        return copied(location, self._schema, self.task_columns)
 
-    def _copied(self, place: Place) -> NewEpisode:
+    def _copied(self, location: Place) -> NewEpisode:
         """An episode as it is stored."""
-        source = place.source
+        source = location.source
         assert isinstance(source, LeRobotSource)
-        rows = source.stored_episode(place.split, place.index, self._schema)
+        rows = source.stored_episode(location.split, location.index, self._schema)
         if rows is None:
-            episode = reading.read(source, place.split, place.index)
+            episode = reading.read(source, location.split, location.index)
             return self._rows(episode, source.texts, is_stored=True)
         numbers = {name: rows.numbers[name] for name in self.task_columns}
         statistics = self._stored_statistics(rows.statistics)
@@ -279,10 +279,10 @@ class LeRobotRows:
         for name, clip in self._clips(episode).items():
             about[f"{VIDEO}/{self.paths[name]}/{CLIP}"] = b"".join(packets_of(clip))
         steps = dict(leaves_at(episode.steps, None))
-        if self._kept.texts:  # They come back as texts of language.
+        if self._features.texts:  # They come back as texts of language.
             steps.pop(self.paths[PERSISTENT], None)
             labels = {
-                f"{LANGUAGE}/{s}": path for path, s in self._kept.texts.items() if path in steps
+                f"{LANGUAGE}/{s}": path for path, s in self._features.texts.items() if path in steps
             }
             steps |= {path: steps.pop(label) for path, label in labels.items()}
             empty = np.full(episode.num_steps, "", object)
@@ -308,14 +308,14 @@ class LeRobotRows:
         if not is_stored:
             self._count_anew(steps)
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
-        if self._kept.texts or (not is_stored and PERSISTENT in self._kept.before):
+        if self._features.texts or (not is_stored and PERSISTENT in self._features.before):
             steps[self.paths[PERSISTENT]] = self._with_texts(steps)
         row: dict[str, Any] = json.loads(as_text(about[ROW]))
         arrays = {name: self._array(column, steps) for name, column in self._columns.items()}
         statistics = self._stored_statistics(statistics_in(row))
         if not is_stored or not statistics:
             statistics = self._statistics(steps, clips, like=statistics or self._like)
-        for column in self._kept.added:
+        for column in self._features.added:
             if not column.field.is_text:
                 statistics[column.name] = of_column(steps[column.path])
         for name in {SUBTASK_INDEX, *self.task_columns} & statistics.keys():
@@ -343,7 +343,7 @@ class LeRobotRows:
             old, new = ((n / self._info.fps).astype(column.dtype) for n in (frames, begun))
             steps[self.paths[_TIME]] = new + (column - old)
         steps[self.paths[_FRAME]] = begun
-        if frames[0] and PERSISTENT in self._kept.before:
+        if frames[0] and PERSISTENT in self._features.before:
             path, begin = self.paths[PERSISTENT], float(frames[0] / self._info.fps)
             rows = rows_after(steps[path][0], begin, float(begun[-1] / self._info.fps))
             steps[path] = np.full(len(frames), json.dumps(rows, ensure_ascii=False), object)
@@ -352,13 +352,13 @@ class LeRobotRows:
         """The column of language with the texts of other fields."""
         times = (np.arange(len(steps[self.paths[_FRAME]])) / self._info.fps).astype(np.float32)
         times = steps[self.paths[_TIME]] if _TIME in self.paths else times
-        stored, known = "null", {}
-        if PERSISTENT in self._kept.before:
+        stored, old = "null", {}
+        if PERSISTENT in self._features.before:
             column = as_texts(steps[self.paths[PERSISTENT]])
-            stored, known = column[0], texts_of({PERSISTENT: column}, times)
-        fields = {f"{LANGUAGE}/{style}": style for style in STYLES} | dict(self._kept.texts)
+            stored, old = column[0], texts_of({PERSISTENT: column}, times)
+        fields = {f"{LANGUAGE}/{style}": style for style in STYLES} | dict(self._features.texts)
         texts = {style: as_texts(steps[path]) for path, style in fields.items() if path in steps}
-        texts = {s: new for s, new in texts.items() if not np.array_equal(new, known.get(s, ""))}
+        texts = {s: new for s, new in texts.items() if not np.array_equal(new, old.get(s, ""))}
         rows = with_texts(stored, texts, times)
         return np.full(len(times), json.dumps(rows, ensure_ascii=False), object)
 
@@ -376,7 +376,7 @@ class LeRobotRows:
 
     def _stored_statistics(self, stored: Mapping[str, Statistics]) -> dict[str, Statistics]:
         """Returns the stored statistics of an episode, by the new names of the features."""
-        names = {old: new for new, old in self._kept.before.items()}
+        names = {old: new for new, old in self._features.before.items()}
         return {names[name]: of for name, of in stored.items() if name in names}
 
     @functools.cached_property
@@ -399,8 +399,8 @@ class LeRobotRows:
 
         If neither it nor an episode before it has stored ones, they are those of its numbers.
         """
-        wanted = {name: clip for name, clip in clips.items() if name in like}
-        computed = clip_statistics(wanted, self._info.depths)
+        clips_with_statistics = {name: clip for name, clip in clips.items() if name in like}
+        computed = clip_statistics(clips_with_statistics, self._info.depths)
         for name, column in self._columns.items():
             path = self.paths[name]
             values = steps[path]

@@ -45,21 +45,21 @@ def modality_of(features: Iterable[LeRobotFeature]) -> dict[str, Any]:
     >>> modality_of([action])["action"]
     {'arm': {'start': 0, 'end': 2}, 'gripper': {'start': 2, 'end': 3}}
     """
-    made: dict[str, dict[str, Any]] = {"state": {}, "action": {}, "video": {}}
+    content: dict[str, dict[str, Any]] = {"state": {}, "action": {}, "video": {}}
     for feature in features:
         name = feature.name
         if feature.is_video:
-            key = unused_name(name.rpartition(".")[2], made["video"])
-            made["video"][key] = {_ORIGINAL: name}
+            key = unused_name(name.rpartition(".")[2], content["video"])
+            content["video"][key] = {_ORIGINAL: name}
             continue
         kind = rlds.ACTION if name.split(".")[0] == rlds.ACTION else "state"
         is_of_robot = kind == rlds.ACTION or name.startswith(f"{rlds.OBSERVATION}.")
         if is_of_robot and len(feature.shape) == 1 and feature.dtype.startswith(("float", "int")):
             where = {} if name in _DEFAULTS.values() else {_ORIGINAL: name}
             for part, begin, end in _parts(feature):
-                key = unused_name(part, made[kind])
-                made[kind][key] = {**where, "start": begin, "end": end}
-    return {**made, _ANNOTATION: {_TEXT: {_ORIGINAL: "task_index"}}}
+                key = unused_name(part, content[kind])
+                content[kind][key] = {**where, "start": begin, "end": end}
+    return {**content, _ANNOTATION: {_TEXT: {_ORIGINAL: "task_index"}}}
 
 
 def read_modality(root: epath.Path) -> str:
@@ -138,6 +138,6 @@ def _parts(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:
 def _part(name: str) -> str:
     """Returns the part of the robot that an element belongs to, such as `left_gripper`."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    part = next((part for part, known in _PARTS.items() if known & {*words}), _ARM)
+    part = next((part for part, words_of_part in _PARTS.items() if words_of_part & {*words}), _ARM)
     side = next((word for word in words if word in _SIDES), "")
     return f"{side}_{part}" if side else part

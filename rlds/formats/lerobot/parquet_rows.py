@@ -65,7 +65,7 @@ class ParquetRows:
         self.num_rows = int(self._begins[-1])
         check_declared(8 * self.num_rows, size, file=self.path)  # A row has a number at least.
         self._batches: Iterator[Any] = iter(())
-        self._place = -1  # The row that the next batch begins with.
+        self._next_row = -1  # The row that the next batch begins with.
         self._batch: Any = None  # The batch that was read last.
 
     def read(self, begin: int, end: int, *, ahead: bool = False) -> Any:
@@ -90,14 +90,14 @@ class ParquetRows:
     def _read(self, begin: int, end: int, ahead: bool) -> Any:
         arrow = import_extra("pyarrow")
         parts = []
-        batch_begin = self._place - (self._batch.num_rows if self._batch is not None else 0)
-        if self._batch is None or not batch_begin <= begin <= self._place:
+        batch_begin = self._next_row - (self._batch.num_rows if self._batch is not None else 0)
+        if self._batch is None or not batch_begin <= begin <= self._next_row:
             self._seek(begin)
-            batch_begin = self._place
+            batch_begin = self._next_row
         while batch_begin < end:
-            if self._batch is None or batch_begin == self._place:
+            if self._batch is None or batch_begin == self._next_row:
                 self._batch = next(self._batches)
-                self._place += self._batch.num_rows
+                self._next_row += self._batch.num_rows
             batch_end = batch_begin + self._batch.num_rows
             if begin < batch_end:
                 first = max(begin - batch_begin, 0)
@@ -115,7 +115,7 @@ class ParquetRows:
         """Goes to the row group with a row."""
         group = int(np.searchsorted(self._begins, row, "right")) - 1
         group = min(group, self._metadata.num_row_groups - 1)
-        self._batch, self._place = None, int(self._begins[group])
+        self._batch, self._next_row = None, int(self._begins[group])
         self._batches = self._batches_from(group)
 
     def _batches_from(self, group: int) -> Iterator[Any]:

@@ -140,7 +140,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         self._num_steps, self._has_ended = 0, False  # Of its last episode.
         # Of the last one that was added: its log, and the tables without its episode.
         self._done: Path | None = None
-        self._kept: dict[str, bytes | None] | None = None
+        self._old_tables: dict[str, bytes | None] | None = None
         self._was_reported = False
         self._thread = DaemonThreads(1, _THREAD)
         self._adding: Future[None] = self._thread.submit(lambda: None)
@@ -323,7 +323,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     def _forget_done(self) -> None:
         if self._done is not None:
             shutil.rmtree(self._done, ignore_errors=True)
-        self._done = self._kept = None
+        self._done = self._old_tables = None
 
     # --- The dataset
 
@@ -336,8 +336,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         """Returns the content of the dataset."""
         if not (self._root / layout.INFO).exists():
             if foreign := [path for path in self._root.iterdir() if path.name != FOLDER]:
-                what = f"is not a LeRobot dataset, it has {foreign[0].name}: pass an empty folder"
-                raise StorageError(f"{self._root} {what}")
+                fault = f"is not a LeRobot dataset, it has {foreign[0].name}: pass an empty folder"
+                raise StorageError(f"{self._root} {fault}")
             return Before()
         source = LeRobotSource(self._root)
         info, texts = source.info.raw, source.texts
@@ -355,13 +355,13 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         schema = import_extra("pyarrow.parquet").read_schema(table)
         self._has_marks = COMPLETE in schema.names
         files = [*self._root.glob("*/*/file-*"), *self._root.glob("*/*/*/file-*")]
-        places = [(int(file.parent.name[6:]), int(file.stem[5:])) for file in files]
+        positions = [(int(file.parent.name[6:]), int(file.stem[5:])) for file in files]
         per_chunk = source.info.chunks_size
         with source_errors(self._root / layout.STATS):
             return Before(
                 num_episodes=int(info["total_episodes"]),
                 num_rows=int(info["total_frames"]),
-                num_files=max((c * per_chunk + f + 1 for c, f in places), default=0),
+                num_files=max((c * per_chunk + f + 1 for c, f in positions), default=0),
                 tasks=[texts[number] for number in sorted(texts)],
                 total=_total_of(source, json.loads((self._root / layout.STATS).read_text())),
                 info=info,
@@ -386,8 +386,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             if num_rows < 1:
                 continue
             if task is not None:
-                told = {**episode.metadata, _TASK: task}
-                episode = dataclasses.replace(episode, metadata=told)
+                metadata = {**episode.metadata, _TASK: task}
+                episode = dataclasses.replace(episode, metadata=metadata)
             self._add_episode(folder, episodes, episode)
             lengths.append(num_rows)
         self._done = folder.rename(_with_kind(folder, _ADDED))
@@ -395,11 +395,11 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         return len(lengths), sum(lengths)
 
     def _add_episode(self, folder: Path, episodes: Episodes, episode: SourceEpisode) -> None:
-        known, marks = self._current.info, {COMPLETE: episode.complete} if self._has_marks else {}
+        info, marks = self._current.info, {COMPLETE: episode.complete} if self._has_marks else {}
         rows = RldsRows(
             episodes,
             "v3.0",
-            {"fps": self._fps, "robot_type": self._robot_type or known.get("robot_type")},
+            {"fps": self._fps, "robot_type": self._robot_type or info.get("robot_type")},
             task=_TASK,
         )
         draft = self._own / "episode"
@@ -412,7 +412,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             self._check_features(after.info)
             files = [file.relative_to(draft) for file in sorted(draft.rglob("*")) if file.is_file()]
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
-            self._kept = {name: _content(self._root / name) for name in _TABLES}
+            self._old_tables = {name: _content(self._root / name) for name in _TABLES}
             self._begin(folder, after.num_episodes, names)
             # The tables come last: until then, the dataset is the old one.
             for name in (*sorted(names, reverse=True), *_TABLES):
@@ -429,10 +429,10 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _take_back(self) -> Path:
         """Takes the last episode out of the dataset again; returns its log."""
-        assert self._kept is not None
+        assert self._old_tables is not None
         assert self._done is not None
         self._begin(self._done, self._current.num_episodes, self._added)
-        for name, content in reversed(self._kept.items()):
+        for name, content in reversed(self._old_tables.items()):
             if content is None:
                 (self._root / name).unlink()
             else:
@@ -441,7 +441,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         for name in self._added:
             _remove(self._root, name)
         os.unlink(self._own / _JOURNAL)
-        self._kept, self._done, self._current = None, None, self._previous
+        self._old_tables, self._done, self._current = None, None, self._previous
         return log
 
     def _undo(self) -> None:
@@ -460,9 +460,9 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _check_features(self, info: Mapping[str, Any]) -> None:
         """Checks that an episode has the features of those before."""
-        known = self._current.info.get("features") or info["features"]
-        for name in {**known, **info["features"]}:
-            recorded, stored = (features.get(name, {}) for features in (info["features"], known))
+        earlier = self._current.info.get("features") or info["features"]
+        for name in {**earlier, **info["features"]}:
+            recorded, stored = (features.get(name, {}) for features in (info["features"], earlier))
             for fact in ("dtype", "shape"):
                 if recorded.get(fact) != stored.get(fact):
                     raise StorageError(

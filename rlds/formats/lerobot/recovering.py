@@ -140,8 +140,8 @@ def recover(
             remains.write(draft)
             report = remains.report(path if to is None else to)
             if not report.num_episodes:
-                what = "; ".join(["no episode can be recovered", *report.lost])
-                raise SourceError(what, file=root)
+                fault = "; ".join(["no episode can be recovered", *report.lost])
+                raise SourceError(fault, file=root)
             LeRobotSource(draft)
         return report
 
@@ -187,7 +187,7 @@ class _Remains:
         self.recordings = recordings_in(root)
         self._undone = undone_files(root)
         self._tasks: dict[int, str] = {}
-        self._places: dict[int, tuple[str, int]] = {}  # Of rows of the table of episodes.
+        self._table_rows: dict[int, tuple[str, int]] = {}  # Of rows of the table of episodes.
         self._added = [0, 0]
         self.episodes: list[_Episode] = []
         self._info = self._read_info()
@@ -198,8 +198,8 @@ class _Remains:
             self._entries = self._rows_of_table(self._info)
             self._schema, files = self._data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
-            known = self._info.features
-            self._columns = {f.name: column_of(f, known.get(f.name)) for f in self._schema}
+            known_features = self._info.features
+            self._columns = {f.name: column_of(f, known_features.get(f.name)) for f in self._schema}
             self._episodes_in(files, self._info)
             self._read_tasks(self._info)
             for name in self._info.videos:
@@ -210,8 +210,8 @@ class _Remains:
     def report(self, path: str | os.PathLike[str]) -> Recovered:
         """Returns the result of the recovery so far."""
         faults = tuple(dict.fromkeys([*self._faults, *(self._surplus if self._faults else ())]))
-        kept = [len(self.episodes), sum(episode.length for episode in self.episodes)]
-        (episodes, steps), (claimed, rows) = map(sum, zip(kept, self._added)), self._claimed
+        recovered = [len(self.episodes), sum(episode.length for episode in self.episodes)]
+        (episodes, steps), (claimed, rows) = map(sum, zip(recovered, self._added)), self._claimed
         return Recovered(os.fspath(path), claimed, episodes, rows, steps, faults, (*self._lost,))
 
     # --- What is there
@@ -248,9 +248,9 @@ class _Remains:
                 continue
             with self._noting(file):
                 rows.columns = [n for n in rows.schema.names if not n.startswith("stats/")]
-                for place, row in enumerate(rows.read(0, rows.num_rows).to_pylist()):
+                for table_row, row in enumerate(rows.read(0, rows.num_rows).to_pylist()):
                     entries[_number(row, "episode_index")] = row
-                    self._places[row["episode_index"]] = rows.path, place
+                    self._table_rows[row["episode_index"]] = rows.path, table_row
         return entries
 
     def _parquet(self, name: str) -> ParquetRows | None:
@@ -277,8 +277,8 @@ class _Remains:
     def _data_files(self, info: Info) -> tuple[Any, dict[str, ParquetRows]]:
         """The files with rows, with a footer each, and their schema."""
         files = {name: self._parquet(name) for name in self._files("data")}
-        whole = [rows.schema for rows in files.values() if rows is not None]
-        schema = whole[0] if whole else data_schema(info.raw["features"])
+        schemas = [rows.schema for rows in files.values() if rows is not None]
+        schema = schemas[0] if schemas else data_schema(info.raw["features"])
         return schema, {
             name: rows or self._finished(name, schema, info) for name, rows in files.items()
         }
@@ -287,13 +287,13 @@ class _Remains:
         """A file that has no footer, with one."""
         file = self._scratch / name.replace("/", "-")
         data = (self._root / name).read_bytes()
-        rest = len(data)
+        num_left = len(data)
         try:
-            _, rest = finish_parquet(data, file, schema, info.features)
+            _, num_left = finish_parquet(data, file, schema, info.features)
         except SourceError:
             finish_parquet(b"PAR1", file, schema, info.features)
-        if rest:
-            self._lost.append(f"{name}: {rest} bytes at its end are no complete rows")
+        if num_left:
+            self._lost.append(f"{name}: {num_left} bytes at its end are no complete rows")
         return ParquetRows(file)
 
     def _episodes_in(self, files: Mapping[str, ParquetRows], info: Info) -> None:
@@ -364,21 +364,21 @@ class _Remains:
         """Finds the frames of a video feature in each episode."""
         chunk, number, start, _ = layout.video_columns(camera)
         ends: dict[str, int] = {}
-        told: list[tuple[_Episode, str, float]] = []
-        known = {e.index: e for e in self.episodes if e.row or not info.is_v3}
-        waiting = [e for e in self.episodes if e.index not in known]
+        starts: list[tuple[_Episode, str, float]] = []
+        listed = {e.index: e for e in self.episodes if e.row or not info.is_v3}
+        waiting = [e for e in self.episodes if e.index not in listed]
         rows = {
             index: self._entries[index]
             for index in self._entries.keys() - {e.index for e in waiting}
         }
-        for index, row in (rows | {e.index: e.row for e in known.values()}).items():
+        for index, row in (rows | {e.index: e.row for e in listed.values()}).items():
             file = info.video_file(index, camera, row.get(chunk) or 0, row.get(number) or 0)
             begin = row.get(start) or 0.0
-            length = known[index].length if index in known else row.get("length") or 0
+            length = listed[index].length if index in listed else row.get("length") or 0
             ends[file] = max(ends.get(file, 0), round(begin * info.fps) + length)
-            if index in known:
-                told.append((known[index], file, begin))
-        for episode, file, begin in told:
+            if index in listed:
+                starts.append((listed[index], file, begin))
+        for episode, file, begin in starts:
             if (video := self._video(file)) is None:
                 continue
             more = video.info.num_frames - ends[file]
@@ -456,7 +456,7 @@ class _Remains:
 
     def _keep_whole(self, info: Info) -> None:
         """Keeps the episodes that have all frames, and compares the tables."""
-        whole = []
+        complete = []
         for episode in self.episodes:
             missing = [name for name in info.videos if name not in episode.frames]
             if missing:
@@ -465,16 +465,16 @@ class _Remains:
                     f"frames of {', '.join(missing)}"
                 )
             else:
-                whole.append(episode)
+                complete.append(episode)
         table = layout.EPISODES_FOLDER if info.is_v3 else layout.EPISODES_JSONL
         untold = [episode_key(e.index) for e in self.episodes if e.index not in self._entries]
         if untold:
             up_to = f" to {untold[-1]}" if len(untold) > 1 else ""
             self._faults.append(f"{table}: rows are missing for {untold[0]}{up_to}")
-        self.episodes = whole
+        self.episodes = complete
         for name, total in {
-            "total_episodes": len(whole),
-            "total_frames": sum(episode.length for episode in whole),
+            "total_episodes": len(complete),
+            "total_frames": sum(episode.length for episode in complete),
         }.items():
             if info.raw.get(name) != total:
                 self._faults.append(
@@ -486,10 +486,10 @@ class _Remains:
 
     def _look_at_rest(self) -> None:
         """Finds leftovers of a killed recorder."""
-        known = {episode.index for episode in self.episodes}
+        indices = {episode.index for episode in self.episodes}
         for name in leftovers(epath.Path(self._root)):
             self._faults.append(f"{name}: left over from a killed recorder")
-            is_running = name.startswith(_IMAGES) and int(name[-6:]) not in known
+            is_running = name.startswith(_IMAGES) and int(name[-6:]) not in indices
             if is_running and (num_images := len([*(self._root / name).iterdir()])):
                 self._lost.append(
                     f"{name}: {num_images} images without rows, which were only in memory"
@@ -502,8 +502,8 @@ class _Remains:
             with source_errors(name):
                 yield
         except (SourceError, FileNotFoundError) as error:
-            what = error.what if isinstance(error, SourceError) else "is missing"
-            (self._lost if is_loss else self._faults).append(f"{name}: {what}")
+            fault = error.what if isinstance(error, SourceError) else "is missing"
+            (self._lost if is_loss else self._faults).append(f"{name}: {fault}")
 
     # --- What is written
 
@@ -550,8 +550,8 @@ class _Remains:
                     shutil.copytree(extras, path / folder)
                 self.episodes.append(episode)
             files.finish({})
-        kept, left_out = other_files(epath.Path(self._root))
-        for name in [*kept, *left_out]:
+        small_files, left_out = other_files(epath.Path(self._root))
+        for name in [*small_files, *left_out]:
             if name not in (layout.STATS, *self._undone):
                 (path / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(self._root / name, path / name)
@@ -578,8 +578,8 @@ class _Remains:
         if not episode.row or entry.get("length") != episode.length:
             return {}
         with contextlib.suppress(SourceError):  # They are made anew.
-            if episode.index in self._places:
-                path, row = self._places[episode.index]
+            if episode.index in self._table_rows:
+                path, row = self._table_rows[episode.index]
                 entry = self._read(path, row, row + 1).to_pylist()[0]
             return statistics_in(entry)
         return {}

@@ -119,8 +119,8 @@ class RldsRows:
         }
         for path in to_sidecar:
             if path not in fields and path not in cameras:
-                known = ", ".join([*fields, *cameras])
-                raise ValueError(f"to_sidecar: got {path!r}, expected one of {known}")
+                field_names = ", ".join([*fields, *cameras])
+                raise ValueError(f"to_sidecar: got {path!r}, expected one of {field_names}")
         if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
             raise ValueError(f"task: got {task!r}, expected a text field of steps or episodes")
         texts = {p: field for p, field in {**of_episode, **fields}.items() if _is_text(field)}
@@ -141,14 +141,14 @@ class RldsRows:
         tasks, without_table = _numbered_tasks(episodes, fields, taken)
         self._columns = columns_of(fields, {*taken, *without_table}, self._flags)
         self.task_columns = [column.name for column in self._columns if column.field.table]
-        places = {column.path: column.name for column in self._columns}
+        targets = {column.path: column.name for column in self._columns}
         if is_column and self._task not in to_sidecar:
-            places[self._task] = TASK
-        places |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
-        names = [*places.values(), *self._flags]
+            targets[self._task] = TASK
+        targets |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
+        names = [*targets.values(), *self._flags]
         self._cameras = Cameras(of_episode, to_sidecar, names, self._fps)
         self.sidecar = Sidecar.of(
-            episodes, places, episode_places=self._cameras.fields, clips=[*self._cameras.names]
+            episodes, targets, episode_places=self._cameras.fields, clips=[*self._cameras.names]
         )
         hints = {} if self._task else texts
         self._why = {
@@ -156,9 +156,9 @@ class RldsRows:
             for path, field in hints.items()
             if field.dtype == str and (path in fields or "/" not in path)
         }
-        self._why |= {path: why_not(field) for path, field in fields.items() if path not in places}
-        kept = "frames after the last row are in the sidecar, unless others depend on them"
-        self._why |= {f"{path}/{CLIP}": kept for path in self._cameras.names}
+        self._why |= {path: why_not(field) for path, field in fields.items() if path not in targets}
+        note = "frames after the last row are in the sidecar, unless others depend on them"
+        self._why |= {f"{path}/{CLIP}": note for path in self._cameras.names}
         self._why |= dict.fromkeys(
             without_table, "LeRobot would have its numbers without the texts"
         )
@@ -167,10 +167,10 @@ class RldsRows:
         features |= {**dict.fromkeys(self._flags, _FLAG), **DEFAULT_COLUMNS}
         features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
-        self._made = {self._cameras.names[f"{VIDEO}/{path}"] for path in encoded}
+        self._encoded_features = {self._cameras.names[f"{VIDEO}/{path}"] for path in encoded}
         self._features = features
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._known: dict[Source, LeRobotSource | None] = {}
+        self._bases: dict[Source, LeRobotSource | None] = {}
         self.files = functools.partial(
             DATASET_FILES[version],
             info={**info, "features": features},
@@ -198,10 +198,10 @@ class RldsRows:
         sidecar_writer = SidecarWriter.in_folder(path, self.sidecar)
         is_staged, options = are_staged(export), file_options(export)
         with sidecar_writer as sidecar, self.files(path, **options) as files:
-            for place in write_staged(export, files, path) if is_staged else ():
-                assert isinstance(place.source, RestoredSource)
-                self._describe(base_of(place.source), place.source.stored.path)
-                sidecar.copy(place.source.stored, place.split, place.index)
+            for location in write_staged(export, files, path) if is_staged else ():
+                assert isinstance(location.source, RestoredSource)
+                self._describe(base_of(location.source), location.source.stored.path)
+                sidecar.copy(location.source.stored, location.split, location.index)
             for episode in () if is_staged else export.each_or_stored(self._copies):
                 if isinstance(episode, Place):
                     assert isinstance(episode.source, RestoredSource)
@@ -212,18 +212,18 @@ class RldsRows:
                         files.add(self.copied(episode))
                     sidecar.copy(episode.source.stored, episode.split, episode.index)
                 else:
-                    known = self._stored_statistics(export, episode)
-                    files.add(self.new_episode(episode, {}, known))
+                    reused = self._stored_statistics(export, episode)
+                    files.add(self.new_episode(episode, {}, reused))
                     sidecar.add(episode)
             files.finish(self.described())
         (path / DIGEST).write_text(json.dumps({SAID: self.sidecar.digest}))
 
-    def _copies(self, place: Place) -> bool:
+    def _copies(self, location: Place) -> bool:
         """Whether an episode is stored as it would be written; notes its rows if it is."""
-        source, at = place.source, (place.split, place.index)
-        if source not in self._known:
-            self._known[source] = self._alike(source)
-        if (base := self._known[source]) is None:
+        source, at = location.source, (location.split, location.index)
+        if source not in self._bases:
+            self._bases[source] = self._alike(source)
+        if (base := self._bases[source]) is None:
             return False
         rows, outline = base.stored_episode(*at, self._schema), reading.outline(source, *at)
         if rows is None:
@@ -232,17 +232,17 @@ class RldsRows:
         if not self._task:
             tasks = [""] * num_rows
         elif self.sidecar.places.get(self._task) != TASK:  # It may have been another field.
-            wanted = [self._task, f"{rlds.STEPS}/{self._task}"]
-            tasks = self._tasks_of(reading.read(source, *at, wanted), num_rows)
+            paths = [self._task, f"{rlds.STEPS}/{self._task}"]
+            tasks = self._tasks_of(reading.read(source, *at, paths), num_rows)
         if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or self._unlike(base):
             return False  # If something is wrong, writing it says so.
         self._describe(base)
         self._stored = rows
         return True
 
-    def copied(self, place: Place) -> NewEpisode:
+    def copied(self, location: Place) -> NewEpisode:
         """Returns an episode of a part."""
-        return copied(place, self._schema, self.task_columns)
+        return copied(location, self._schema, self.task_columns)
 
     def _unlike(self, base: LeRobotSource) -> str:
         """A feature that has another shape in the episodes so far; empty if there is none."""
@@ -296,41 +296,43 @@ class RldsRows:
     def _stored_statistics(self, export: Export, episode: SourceEpisode) -> dict[str, Statistics]:
         """Returns the statistics of features whose values are in files of LeRobot as they are."""
         source, at = export.episodes.source, export.episodes.place(export.number)
-        place = stored_at(source, *at, in_part=True)
-        if place is None:
+        location = stored_at(source, *at, in_part=True)
+        if location is None:
             return {}
-        base, stored = place.source, stored_names(source, at)
+        base, stored = location.source, stored_names(source, at)
         if isinstance(base, RestoredSource):
             sidecar, base = base.stored.sidecar, base.source
             steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in sidecar.places.items()}
-            places = {**steps, **sidecar.episode_places}
-            stored = {path: places[old] for path, old in stored.items() if old in places}
+            targets = {**steps, **sidecar.episode_places}
+            stored = {path: targets[old] for path, old in stored.items() if old in targets}
         if not isinstance(base, LeRobotSource):
             return {}
-        wanted = {f"{rlds.STEPS}/{column.path}": column.name for column in self._columns}
-        wanted |= {f"{path}/{CLIP}": name for path, name in self._cameras.names.items()}
-        kept = statistics_in(base.stored_row(*place[1:]))
-        features = {stored.get(path): name for path, name in wanted.items()}
-        known = {features[path]: kept.get(it, {}) for path, it in base.features if path in features}
+        columns = {f"{rlds.STEPS}/{column.path}": column.name for column in self._columns}
+        columns |= {f"{path}/{CLIP}": name for path, name in self._cameras.names.items()}
+        stats = statistics_in(base.stored_row(*location[1:]))
+        features = {stored.get(path): name for path, name in columns.items()}
+        reused = {
+            features[path]: stats.get(it, {}) for path, it in base.features if path in features
+        }
         num_rows = episode.num_steps - episode.final_observation_known
         return {
             name: of
-            for name, of in known.items()
+            for name, of in reused.items()
             if of.keys() >= KINDS and (of["mean"].ndim == 3 or of["count"] == num_rows)
         }
 
     def new_episode(
         self,
         episode: SourceEpisode,
-        others: Mapping[str, Any],
-        known: Mapping[str, Statistics] = MappingProxyType({}),
+        cells: Mapping[str, Any],
+        reused: Mapping[str, Statistics] = MappingProxyType({}),
     ) -> NewEpisode:
         """Returns the rows of an episode.
 
         Args:
           episode: The episode.
-          others: Further columns of the table of episodes.
-          known: Statistics of features. The others are made of the values.
+          cells: Further columns of the table of episodes.
+          reused: Statistics of features. The others are made of the values.
         """
         num_rows = episode.num_steps - episode.final_observation_known
         where = f"episode {episode.key}"
@@ -342,10 +344,10 @@ class RldsRows:
         arrays = {column.name: rows[column.path] for column in self._columns} | arrays
         texts = {column.name for column in self._columns if column.field.is_text}
         images = {column.name: column for column in self._columns if column.is_image}
-        numbers = [name for name in arrays if name not in {*texts, *images, *known}]
-        raw = {**known, **of_columns({name: arrays[name] for name in numbers})}
+        numbers = [name for name in arrays if name not in {*texts, *images, *reused}]
+        raw = {**reused, **of_columns({name: arrays[name] for name in numbers})}
         for name, column in images.items():
-            raw[name] = self._image_statistics(column, arrays[name], where, known.get(name))
+            raw[name] = self._image_statistics(column, arrays[name], where, reused.get(name))
             arrays[name] = _images(arrays[name])
         statistics = {name: self._readable(name, raw[name]) for name in arrays if name in raw}
         statistics = {name: of for name, of in statistics.items() if of}
@@ -354,31 +356,31 @@ class RldsRows:
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
             arrays[PERSISTENT] = objects([with_texts("null", texts_by_style, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
-        unknown = {name: clip for name, clip in clips.items() if name not in known}
-        statistics |= {name: known[name] for name in clips if name in known}
-        statistics |= clip_statistics(unknown, self._cameras.depths, self._made)
+        unknown = {name: clip for name, clip in clips.items() if name not in reused}
+        statistics |= {name: reused[name] for name in clips if name in reused}
+        statistics |= clip_statistics(unknown, self._cameras.depths, self._encoded_features)
         tasks = self._tasks_of(episode, num_rows)
-        return NewEpisode(arrays, tasks, statistics, clips, others)
+        return NewEpisode(arrays, tasks, statistics, clips, cells)
 
     def _image_statistics(
-        self, column: PlannedFeature, values: np.ndarray, where: str, known: Statistics | None
+        self, column: PlannedFeature, values: np.ndarray, where: str, reused: Statistics | None
     ) -> Statistics:
         """Returns the statistics of images, unless they are known; notes their shape."""
         images = [values[row] for row in sampled_frames(len(values))]
-        if known is None:
+        if reused is None:
             images = [pixels(image, column.field) for image in images]
         for image in images:
             shape: Any = (image_field(image) if isinstance(image, bytes) else image).shape
             if shape != self._shapes.setdefault(column.name, shape):
                 raise self._other_size(column.name, shape, where)
-        return known or of_images(images)
+        return reused or of_images(images)
 
     def _readable(self, name: str, kinds: Statistics) -> Statistics:
         """Statistics without those that readers stop at: of no image, by a name with "image"."""
-        known = (3,) if self._version == "v2.1" else (1, 3)
+        channels = (3,) if self._version == "v2.1" else (1, 3)
         if "image" not in name:
             return kinds
-        if kinds["mean"].size not in known:
+        if kinds["mean"].size not in channels:
             return {}
         return {k: v if k == "count" else v.reshape(-1, 1, 1) for k, v in kinds.items()}
 
@@ -410,9 +412,9 @@ def _numbered_tasks(
     What is read back has the numbers that there were: these have to be those of the new table.
     """
     tables = {path: it.table for path, it in fields.items() if it.table and path not in taken}
-    known = table_in(episodes.metadata, TASKS)
-    texts = list(known.values())
-    is_counted = [*known] == [*range(len(texts))] and len({*texts}) == len(texts) > 0
+    numbered = table_in(episodes.metadata, TASKS)
+    texts = list(numbered.values())
+    is_counted = [*numbered] == [*range(len(texts))] and len({*texts}) == len(texts) > 0
     without = [path for path, table in tables.items() if table != TASKS or not is_counted]
     return texts if len(without) < len(tables) else [], without
 

@@ -71,8 +71,8 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
     for row_index, row in enumerate(rows):
         index, text = row.get("task_index"), task_text(row)
         if not isinstance(index, int) or not isinstance(text, str) or index in indices:
-            what = f"{row!r:.200}, expected a unique task_index, and the text of the task"
-            raise SourceError(what, file=file, row=row_index)
+            fault = f"{row!r:.200}, expected a unique task_index, and the text of the task"
+            raise SourceError(fault, file=file, row=row_index)
         indices.add(index)
     return rows
 
@@ -101,7 +101,7 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
       that are too large to be kept.
     """
     left = _MAX_OTHERS
-    kept: dict[str, dict[str, str]] = {}
+    contents: dict[str, dict[str, str]] = {}
     left_out = []
     for folder in ("", "meta/", "extras/"):
         path = root / folder if folder else root
@@ -117,10 +117,10 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
                 continue
             left -= len(data)
             try:
-                kept[name] = {"text": data.decode()}
+                contents[name] = {"text": data.decode()}
             except UnicodeDecodeError:
-                kept[name] = {"base64": base64.b64encode(data).decode()}
-    return kept, left_out
+                contents[name] = {"base64": base64.b64encode(data).decode()}
+    return contents, left_out
 
 
 def leftovers(root: epath.Path) -> list[str]:

@@ -96,7 +96,7 @@ _BYTES_AT_ONCE = 4 << 20
 class _Stored(NamedTuple):
     """An episode as it is stored: the place in the table, rows, tasks, frames, further files."""
 
-    place: int
+    position: int
     table: Any
     columns: Mapping[str, np.ndarray]
     tasks: Sequence[str]
@@ -204,8 +204,8 @@ class LeRobotSource(Source):
         self._stored: _Stored | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in vars(self).items() if name != "about"}
-        return {**kept, "_stored": None}  # Files may be large that `about` has.
+        state = {name: value for name, value in vars(self).items() if name != "about"}
+        return {**state, "_stored": None}  # Files may be large that `about` has.
 
     # --- What there is.
 
@@ -217,8 +217,8 @@ class LeRobotSource(Source):
             return tables
         for name in {*task_columns, *tables} - {_TASK_INDEX, SUBTASK_INDEX}:
             if name not in features or name not in self._columns:
-                known = ", ".join(self._columns)
-                raise ValueError(f"task_columns: got {name!r}, expected some of {known}")
+                column_names = ", ".join(self._columns)
+                raise ValueError(f"task_columns: got {name!r}, expected some of {column_names}")
             # An export has it, too.
             features[name][layout.TABLE] = OF_TASKS if name in task_columns else ""
         return tables_of(text, self._columns.values(), features)
@@ -269,8 +269,8 @@ class LeRobotSource(Source):
         stored.check_number(len(self._table.indices))
         if placed is None:
             names = ", ".join([*sidecar.places.values(), *sidecar.episode_places.values()])
-            what = f"it belongs to other data: others took some of these fields away: {names}"
-            raise LostSidecarError(what, file=stored.path)
+            fault = f"it belongs to other data: others took some of these fields away: {names}"
+            raise LostSidecarError(fault, file=stored.path)
         metadata = {**sidecar.metadata, "metadata": with_rate(about, self._info.fps)}
         stored.sidecar = dataclasses.replace(placed, metadata=metadata)
         stored.splits = self._splits
@@ -291,8 +291,8 @@ class LeRobotSource(Source):
             return None
         return dataclasses.replace(
             sidecar,
-            places={path: fields[place] for path, place in steps.items()},
-            episode_places={path: fields[place] for path, place in episode.items()},
+            places={path: fields[target] for path, target in steps.items()},
+            episode_places={path: fields[target] for path, target in episode.items()},
         )
 
     @functools.cached_property
@@ -424,8 +424,8 @@ class LeRobotSource(Source):
                 for name in self.task_columns:
                     numbers = values_of(self._columns[name], table[name], error)
                     if name not in unknown and (missing := unknown_numbers(numbers, self.texts)):
-                        what = f"the dataset has no task {missing[0]}"
-                        unknown[name] = SourceError(what, file=file, field=name)
+                        fault = f"the dataset has no task {missing[0]}"
+                        unknown[name] = SourceError(fault, file=file, field=name)
         yield from unknown.values()
 
     def _stated_splits(self) -> dict[str, range]:
@@ -456,10 +456,10 @@ class LeRobotSource(Source):
     def _lengths(self, split: str) -> Lengths | None:
         if self._table.lost:
             return None
-        places = self._splits[split]
+        positions = self._splits[split]
         # Otherwise only reading them tells of terminal states, or of damage.
         is_all = self._flag is None and self._table.is_sound
-        lengths = self._table.lengths[places.start : places.stop]
+        lengths = self._table.lengths[positions.start : positions.stop]
         return Lengths.of(lengths, final_observation_known=False if is_all else None)
 
     @override
@@ -582,8 +582,8 @@ class LeRobotSource(Source):
         Raises:
           SourceError: They are damaged.
         """
-        places = self._splits[split][indices.start : indices.stop]
-        for some, table in self._table.together(places):
+        positions = self._splits[split][indices.start : indices.stop]
+        for some, table in self._table.together(positions):
             lengths, sizes = (numbers_in(table[name]) for name in ("length", layout.DATA_BYTES))
             batch = np.cumsum(sizes) // _BYTES_AT_ONCE
             ends = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(some)]
@@ -602,8 +602,8 @@ class LeRobotSource(Source):
 
     def _read_stored(self, at: int, values: Collection[str], videos: Collection[str]) -> _Stored:
         stored = self._stored  # A copy asks for the digest, too.
-        known = [] if stored is None or stored.place != at else [*stored.columns, *stored.frames]
-        if stored is None or not {*values, *videos} <= {*known}:
+        names = [] if stored is None or stored.position != at else [*stored.columns, *stored.frames]
+        if stored is None or not {*values, *videos} <= {*names}:
             row = self._table.row(at)
             with source_errors(self._root / row.file, episode=row.key):
                 table, columns = self._data.stored(row, self._columns, values)
@@ -623,7 +623,7 @@ class LeRobotSource(Source):
         Raises:
           SourceError: It is damaged.
         """
-        return self._table.whole(self._splits[split][index])
+        return self._table.full_row(self._splits[split][index])
 
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
@@ -652,18 +652,18 @@ class LeRobotSource(Source):
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
 
-    def _about(self, at: int, row: EpisodeRow, wanted: Collection[str]) -> dict[str, Any]:
+    def _about(self, at: int, row: EpisodeRow, paths: Collection[str]) -> dict[str, Any]:
         """The wanted fields of an episode by path."""
         about: dict[str, Any] = {}
-        if ROW in wanted:
+        if ROW in paths:
             about[ROW] = json.dumps(
-                self._table.whole(at), ensure_ascii=False, default=lambda value: value.tolist()
+                self._table.full_row(at), ensure_ascii=False, default=lambda value: value.tolist()
             )
         for name in self._info.videos:
             camera = f"{VIDEO}/{self._paths[name]}"
-            if any(path.startswith(f"{camera}/") for path in wanted):
+            if any(path.startswith(f"{camera}/") for path in paths):
                 about[camera] = self._videos.read(row, name, lambda: self._timestamps(row))
-        if any(path.startswith(f"{EXTRA_FILES}/") for path in wanted):
+        if any(path.startswith(f"{EXTRA_FILES}/") for path in paths):
             about[EXTRA_FILES] = self._extra_files(row)
         return about
 
@@ -675,29 +675,29 @@ class LeRobotSource(Source):
     def _timestamps(self, row: EpisodeRow) -> np.ndarray:
         return self._data.read(row, [_TIMESTAMP])[_TIMESTAMP]
 
-    def _steps(self, row: EpisodeRow, wanted: Collection[str], span: range) -> dict[str, Any]:
+    def _steps(self, row: EpisodeRow, paths: Collection[str], span: range) -> dict[str, Any]:
         """Returns the wanted columns of the steps by path, and the flags."""
         if not row.length:
             raise SourceError("no rows", file=self._root / row.file)
         files = {name for name, column in self._columns.items() if column.kind == "image"}
-        wanted_names = {name for name, path in self._paths.items() if path in wanted}
-        wanted_names |= {name for name in files if f"{IMAGE_FILE}/{self._paths[name]}" in wanted}
-        wanted_names |= {_TASK_INDEX} if self._task_path in wanted else set()
+        wanted_names = {name for name, path in self._paths.items() if path in paths}
+        wanted_names |= {name for name in files if f"{IMAGE_FILE}/{self._paths[name]}" in paths}
+        wanted_names |= {_TASK_INDEX} if self._task_path in paths else set()
         names = [name for name in self._columns if name in wanted_names]
         columns = self._data.read(row, names, span)
         steps = {self._paths[name]: columns[name] for name in names}
         for name in files.intersection(names):
             steps[f"{IMAGE_FILE}/{self._paths[name]}"] = columns[name + PATH]
-        if self._task_path in wanted:
+        if self._task_path in paths:
             steps[self._task_path] = self._instructions(row, columns[_TASK_INDEX], span)
-        if styles := [style for style in self._styles if f"{LANGUAGE}/{style}" in wanted]:
+        if styles := [style for style in self._styles if f"{LANGUAGE}/{style}" in paths]:
             texts = self._texts_of(row, span)
             steps |= {f"{LANGUAGE}/{style}": texts[style] for style in styles}
         is_terminal = self._is_terminal(row)
-        made = step_flags([row.length], [is_terminal])
-        if rlds.DISCOUNT in wanted and rlds.DISCOUNT not in steps:
-            made[rlds.DISCOUNT] = 1 - made[rlds.IS_TERMINAL].astype(np.float32)
-        return {**steps, **{name: column[span.start : span.stop] for name, column in made.items()}}
+        flags = step_flags([row.length], [is_terminal])
+        if rlds.DISCOUNT in paths and rlds.DISCOUNT not in steps:
+            flags[rlds.DISCOUNT] = 1 - flags[rlds.IS_TERMINAL].astype(np.float32)
+        return {**steps, **{name: column[span.start : span.stop] for name, column in flags.items()}}
 
     def _texts_of(self, row: EpisodeRow, span: range) -> dict[str, np.ndarray]:
         """The texts of the styles of language in each row."""
@@ -729,8 +729,8 @@ class LeRobotSource(Source):
         return objects(texts)
 
     def _without_text(
-        self, row: EpisodeRow, span: range, offset: int, field: str, what: str
+        self, row: EpisodeRow, span: range, offset: int, field: str, missing: str
     ) -> SourceError:
-        what, position = f"the dataset has no {what}", row.begin + span.start + offset
+        missing, position = f"the dataset has no {missing}", row.begin + span.start + offset
         file = self._root / row.file
-        return SourceError(what, file=file, episode=row.key, row=position, field=field)
+        return SourceError(missing, file=file, episode=row.key, row=position, field=field)

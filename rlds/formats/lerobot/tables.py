@@ -193,7 +193,7 @@ class TableFiles:
         files_per_chunk: int,
     ) -> None:
         self._directory, self._template = directory, template
-        self._most, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
+        self._max_bytes, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
         self._file, self._size = first - 1, 0
         self._writer: Any = None
         self._sink: Any = None
@@ -205,15 +205,15 @@ class TableFiles:
         """The number of files, including those before the first one."""
         return self._file + 1
 
-    def place(self, size: int) -> tuple[int, int]:
+    def file_for(self, size: int) -> tuple[int, int]:
         """Returns the chunk and the file for a table of a size in bytes, see `size_of`."""
-        if self._size + size >= self._most:
+        if self._size + size >= self._max_bytes:
             self.close()
         return divmod(self._file + (self._writer is None), self._per_chunk)
 
     def plan(self, size: int, *_: Any) -> bool:
         """Places a table that is to be added later; returns whether it begins a file."""
-        starts = not self._size or self._size + size >= self._most
+        starts = not self._size or self._size + size >= self._max_bytes
         self._size = size + (0 if starts else self._size)
         return starts
 
@@ -246,7 +246,7 @@ class TableFiles:
 
     def _add(self, table: Any, size: int) -> tuple[int, int]:
         arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
-        chunk, file = self.place(size)
+        chunk, file = self.file_for(size)
         if self._writer is None:
             name = self._template.format(chunk_index=chunk, file_index=file)
             path = self._directory / name

@@ -134,8 +134,8 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Grou
             if pages[index].is_dictionary:
                 break
             total += pages[index].num_values
-            num_rows, rest = divmod(total, leaves[0].width or 1)
-            if not rest:  # Or the first column goes on.
+            num_rows, num_over = divmod(total, leaves[0].width or 1)
+            if not num_over:  # Or the first column goes on.
                 group = _group(pages, begin, leaves, num_rows) or group
         if group is None:
             return
@@ -156,8 +156,8 @@ def _group(
                 break
             total += 0 if pages[end].is_dictionary else pages[end].num_values
             end += 1
-        wanted = max(total, num_rows) if width is None else num_rows * width
-        if total != wanted or end == begin:
+        expected = max(total, num_rows) if width is None else num_rows * width
+        if total != expected or end == begin:
             return None
         if has_dictionaries and pages[begin].is_dictionary == is_boolean:
             return None

@@ -55,8 +55,8 @@ class Videos:
             video, frames = self._frames(row, name, timestamps)
             first, last = int(frames.min()), int(frames.max())
             if span.is_whole_file and not video.fault:
-                whole = video.clip(0, video.info.num_frames)
-                clip = dataclasses.replace(whole, first=first)  # The file as it is.
+                file_clip = video.clip(0, video.info.num_frames)
+                clip = dataclasses.replace(file_clip, first=first)  # The file as it is.
             else:
                 # In older exports, a frame between episodes is that of the final observation.
                 between = video.times[last + 1 : last + 2] < span.next - 0.5 / self._fps
@@ -81,9 +81,9 @@ class Videos:
         end = len(times) if span.end is None else int(np.searchsorted(times, span.end - half))
         frames = begin + np.arange(row.length)
         if self._by_time or not self._fits(times[begin:end], row.length):
-            wanted = span.begin + timestamps().astype(float)
-            shown = np.searchsorted(times + half, wanted)
-            off = np.abs(times[np.minimum(shown, len(times) - 1)] - wanted)
+            expected_times = span.begin + timestamps().astype(float)
+            shown = np.searchsorted(times + half, expected_times)
+            off = np.abs(times[np.minimum(shown, len(times) - 1)] - expected_times)
             frames = shown if self._by_time else frames
             wrong = np.flatnonzero((shown != frames) | (shown >= end) | (off > half))
             if len(wrong):
@@ -93,7 +93,7 @@ class Videos:
                 )
                 raise SourceError(
                     f"{end - begin} frames for {row.length} rows, and frame {step} is not at "
-                    f"{wanted[step] - span.begin} s, the time of row {step}{advice}",
+                    f"{expected_times[step] - span.begin} s, the time of row {step}{advice}",
                     file=video.name,
                 )
         return video, frames

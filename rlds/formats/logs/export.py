@@ -70,17 +70,17 @@ class EnvLoggerExport(Export):
         steps = [path for path in self._fields if path not in rlds.STEP_FLAGS]
         even = [p for p in steps if None not in getattr(self._fields[p], "shape", (None,))]
         self.pngs = pngs_of(self._fields, even)
-        places = {path: path for path in steps if _can_hold(self._fields[path])}
+        field_paths = {path: path for path in steps if _can_hold(self._fields[path])}
         of_episode = {
             path: path
             for path, field in leaves_at(episodes.source.fields.episode, None)
             if _can_hold(field) and root_of(path) != VIDEO
         }
-        whole = [path for path in places if root_of(path) not in OF_TRANSITIONS]
+        whole_paths = [path for path in field_paths if root_of(path) not in OF_TRANSITIONS]
         self._sidecar = Sidecar.of(
             episodes,
-            places,
-            whole,
+            field_paths,
+            whole_paths,
             arrays=self.pngs,
             drops_final_row=True,
             episode_places=of_episode,
@@ -105,10 +105,10 @@ class EnvLoggerExport(Export):
                 sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
             for episode in self.each_or_stored(self._copies):
                 if isinstance(episode, Place):
-                    stored, kept = stored_in(episode, EnvLoggerSource)
+                    stored, stored_sidecar = stored_in(episode, EnvLoggerSource)
                     log.copy(stored.stored_episode(episode.split, episode.index))
                     if sidecar is not None:
-                        sidecar.copy(kept, episode.split, episode.index)
+                        sidecar.copy(stored_sidecar, episode.split, episode.index)
                     continue
                 metadata = self._episode_metadata(episode)
                 steps = list(map(encode, self._steps(episode)))
@@ -117,21 +117,21 @@ class EnvLoggerExport(Export):
                     sidecar.add(episode)
             log.close()
 
-    def _copies(self, place: Place) -> bool:
-        if isinstance(place.source, EnvLoggerSource):
-            return self._log is not None and place.source.is_copied(place.split)
-        if self._sidecar is None or not self._is_own(place.source):
+    def _copies(self, location: Place) -> bool:
+        if isinstance(location.source, EnvLoggerSource):
+            return self._log is not None and location.source.is_copied(location.split)
+        if self._sidecar is None or not self._is_own(location.source):
             return False
-        log, kept = stored_in(place, EnvLoggerSource)
-        is_alike = kept is not None and kept.sidecar.layout == self._sidecar.layout
-        return is_alike and log.is_as_recorded and log.is_copied(place.split)
+        log, stored = stored_in(location, EnvLoggerSource)
+        is_alike = stored is not None and stored.sidecar.layout == self._sidecar.layout
+        return is_alike and log.is_as_recorded and log.is_copied(location.split)
 
     @override
-    def stored_digest(self, place: Place) -> int:
-        log, kept = stored_in(place, EnvLoggerSource)
-        digest, beside = log.stored_digest(place.split, place.index), b""
-        if kept is not None:
-            beside = kept.sidecar.packed(kept.read(place.split, place.index))
+    def stored_digest(self, location: Place) -> int:
+        log, stored = stored_in(location, EnvLoggerSource)
+        digest, beside = log.stored_digest(location.split, location.index), b""
+        if stored is not None:
+            beside = stored.sidecar.packed(stored.read(location.split, location.index))
         return int(google_crc32c.extend(digest, beside))
 
     def _metadata(self) -> dict[str, Any]:
@@ -149,9 +149,9 @@ class EnvLoggerExport(Export):
         """The specs of an environment whose steps have the fields."""
         assert self._sidecar is not None
         nested = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
-        known = {name: nested[name] for name in _OF_ENVIRONMENT if name in nested}
-        known.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
-        return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known.items()}
+        known_specs = {name: nested[name] for name in _OF_ENVIRONMENT if name in nested}
+        known_specs.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
+        return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known_specs.items()}
 
     def _episode_metadata(self, episode: SourceEpisode) -> Any:
         values = dict(leaves_at(episode.metadata, None))
@@ -223,11 +223,11 @@ def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
 
 def _are_recorded(now: Any, recorded: Any, fixed: Sequence[str]) -> bool:
     """Whether fields are those of a log, but for custom data or metadata that a log holds."""
-    fields, known = (dict(leaves_at(as_fields(each), None)) for each in (now, recorded))
-    if any(fields.get(path) != known[path] for path in known if root_of(path) in fixed):
+    fields, old = (dict(leaves_at(as_fields(each), None)) for each in (now, recorded))
+    if any(fields.get(path) != old[path] for path in old if root_of(path) in fixed):
         return False
     return all(
-        field == known.get(path)
+        field == old.get(path)
         or (root_of(path) not in fixed and _can_hold(field) and not field.meaning)
         for path, field in fields.items()
     )

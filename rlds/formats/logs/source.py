@@ -211,8 +211,8 @@ class EnvLoggerSource(Source):
             if log is self._all_logs()[0]:
                 self._video = video
             if _codecs_of(video) != _codecs_of(self._video):
-                what = "its video differs from that of the first log; convert it alone"
-                raise _VideoDiffersError(what, file=log.path)
+                fault = "its video differs from that of the first log; convert it alone"
+                raise _VideoDiffersError(fault, file=log.path)
             log.joins = not video
             specs = {name: getattr(reader, f"{name}_spec")() for name in _FIELDS_WITH_SPEC}
             for path in video.cameras:
@@ -221,16 +221,16 @@ class EnvLoggerSource(Source):
                 self.specs = _step_specs(reader, specs, log.path)
             self._check_specs(specs, log)
             samples += _first_steps(reader, lengths, self.specs)
-            kept = _KeptKinds(log, self._defaults) if type(self) is EnvLoggerSource else None
-            known = None if kept is None else kept.read()
+            kept_kinds = _KeptKinds(log, self._defaults) if type(self) is EnvLoggerSource else None
+            indices = None if kept_kinds is None else kept_kinds.read()
             kinds: dict[Any, int] = {}
-            for index, metadata in _sound_metadata(reader, known):
+            for index, metadata in _sound_metadata(reader, indices):
                 columns = self._episode_columns(metadata, log, index)
                 kind = _kind_of(columns)
                 kinds.setdefault(kind, index)
                 examples.setdefault(kind, _Recorded(columns, log, index))
-            if kept is not None and known is None:
-                kept.write([*kinds.values()])
+            if kept_kinds is not None and indices is None:
+                kept_kinds.write([*kinds.values()])
             if self._metadata is not None:
                 return None
             metadata = dict(reader.metadata())
@@ -343,7 +343,7 @@ class EnvLoggerSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        log, position = self._place(split, index)
+        log, position = self._location(split, index)
         with self._idle.borrow(log) as reader, _errors_of(log, position):
             episode = reader.episodes[position]
             begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
@@ -404,12 +404,12 @@ class EnvLoggerSource(Source):
         Raises:
           SourceError: It is damaged.
         """
-        log, position = self._place(split, index)
+        log, position = self._location(split, index)
         with self._idle.borrow(log) as reader, _errors_of(log, position):
             return _files_in(reader).stored_episode(position)
 
     def _origin(self, split: str, index: int) -> Origin:
-        log, position = self._place(split, index)
+        log, position = self._location(split, index)
         return Origin(log.name, int(log.begins[position]), int(log.begins[position + 1]))
 
     def stored_digest(self, split: str, index: int) -> int:
@@ -418,7 +418,7 @@ class EnvLoggerSource(Source):
         Raises:
           SourceError: It is damaged.
         """
-        log, position = self._place(split, index)
+        log, position = self._location(split, index)
         with self._idle.borrow(log) as reader, _errors_of(log, position):
             files = _files_in(reader)
             crc = google_crc32c.value(files.stored_episode(position).metadata or b"")
@@ -453,7 +453,7 @@ class EnvLoggerSource(Source):
         is_terminal = _step_columns([episode[-1]], self.specs)[rlds.IS_TERMINAL]
         return step_flags([len(episode)], is_terminal)
 
-    def _place(self, split: str, index: int) -> tuple[Log, int]:
+    def _location(self, split: str, index: int) -> tuple[Log, int]:
         """Returns the log that an episode is in, and its number there."""
         log_index = bisect.bisect_right(self._ends[split], index)
         return self._logs[split][log_index], index - self._begin(split, log_index)
@@ -661,9 +661,9 @@ class _KeptKinds:
         """Returns the numbers of the episodes; None if they are not known."""
         with contextlib.suppress(OSError, ValueError):
             if self._file is not None:
-                kept = json.loads(self._file.read_bytes())
-                if kept["key"] == self._key:
-                    return [int(index) for index in kept["episodes"]]
+                content = json.loads(self._file.read_bytes())
+                if content["key"] == self._key:
+                    return [int(index) for index in content["episodes"]]
         return None
 
     def write(self, episodes: Sequence[int]) -> None:
@@ -699,23 +699,23 @@ def _kind_of(columns: Any) -> Any:
 
 def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
     """Returns specs for all fields of a step: the recorded ones, the rest from recorded values."""
-    known = {field: spec for field, spec in recorded.items() if spec is not None}
-    files = reader.backend if len(known) == len(recorded) else None
+    known_specs = {field: spec for field, spec in recorded.items() if spec is not None}
+    files = reader.backend if len(known_specs) == len(recorded) else None
     for index, episode in enumerate(reader.episodes):
-        if len(known) == len(recorded) or len(episode) > 1:
+        if len(known_specs) == len(recorded) or len(episode) > 1:
             try:
                 if isinstance(files, RiegeliBackendReader) and not files.has_custom_data(index):
-                    return known
+                    return known_specs
                 if len(episode) > 1:
                     columns = reader.columns(index, rlds=True)
                 else:
-                    columns = _step_columns(list(episode), known)
+                    columns = _step_columns(list(episode), known_specs)
                 for path in _video_in(reader).cameras:
                     columns = without(columns, (rlds.OBSERVATION, *path))
             except (EnvLoggerError, TypeError, ValueError) as error:
                 raise SourceError(str(error), file=log, episode=index) from error
-            return {**specs_from_columns(columns), **known}
-    missing = [field for field in recorded if field not in known]
+            return {**specs_from_columns(columns), **known_specs}
+    missing = [field for field in recorded if field not in known_specs]
     raise SourceError(
         "the log has no specs of the environment, and no episode with an action from which to "
         f"infer the fields {missing}",
@@ -735,5 +735,5 @@ def _first_steps(
 
 
 def _step_columns(steps: list[StepData], specs: Mapping[str, Any]) -> dict[str, Any]:
-    known = {f"{name}_spec": specs.get(name) for name in _FIELDS_WITH_SPEC[1:]}
-    return to_rlds_episode(steps, **known)
+    recorded_specs = {f"{name}_spec": specs.get(name) for name in _FIELDS_WITH_SPEC[1:]}
+    return to_rlds_episode(steps, **recorded_specs)

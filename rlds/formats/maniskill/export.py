@@ -51,11 +51,11 @@ class ManiSkillExport(Hdf5EpisodesExport):
         self._env_id = env_id
 
     @override
-    def find_places(self) -> dict[str, str]:
-        places = super().find_places()
-        if self.table.actions not in map(root_of, places.values()):
+    def find_array_paths(self) -> dict[str, str]:
+        array_paths = super().find_array_paths()
+        if self.table.actions not in map(root_of, array_paths.values()):
             raise ValueError("ManiSkill needs actions that are numbers; the steps have none")
-        return places
+        return array_paths
 
     @override
     def write(self, path: Path) -> None:

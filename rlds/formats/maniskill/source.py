@@ -158,7 +158,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         entry: Mapping[str, Any] = self._entries.get(number, {})
         return entry
 
-    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+    def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         entry = self._entry(episode)
         seed, mode = entry.get(_SEED), entry.get(_MODE)
         is_known = isinstance(seed, int) and -(2**63) <= seed < 2**63
@@ -216,22 +216,22 @@ class ManiSkillSource(Hdf5EpisodesSource):
             number = _number_of(entry)
             name = EPISODES if number is None else f"{TRAJECTORY}{number}"
             if number is None:
-                what = f"an entry without {EPISODE_ID}"
+                fault = f"an entry without {EPISODE_ID}"
             elif number not in self._names:
-                what = f"listed, but {self._path.name} has no {name}"
+                fault = f"listed, but {self._path.name} has no {name}"
             elif self._entries[number] is not entry:
-                what = "listed twice"
+                fault = "listed twice"
             else:
                 continue
-            yield SourceError(what, file=self._json_file, episode=name, row=row)
+            yield SourceError(fault, file=self._json_file, episode=name, row=row)
         for name in self._unknown:
             yield SourceError(
                 f"not read: its name is not {TRAJECTORY}<i>", file=self._path, field=name
             )
         for number in sorted(self._names) if self._json else ():
             if number not in self._entries:
-                what = f"{self._json_file.name} does not list it"
-                yield SourceError(what, file=self._path, episode=self._names[number])
+                fault = f"{self._json_file.name} does not list it"
+                yield SourceError(fault, file=self._path, episode=self._names[number])
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

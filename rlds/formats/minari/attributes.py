@@ -93,8 +93,8 @@ def _has_own_place(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
     """Whether a field of its own holds an attribute completely."""
     if name == OPTIONS:
         return _is_json(value)
-    known = {ID: recorded_id, _SEED: seed}
-    return name == TOTAL_STEPS or known.get(name) is not None
+    own_fields = {ID: recorded_id, _SEED: seed}
+    return name == TOTAL_STEPS or own_fields.get(name) is not None
 
 
 def attributes_of(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def decoded(value: Any) -> Any:
 
 
 def common_attributes(
-    known: dict[str, np.ndarray] | None, attributes: Mapping[str, Any]
+    common: dict[str, np.ndarray] | None, attributes: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """The attributes that have one dtype and shape in all episodes so far."""
     arrays = {}
@@ -135,11 +135,11 @@ def common_attributes(
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or (array.dtype.kind == "U" and not array.shape):
             arrays[name] = array
-    if known is None:
+    if common is None:
         return arrays
     return {
         name: array
-        for name, array in known.items()
+        for name, array in common.items()
         if name in arrays and _are_alike(array, arrays[name])
     }
 

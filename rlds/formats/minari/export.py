@@ -142,9 +142,9 @@ class MinariExport(Export):
         self._drop = unknown_final_observation == "drop_last_transition"
         steps = spec.pop(rlds.STEPS)
         if examples := self._source.can.examples:  # It may not say all that is known of others.
-            known = examples.folder.features
-            spec = {name: field for name, field in spec.items() if name in known}
-        self._steps, self._others = (dict(leaves_at(fields, None)) for fields in (steps, spec))
+            stored = examples.folder.features
+            spec = {name: field for name, field in spec.items() if name in stored}
+        self._steps, self._of_episode = (dict(leaves_at(fields, None)) for fields in (steps, spec))
         features = _features_of(episodes.source)
         self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
         # Strings of other features are just bytes.
@@ -155,20 +155,20 @@ class MinariExport(Export):
         self._jpegs = self._kept_jpegs()
         self._spaces = _spaces_of(self._spaces_in_json())
         # Values in Minari are read from there; it has no row for final actions.
-        places = {path: field_path(there) for path, there in self._paths.items()}
-        whole = [path for path, there in self._paths.items() if _has_final(there)]
-        self._sidecar = Sidecar.of(episodes, places, whole, drops_final_row=self._drop)
+        field_paths = {path: field_path(there) for path, there in self._paths.items()}
+        whole_paths = [path for path, there in self._paths.items() if _has_final(there)]
+        self._sidecar = Sidecar.of(episodes, field_paths, whole_paths, drops_final_row=self._drop)
 
     @override
     def placements(self) -> Sequence[Placement]:
-        places = {f"{rlds.STEPS}/{path}": there for path, there in self._paths.items()}
+        targets = {f"{rlds.STEPS}/{path}": there for path, there in self._paths.items()}
         attributes = f"attributes of the episode, {_EXAMPLE_KEY}"
-        places |= {path: attributes for path in self._others if self._is_attribute(path)}
+        targets |= {path: attributes for path in self._of_episode if self._is_attribute(path)}
         why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
         if self._drop:
             cut = "if the final observation is unknown, the sidecar has the last transition"
             why |= {path: cut for path in self._sidecar.places if path not in self._sidecar.whole}
-        placed = sidecar_placements(self._sidecar, why, places)
+        placed = sidecar_placements(self._sidecar, why, targets)
         if rlds.REWARD not in self._steps:
             no_reward = "there are no rewards; Minari gets zeros"
             placed.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "sidecar", no_reward))
@@ -176,7 +176,7 @@ class MinariExport(Export):
 
     def _is_attribute(self, path: str) -> bool:
         """Whether a field of an episode is an attribute; images and lists of texts are none."""
-        field = self._others[path]
+        field = self._of_episode[path]
         return not field.encoding and (not field.is_text or field.shape == ())
 
     def _check_fields(self) -> None:
@@ -233,12 +233,12 @@ class MinariExport(Export):
 
     def _spaces_in_json(self) -> dict[str, str]:
         """Returns the spaces of observations and actions: those that they had, or new ones."""
-        known = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
-        leaves = _spaces_of(known).leaves
+        spaces = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
+        leaves = _spaces_of(spaces).leaves
         written = {there: path for path, there in self._paths.items() if root_of(there) in SPACES}
         self._leaves, is_same = leaves, leaves.keys() == written.keys() != set()
         if is_same and all(_holds(it, self._steps[written[there]]) for there, it in leaves.items()):
-            return known
+            return spaces
         steps = nest(self._steps)  # Names of spaces have no slashes.
         return {
             f"{name}_space": json.dumps(self._space(steps[name], name)) for name in self._GROUPS
@@ -334,9 +334,9 @@ class MinariExport(Export):
     def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
         index = total_steps = 0
         for each in self.each_or_stored():
-            made = each if isinstance(each, Place) else self._episode(each, index)
+            written = each if isinstance(each, Place) else self._episode(each, index)
             try:
-                write(index, made)
+                write(index, written)
             except ValueError as error:
                 raise ValueError(f"episode {index}: {error}") from error
             if isinstance(each, Place):
@@ -409,7 +409,7 @@ class MinariExport(Export):
 
     def _attributes(self, episode: SourceEpisode) -> dict[str, Any]:
         fields, attributes = fields_of(episode), dict[str, Any]()
-        for path in filter(self._is_attribute, self._others):
+        for path in filter(self._is_attribute, self._of_episode):
             value = at(fields, path)
             with contextlib.suppress(UnicodeDecodeError):
                 value = decoded(value)

@@ -55,7 +55,7 @@ class Hdf5Storage(EpisodeStorage):
         require_files(directory / _FILE)
         self._file = Hdf5File(directory / _FILE, follow_links=follow_links, whole_arrays=True)
         self._reader = ArrayReader(self._file)
-        self._known: dict[int, tuple[Mapping[str, StoredArray], Mapping[str, Any]]] = {}
+        self._cached: dict[int, tuple[Mapping[str, StoredArray], Mapping[str, Any]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}
@@ -85,13 +85,13 @@ class Hdf5Storage(EpisodeStorage):
             return {path: self._field(path, array) for path, array in stored.items()}, attributes
 
     @override
-    def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
+    def read(self, index: int, paths: Collection[str] | None, rows: slice) -> RawEpisode:
         columns = {}
         where = functools.partial(self._where, index)
         with self._opened(index) as group:
             stored, attributes = self._look(group, index)
             for path in stored:
-                if wanted is not None and path not in wanted:
+                if paths is not None and path not in paths:
                     continue
                 part = slice(None) if path in SCALARS else rows
                 with source_errors(where, episode=index, field=path):
@@ -119,12 +119,12 @@ class Hdf5Storage(EpisodeStorage):
 
     def _look(self, group: Any, index: int) -> tuple[Mapping[str, StoredArray], Mapping[str, Any]]:
         """Returns the arrays of an episode, checked, and its attributes."""
-        if index in self._known:
-            return self._known[index]
+        if index in self._cached:
+            return self._cached[index]
         seen = self._arrays(group, index), self._attributes(group, index)
         # A link may lead to another file at any time.
-        if len(self._known) < _MOST_KNOWN and not self._file.follow_links:
-            self._known[index] = seen
+        if len(self._cached) < _MOST_KNOWN and not self._file.follow_links:
+            self._cached[index] = seen
         return seen
 
     def _arrays(self, group: Any, index: int) -> dict[str, StoredArray]:

@@ -157,9 +157,9 @@ class MinariSource(Source):
             first = range(min(total, len(indices) + 1))
             missing = [index for index in first if index not in present]
             held = f"the files hold {len(indices)}"
-            what = f"episode {missing[0]} is missing" if missing else held
+            fault = f"episode {missing[0]} is missing" if missing else held
             raise SourceError(
-                f"{total} episodes, but {what}", file=self._metadata_file, field="total_episodes"
+                f"{total} episodes, but {fault}", file=self._metadata_file, field="total_episodes"
             )
         if not total:
             raise SourceError("there is no episode", file=self._metadata_file)
@@ -207,8 +207,8 @@ class MinariSource(Source):
         """Describes the fault of a field of an episode; None if there is none."""
         group = root_of(path)
         if group in SCALARS:
-            wanted = "bfiu" if group == REWARDS else "biu"
-            if field.column_dtype.kind in wanted and not {*field.shape} - {1}:
+            kinds = "bfiu" if group == REWARDS else "biu"
+            if field.column_dtype.kind in kinds and not {*field.shape} - {1}:
                 return None
             kind = "number" if group == REWARDS else "bool, or 0 or 1,"
             return f"{field}, expected a {kind} for each step"
@@ -218,8 +218,8 @@ class MinariSource(Source):
             return "unknown to Minari"
         leaf = self._spaces.leaves.get(path)
         if leaf is None:
-            known = SPACES[group] not in self._metadata
-            return None if known else f"missing in the {SPACES[group]}"
+            has_no_space = SPACES[group] not in self._metadata
+            return None if has_no_space else f"missing in the {SPACES[group]}"
         return _mismatch(leaf, field)
 
     # --- What it becomes.
@@ -280,8 +280,8 @@ class MinariSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        wanted, metadata = self.fields.step_paths(fields), self.fields.episode_paths(fields)
-        paths = [path for path in self._columns if field_path(path) in wanted]
+        step_paths, metadata = self.fields.step_paths(fields), self.fields.episode_paths(fields)
+        paths = [path for path in self._columns if field_path(path) in step_paths]
         with self._storage.opened():
             raw = self._storage.read(index, None if fields is None else {*paths, *SCALARS}, rows)
             absent = self._absent_infos(index, raw.columns) if IRREGULAR in metadata else []
@@ -298,7 +298,7 @@ class MinariSource(Source):
         truncated = bool(columns[TRUNCATIONS][-1:].any())
         steps = self._steps(index, columns, paths, rows)
         derived = derived_columns(count + 1, count, terminal=terminated)
-        steps |= {name: column[rows] for name, column in derived.items() if name in wanted}
+        steps |= {name: column[rows] for name, column in derived.items() if name in step_paths}
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(steps),
@@ -347,9 +347,9 @@ class MinariSource(Source):
             raise self._storage.error(fault, index, path)
         values, expected = column.values, self._columns.get(path)
         if expected is None:
-            known = [other for other in self._columns if root_of(other) == root_of(path)]
+            earlier_paths = [other for other in self._columns if root_of(other) == root_of(path)]
             raise self._storage.error(
-                f"missing in earlier episodes, which have {known}", index, path
+                f"missing in earlier episodes, which have {earlier_paths}", index, path
             )
         if path in SCALARS:
             values = values.reshape(len(values))
@@ -387,8 +387,8 @@ class MinariSource(Source):
             if path not in SCALARS:
                 expected = len(range(*rows.indices(expected)))
             if len(values) != expected:
-                what = f"{len(values)} rows, expected {expected}: there are {count} rewards"
-                raise self._storage.error(what, index, path)
+                fault = f"{len(values)} rows, expected {expected}: there are {count} rewards"
+                raise self._storage.error(fault, index, path)
         return count
 
 
@@ -436,14 +436,14 @@ def _are_alike(field: Field, expected: Field) -> bool:
     return field == expected
 
 
-def _merge(known: Field | None, field: Field) -> Field:
+def _merge(before: Field | None, field: Field) -> Field:
     """Returns the field that holds the values of two episodes."""
-    if known is None or known == field:
+    if before is None or before == field:
         return field
-    if not (_holds_numbers(field) and _holds_numbers(known)):
-        return known
-    dtype = np.result_type(known.column_dtype, field.column_dtype)
-    return dataclasses.replace(known, dtype=dtype)
+    if not (_holds_numbers(field) and _holds_numbers(before)):
+        return before
+    dtype = np.result_type(before.column_dtype, field.column_dtype)
+    return dataclasses.replace(before, dtype=dtype)
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:

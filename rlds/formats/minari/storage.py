@@ -124,12 +124,12 @@ class EpisodeStorage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
+    def read(self, index: int, paths: Collection[str] | None, rows: slice) -> RawEpisode:
         """Reads an episode.
 
         Args:
           index: The number of the episode.
-          wanted: The paths of the columns that are needed; all if None.
+          paths: The paths of the columns that are needed; all if None.
           rows: The rows to read. Of the columns in `SCALARS`, all are read.
 
         Raises:
@@ -137,8 +137,8 @@ class EpisodeStorage(abc.ABC):
         """
 
     def error(
-        self, what: str, index: int, field: str | None = None, row: int | None = None
+        self, fault: str, index: int, field: str | None = None, row: int | None = None
     ) -> SourceError:
         """Returns the error of an episode."""
         file = self._directory.parent / self.path(index)
-        return SourceError(what, file=file, episode=index, row=row, field=field)
+        return SourceError(fault, file=file, episode=index, row=row, field=field)

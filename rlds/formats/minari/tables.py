@@ -67,7 +67,7 @@ class TableStorage(EpisodeStorage):
         return {path: column.field for path, column in columns.items()}, attributes
 
     @override
-    def read(self, index: int, wanted: Collection[str] | None, rows: slice) -> RawEpisode:
+    def read(self, index: int, paths: Collection[str] | None, rows: slice) -> RawEpisode:
         arrow = import_extra("pyarrow")
         file = self._directory.parent / self.path(index)
         for path in (file, file.parent / _METADATA):
@@ -75,7 +75,7 @@ class TableStorage(EpisodeStorage):
                 check_is_file(path)
         try:
             with file.open("rb") as opened:
-                table = self._table(opened, wanted, is_empty=rows == slice(0))
+                table = self._table(opened, paths, is_empty=rows == slice(0))
             attributes = json.loads((file.parent / _METADATA).read_text())
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise self.error(f"cannot be read: {error}", index) from error
@@ -89,13 +89,13 @@ class TableStorage(EpisodeStorage):
             if field.name not in SCALARS:
                 array = array[rows]
             for name, child_field, child in self._flatten(array, field, field.name):
-                if wanted is None or name in wanted:
+                if paths is None or name in paths:
                     columns[name] = self._column(child, child_field, name, index)
         return RawEpisode(columns, attributes)
 
-    def _table(self, file: Any, wanted: Collection[str] | None, *, is_empty: bool) -> Any:
+    def _table(self, file: Any, paths: Collection[str] | None, *, is_empty: bool) -> Any:
         """Reads a table, of all columns that have something wanted in them."""
-        roots = None if wanted is None else {root_of(path) for path in wanted}
+        roots = None if paths is None else {root_of(path) for path in paths}
         if self._format == "parquet":
             parquet = import_extra("pyarrow.parquet").ParquetFile(file)
             names = [n for n in parquet.schema_arrow.names if roots is None or n in roots]
@@ -126,16 +126,16 @@ class TableStorage(EpisodeStorage):
         if types.is_string(array.type) or types.is_large_string(array.type):
             return StoredColumn(Field(str), objects(array.to_pylist()))
         if types.is_binary(array.type) or types.is_large_binary(array.type):
-            made = leaf.jpeg if leaf is not None and leaf.is_image else Field(bytes)
-            return StoredColumn(made, objects(array.to_pylist()))
+            field = leaf.jpeg if leaf is not None and leaf.is_image else Field(bytes)
+            return StoredColumn(field, objects(array.to_pylist()))
         if types.is_fixed_size_list(array.type) and _is_number(array.type.value_type):
             size, num_rows = array.type.list_size, len(array)
             shape = _row_shape(size, leaf, arrow_field)
             array = array.flatten()
             self._check_no_null(array, size, index, path)
             if math.prod(shape) != size:
-                what = f"{size} values in a row, expected shape {shape}"
-                raise self.error(what, index, path)
+                fault = f"{size} values in a row, expected shape {shape}"
+                raise self.error(fault, index, path)
             values = array.to_numpy(zero_copy_only=False).reshape(num_rows, *shape)
         elif _is_number(array.type):
             values = array.to_numpy(zero_copy_only=False)

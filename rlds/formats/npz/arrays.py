@@ -47,13 +47,13 @@ class Layout(NamedTuple):
 
     def path_of(self, name: str) -> str:
         """Returns the path in an episode of an array, or of those in a group."""
-        root, slash, rest = name.partition("/")
+        root, slash, suffix = name.partition("/")
         if "" in name.split("/"):
             raise ValueError(f"an array with the name {name!r}, expected no empty parts")
         for given, path in self.names.items():
             if is_in(name, given):
                 return path + name.removeprefix(given)
-        return f"{_PLURALS.get(root, root)}{slash}{rest}"
+        return f"{_PLURALS.get(root, root)}{slash}{suffix}"
 
 
 class EpisodeFile:
@@ -97,9 +97,9 @@ class EpisodeFile:
         if is_led or (self.are_steps and self._has_final()):
             self.num_transitions -= 1
 
-    def error(self, what: str, path: str) -> SourceError:
+    def error(self, fault: str, path: str) -> SourceError:
         """Returns an error about an array."""
-        return SourceError(what, file=self.file, field=path)
+        return SourceError(fault, file=self.file, field=path)
 
     def rows(self, path: str) -> int | None:
         """Returns the number of rows of an array; None for a scalar."""
@@ -118,8 +118,8 @@ class EpisodeFile:
         rows = self.rows(path)
         if rows not in expected:
             got = "a scalar" if rows is None else f"{rows} rows"
-            wanted = " or ".join(map(str, sorted(expected)))
-            raise self.error(f"{got}, expected {wanted} rows, one for each step", path)
+            numbers = " or ".join(map(str, sorted(expected)))
+            raise self.error(f"{got}, expected {numbers} rows, one for each step", path)
 
     def field(self, path: str, *, of_steps: bool) -> Field:
         """Returns the field of an array, for each step or for the episode."""
@@ -200,25 +200,25 @@ class EpisodeFile:
             raise self.error(f"{len(values)} values, expected {expected}", name)
         rows = np.flatnonzero(values)
         if wrong := sorted({*rows.tolist()} - {range(len(values))[expected_row]}):
-            which = "last" if expected_row else "first"
-            what = f"set in row {wrong[0]} of {len(values)}, expected only in the {which} one"
-            raise self.error(f"{what}: each file must be one episode", name)
+            ordinal = "last" if expected_row else "first"
+            fault = f"set in row {wrong[0]} of {len(values)}, expected only in the {ordinal} one"
+            raise self.error(f"{fault}: each file must be one episode", name)
         return bool(len(rows))
 
     def _rows_of_all(self, root: str) -> int:
         """The number of rows that all arrays of an observation or an action have."""
         paths = [path for path in self.paths if root_of(path) == root]
         if not paths:
-            what = f"no such array; the file has {', '.join(self.paths) or 'none'}"
+            fault = f"no such array; the file has {', '.join(self.paths) or 'none'}"
             words = f'-O {root}=NAME, or -O \'{root}=["NAME", "NAME"]\''
             hint = f"if it has another name, pass {root}=... (on the command line {words})"
-            raise self.error(f"{what}: {hint}", root)
+            raise self.error(f"{fault}: {hint}", root)
         rows = [self.rows(path) for path in paths]
         for path, num_rows in zip(paths, rows):
             if num_rows is None or num_rows != rows[0]:
                 expected = "rows" if rows[0] is None else f"{rows[0]}, as {paths[0]} has"
-                what = "a scalar" if num_rows is None else f"{num_rows} rows"
-                raise self.error(f"{what}, expected {expected}", path)
+                fault = "a scalar" if num_rows is None else f"{num_rows} rows"
+                raise self.error(f"{fault}, expected {expected}", path)
         assert rows[0] is not None
         return rows[0]
 

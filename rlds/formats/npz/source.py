@@ -213,8 +213,8 @@ class NpzSource(RowsSource):
     @override
     def _table_of(self, run: EpisodeRows) -> RowsTable:
         episode: EpisodeFile = run.handle
-        others = [path for path in self.step_fields if not _is_main(path)]
-        transitions = [path for path in others if episode.rows(path) != episode.num_steps]
+        other_paths = [path for path in self.step_fields if not _is_main(path)]
+        transitions = [path for path in other_paths if episode.rows(path) != episode.num_steps]
         return dataclasses.replace(self.table, transitions=transitions)
 
     @override

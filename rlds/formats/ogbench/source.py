@@ -74,11 +74,11 @@ class OGBenchSource(RowsSource):
         rows = arrays[_TERMINALS].shape[0]
         for name, array in arrays.items():
             if array.shape[0] != rows:
-                what = f"{array.shape[0]} rows, but {_TERMINALS} has {rows}"
-                raise SourceError(what, file=file.path, field=name)
+                fault = f"{array.shape[0]} rows, but {_TERMINALS} has {rows}"
+                raise SourceError(fault, file=file.path, field=name)
             if name not in first or _field_of(first[name]) != _field_of(array):
-                what = f"{_field_of(array)}, unlike in the file of the other split"
-                raise SourceError(what, file=file.path, field=name)
+                fault = f"{_field_of(array)}, unlike in the file of the other split"
+                raise SourceError(fault, file=file.path, field=name)
         if first.keys() != arrays.keys():
             raise SourceError(
                 f"the arrays {[*arrays]}, but the other split has {[*first]}", file=file.path
@@ -154,12 +154,12 @@ def _ends_of(file: NpzRows) -> np.ndarray:
     # Compact files mark the last two rows of an episode.
     ends = np.flatnonzero(terminals & ~np.append(terminals[1:], False)) + 1
     if not len(ends) or ends[-1] != len(terminals):
-        what = "the last row is not a final observation: the file is cut"
-        raise SourceError(what, file=file.path, row=len(terminals) - 1, field=_TERMINALS)
+        fault = "the last row is not a final observation: the file is cut"
+        raise SourceError(fault, file=file.path, row=len(terminals) - 1, field=_TERMINALS)
     short = np.flatnonzero(np.diff(ends, prepend=0) < 2)
     if len(short):
-        what = "an episode without a transition"
-        raise SourceError(what, file=file.path, row=int(ends[short[0]]) - 1, field=_TERMINALS)
+        fault = "an episode without a transition"
+        raise SourceError(fault, file=file.path, row=int(ends[short[0]]) - 1, field=_TERMINALS)
     return ends
 
 

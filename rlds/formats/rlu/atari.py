@@ -45,7 +45,7 @@ class RluAtariSource(RluSource):
     id_fields = ("checkpoint_idx", "episode_idx")
     ends_with_observation = False
     unused_reward_is_zero = True
-    places: ClassVar[Mapping[str, Path]] = {
+    field_paths: ClassVar[Mapping[str, Path]] = {
         "observations": (rlds.OBSERVATION,),
         "actions": (rlds.ACTION,),
         "unclipped_rewards": (rlds.REWARD,),

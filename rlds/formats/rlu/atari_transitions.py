@@ -54,7 +54,7 @@ class RluAtariTransitionsSource(RluWindowsSource):
     )
     builder_name = "rlds_rlu_atari_transitions"
     row_field = _ACTIONS
-    places: ClassVar[Mapping[str, Path]] = {
+    field_paths: ClassVar[Mapping[str, Path]] = {
         _ACTIONS: (rlds.ACTION,),
         "r_t": (rlds.REWARD,),
         "d_t": (rlds.DISCOUNT,),
@@ -81,8 +81,8 @@ def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, coun
     column = values[name]
     found_dtype = column.dtype if isinstance(column, np.ndarray) else None
     if found_dtype != dtype or len(column) != count:
-        what = f"{len(column)} {_in_words(found_dtype)}, expected {count} {_in_words(dtype)}"
-        raise FieldError(name, what)
+        fault = f"{len(column)} {_in_words(found_dtype)}, expected {count} {_in_words(dtype)}"
+        raise FieldError(name, fault)
     if isinstance(column, np.ndarray):
         return
     for index, frame in enumerate(column):

@@ -48,7 +48,7 @@ class RluBsuiteSource(RluWindowsSource):
     )
     builder_name = "rlds_rlu_bsuite"
     has_vectors = True
-    places: ClassVar[Mapping[str, Path]] = {_RECORDED_DISCOUNT: (ARRIVED, _RECORDED_DISCOUNT)}
+    field_paths: ClassVar[Mapping[str, Path]] = {_RECORDED_DISCOUNT: (ARRIVED, _RECORDED_DISCOUNT)}
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns the fields with two discounts, the recorded one and that of the module."""

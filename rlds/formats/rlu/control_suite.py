@@ -50,4 +50,4 @@ class RluControlSuiteSource(RluSource):
     id_fields: ClassVar[Sequence[str]] = ("episode_id",)
     has_vectors = True
     unused_reward_is_zero = True
-    places: ClassVar[Mapping[str, Path]] = {"episode_id": (RECORDED_ID,)}
+    field_paths: ClassVar[Mapping[str, Path]] = {"episode_id": (RECORDED_ID,)}

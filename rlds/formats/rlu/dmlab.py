@@ -67,7 +67,7 @@ class RluDmlabSource(RluSource):
     row_field = "actions"
     image_fields = ("observations_pixels",)
     id_fields = ("episode_id",)
-    places: ClassVar[Mapping[str, Path]] = {
+    field_paths: ClassVar[Mapping[str, Path]] = {
         "observations_pixels": (rlds.OBSERVATION, "pixels"),
         "observations_action": (rlds.OBSERVATION, "last_action"),
         "observations_reward": (rlds.OBSERVATION, "last_reward"),
@@ -79,10 +79,10 @@ class RluDmlabSource(RluSource):
     }
 
     @override
-    def place(self, name: str) -> Path:
-        if name.startswith(_OBSERVED) and name not in self.places:
+    def field_path(self, name: str) -> Path:
+        if name.startswith(_OBSERVED) and name not in self.field_paths:
             return (rlds.OBSERVATION, name.removeprefix(_OBSERVED))
-        return super().place(name)
+        return super().field_path(name)
 
     def find_alignment(self) -> Alignment:
         """Returns the order of the rows; see the module."""

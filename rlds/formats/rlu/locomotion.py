@@ -69,8 +69,8 @@ class RluLocomotionSource(RluControlSuiteSource):
             return column
         (images,), size = column, math.prod(shape)
         if len(images) != rows * size:
-            what = f"one string of {len(images)} bytes, expected {rows * size}"
-            raise FieldError(name, f"{what}: {rows} raw images of shape {shape}")
+            fault = f"one string of {len(images)} bytes, expected {rows * size}"
+            raise FieldError(name, f"{fault}: {rows} raw images of shape {shape}")
         return [images[i * size : (i + 1) * size] for i in range(rows)]
 
     @property

@@ -39,14 +39,14 @@ def builder_for(records: Iterable[Mapping[str, Values]]) -> str | None:
     """
     records = itertools.islice(records, _NUM_EXAMINED)
     first = next(records, {})
-    builders = ((whole, pieces) for mark, whole, pieces in _PRODUCTS if _has(first, mark))
-    whole, pieces = next(builders, (None, None))
-    if whole is None or pieces is None:
-        return whole or pieces
+    builders = ((episodes, pieces) for mark, episodes, pieces in _PRODUCTS if _has(first, mark))
+    episodes, pieces = next(builders, (None, None))
+    if episodes is None or pieces is None:
+        return episodes or pieces
     more_are_whole = sum(map(_is_whole, itertools.chain([first], records)))
     if not more_are_whole:
         return None
-    return whole if more_are_whole > 0 else pieces
+    return episodes if more_are_whole > 0 else pieces
 
 
 def _has(values: Mapping[str, Values], mark: str) -> bool:

@@ -66,8 +66,8 @@ Per: TypeAlias = Literal["row", "transition", "episode"]
 class FieldError(ValueError):
     """A field of a record is not as it has to be."""
 
-    def __init__(self, field: str, what: str, row: int | None = None) -> None:
-        super().__init__(what)
+    def __init__(self, field: str, fault: str, row: int | None = None) -> None:
+        super().__init__(fault)
         self.field, self.row = field, row
 
 
@@ -211,13 +211,13 @@ def _column(name: str, values: Values, field: RecordField, rows: int) -> np.ndar
 def _as_png_files(name: str, images: list[bytes], field: RecordField) -> list[bytes]:
     for row, image in enumerate(images):
         if field.png is not None and not image.startswith(field.png):
-            what = f"expected a PNG image of shape {field.shape}, as in the first record"
-            raise FieldError(name, what, row)
+            fault = f"expected a PNG image of shape {field.shape}, as in the first record"
+            raise FieldError(name, fault, row)
         if field.png is not None and not image.endswith(_PNG_END):
             raise FieldError(name, "the PNG image is cut off", row)
         if field.png is None and len(image) != math.prod(field.shape):
-            what = f"{len(image)} bytes, but a raw image of shape {field.shape} has "
-            raise FieldError(name, f"{what}{math.prod(field.shape)}", row)
+            fault = f"{len(image)} bytes, but a raw image of shape {field.shape} has "
+            raise FieldError(name, f"{fault}{math.prod(field.shape)}", row)
     if field.png is not None:
         return images
     return [
@@ -245,6 +245,6 @@ def are_whole(step_types: np.ndarray, *, is_piece: bool) -> bool:
     is_possible = ((step_types == FIRST) & (index == 0)) | (is_inner & (is_piece | (index > 0)))
     if not is_possible.all():
         row = int(np.argmin(is_possible))
-        what = "1, or 0 in the first row, or 2 in the last" if row or is_piece else "0"
-        raise FieldError(STEP_TYPE, f"{step_types[row]:g}, expected {what}", row)
+        expected = "1, or 0 in the first row, or 2 in the last" if row or is_piece else "0"
+        raise FieldError(STEP_TYPE, f"{step_types[row]:g}, expected {expected}", row)
     return bool(step_types[0] == FIRST and step_types[-1] == LAST)

@@ -113,7 +113,7 @@ class RluSource(Stream):
     # Paths of fields: in a step if there is a value for each row, or else in the episode;
     # `ARRIVED` goes before it if the values belong to the rewards of their rows. Paths of other
     # fields are their names, with this between the parts.
-    places: ClassVar[Mapping[str, Path]] = {}
+    field_paths: ClassVar[Mapping[str, Path]] = {}
     separator: ClassVar[str] = "/"
 
     def __init__(
@@ -139,9 +139,9 @@ class RluSource(Stream):
 
     # --- What a product says ---------------------------------------------------------------------
 
-    def place(self, name: str) -> Path:
-        """Returns where a field of the records goes; see `places`."""
-        return self.places.get(name) or tuple(name.split(self.separator))
+    def field_path(self, name: str) -> Path:
+        """Returns the path of the field that a field of the records becomes; see `field_paths`."""
+        return self.field_paths.get(name) or tuple(name.split(self.separator))
 
     def find_alignment(self) -> Alignment:
         """Returns the order of the rows if none is given."""
@@ -153,7 +153,7 @@ class RluSource(Stream):
         return None
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
-        """Returns the fields of a record in the form that `place` and `row_field` know.
+        """Returns the fields of a record in the form that `field_path` and `row_field` know.
 
         Raises:
           FieldError: A field is not as it has to be.
@@ -279,18 +279,18 @@ class RluSource(Stream):
         rows = num_rows(values, self.row_field)
         fields = {}
         for name, stored in sorted(values.items()):
-            path = self.place(name)
+            path = self.field_path(name)
             per: Per = "row"
             if len(stored) == 1 and path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE):
                 per = "episode"
             elif self.are_pieces and path[0] in TRANSITION and len(stored) == rows - 1 > 0:
                 per = "transition"
-            width, rest = divmod(len(stored), count(per, rows))
+            width, remainder = divmod(len(stored), count(per, rows))
             is_floats = isinstance(stored, np.ndarray) and stored.dtype == np.float32
             is_vector = self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION)
-            if rest or not (width or (is_floats and is_vector)):
-                what = f"{len(stored)} values, expected a multiple of {rows}"
-                raise FieldError(name, f"{what}, the rows of {self.row_field!r}")
+            if remainder or not (width or (is_floats and is_vector)):
+                fault = f"{len(stored)} values, expected a multiple of {rows}"
+                raise FieldError(name, f"{fault}, the rows of {self.row_field!r}")
             if isinstance(stored, np.ndarray):
                 shape = () if width == 1 and not (is_floats and is_vector) else (width,)
                 fields[name] = RecordField(path, per, shape, stored.dtype, stored.dtype)

@@ -136,8 +136,8 @@ def with_names(action: Field, attributes: Mapping[str, str]) -> Field:
     type_name, is_delta = controller.get("type"), controller.get("control_delta")
     kind = ("absolute", "delta")[is_delta] if isinstance(is_delta, bool) else ""
     sizes = {"OSC_POSE": ("x", "y", "z", "ax", "ay", "az"), "OSC_POSITION": ("x", "y", "z")}
-    known = sizes.get(type_name, ()) if isinstance(type_name, str) else ()
-    names = (*known, "gripper") if known else ()
+    axes = sizes.get(type_name, ()) if isinstance(type_name, str) else ()
+    names = (*axes, "gripper") if axes else ()
     if not names or action.shape != (len(names),) or np.dtype(action.dtype).kind != "f":
         return dataclasses.replace(action, kind=kind)
     doc = (

@@ -78,14 +78,14 @@ class RobomimicExport(Hdf5EpisodesExport):
         self._env_args, self._compression = env_args, compression
         super().__init__(episodes)
         # A placeholder of an array that is missing in all of a part is none in the whole dataset.
-        self.copies_parts = not any(self._is_optional(path) for path in self.places)
-        self.names = {f"{rlds.STEPS}/{path}": name for path, name in self.places.items()}
+        self.copies_parts = not any(self._is_optional(path) for path in self.array_paths)
+        self.names = {f"{rlds.STEPS}/{path}": name for path, name in self.array_paths.items()}
         self.reasons = {
             path: f"its pixels are in {name}, too{red_first(self.steps[path])}"
             for path, name in self._copies.items()
         }
         files = self.metadata.get("files", {}).values()
-        self._others = [file["others"] for file in files if "others" in file]
+        self._outside = [file["others"] for file in files if "others" in file]
         texts = [file.get("attributes", {}) for file in files]
         self._texts = _common(texts)
         self._task = instruction_of_file(self._texts, "", "")
@@ -98,28 +98,28 @@ class RobomimicExport(Hdf5EpisodesExport):
             )
 
     @override
-    def find_places(self) -> dict[str, str]:
+    def find_array_paths(self) -> dict[str, str]:
         self._copies = {
             path: _observation_path(path)
             for path, field in self.steps.items()
             if encoding_of(field) not in ("", "png")
             if root_of(path) == rlds.OBSERVATION and None not in field.shape
         }
-        places: dict[str, str] = {}
+        array_paths: dict[str, str] = {}
         taken = Paths(dict.fromkeys([NEXT, *self._copies.values()]))
         for path in sorted(self.steps, key=lambda path: root_of(path) not in _OF_RLDS):
-            array = self._place(path)
+            array = self._array_path(path)
             if array and array not in taken and not conflicts(taken, array):
-                places[path] = array
+                array_paths[path] = array
                 taken[array] = None
-        self._parts = [path for path in places if places[path].startswith("action_dict/")]
-        if _ACTIONS in places.values():
+        self._parts = [path for path in array_paths if array_paths[path].startswith("action_dict/")]
+        if _ACTIONS in array_paths.values():
             self._parts = []
         elif not self._parts:
             raise ValueError("robomimic needs actions that are numbers; the steps have none")
-        return places
+        return array_paths
 
-    def _place(self, path: str) -> str:
+    def _array_path(self, path: str) -> str:
         """Returns the path of a field in robomimic; empty if it is not numbers of one shape."""
         field = self.steps[path]
         if path in self._copies or not isinstance(field, Field) or {None, 0} & {*field.shape}:
@@ -129,11 +129,11 @@ class RobomimicExport(Hdf5EpisodesExport):
             return ""
         if field.column_dtype.kind not in "biufc":
             return ""
-        root, _, rest = path.partition("/")
+        root, _, suffix = path.partition("/")
         if root == rlds.OBSERVATION:
             return _observation_path(path)
         if root == rlds.ACTION:
-            return f"action_dict/{rest.replace('/', '.')}" if rest else _ACTIONS
+            return f"action_dict/{suffix.replace('/', '.')}" if suffix else _ACTIONS
         if path == _OBS:  # That is a group.
             return ""
         return _REWARDS if path == rlds.REWARD and field.shape == () else path
@@ -147,7 +147,7 @@ class RobomimicExport(Hdf5EpisodesExport):
     def write(self, path: Path) -> None:
         total = 0
         masks: dict[str, list[str]] = {}
-        missing = {*self.places}
+        missing = {*self.array_paths}
         with new_file(path) as (file, check), PartFiles() as parts:
             data = file.create_group("data")
             sidecar = hdf5_sidecar_writer(file, self.sidecar)
@@ -167,24 +167,24 @@ class RobomimicExport(Hdf5EpisodesExport):
                     masks.setdefault(mask, []).append(name)
             sidecar.close()
             for field in missing:  # A file has each array that a field is read of.
-                column = self.columns(episode)[self.places[field]]
-                self._write(data[name], self.places[field], column, len(column), False)
+                column = self.columns(episode)[self.array_paths[field]]
+                self._write(data[name], self.array_paths[field], column, len(column), False)
             for mask, names in masks.items():
                 file[f"mask/{mask}"] = np.array(names, "S")
             self._write_others(file)
             data.attrs["total"] = total
-            if any(_NUMBER in others["attributes"].get("data", {}) for others in self._others):
+            if any(_NUMBER in content["attributes"].get("data", {}) for content in self._outside):
                 data.attrs[_NUMBER] = index + 1
 
     def _write_others(self, file: Any) -> None:
         """Writes the arrays and attributes in which no files differ, and the environment."""
-        arrays = [others["arrays"] for others in self._others]
+        arrays = [content["arrays"] for content in self._outside]
         for path, value in _common(arrays).items():
             if root_of(path) != "mask":
                 file[path] = decode_value(value)
-        paths = {path for others in self._others for path in others["attributes"]}
+        paths = {path for content in self._outside for path in content["attributes"]}
         for path in sorted(paths):
-            attributes = _common([others["attributes"].get(path, {}) for others in self._others])
+            attributes = _common([content["attributes"].get(path, {}) for content in self._outside])
             if not any(path in each for each in arrays):
                 file.require_group(path)
             if path in file:
@@ -192,7 +192,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         stated = file["data"].attrs
         for name in self._texts.keys() - {*stated}:  # A merge has decided between unlike ones.
             stated[name] = self._texts[name]
-        data = [others["attributes"].get("data", {}) for others in self._others]
+        data = [content["attributes"].get("data", {}) for content in self._outside]
         is_lost = _ENVIRONMENT not in stated and any(_ENVIRONMENT in each for each in data)
         if self._env_args is not None or not self.metadata or is_lost:
             stated[_ENVIRONMENT] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
@@ -214,22 +214,22 @@ class RobomimicExport(Hdf5EpisodesExport):
         return bool(self.metadata) and known_field(path) in self.steps
 
     def _write_demo(self, demo: Any, episode: SourceEpisode) -> None:
-        known = episode.final_observation_known
-        length = episode.num_steps - known
+        has_last = episode.final_observation_known
+        length = episode.num_steps - has_last
         columns = self.columns(episode)
-        for path, name in self.places.items():
+        for path, name in self.array_paths.items():
             if not self._lacks(path, episode):
-                self._write(demo, name, columns[name], length, known)
+                self._write(demo, name, columns[name], length, has_last)
         for path, name in self._copies.items():
             images = as_values(at(episode.steps, path), field := self.steps[path])
-            self._write(demo, name, as_rgb(images, field), length, known)
+            self._write(demo, name, as_rgb(images, field), length, has_last)
         if self._parts:
-            parts = [columns[self.places[path]].reshape(length, -1) for path in self._parts]
-            self._write(demo, _ACTIONS, np.concatenate(parts, axis=1), length, known)
+            parts = [columns[self.array_paths[path]].reshape(length, -1) for path in self._parts]
+            self._write(demo, _ACTIONS, np.concatenate(parts, axis=1), length, has_last)
         if _DONES not in demo and not self.metadata:
             dones = np.zeros(length, np.int64)
             dones[-1] = episode.steps[rlds.IS_TERMINAL][-1]
-            self._write(demo, _DONES, dones, length, known)
+            self._write(demo, _DONES, dones, length, has_last)
         self._write_attributes(demo, episode)
         texts = set(np.asarray(episode.steps.get(INSTRUCTION, ()), object).reshape(-1))
         meta = demo.attrs.get(EP_META, "")
@@ -254,12 +254,12 @@ class RobomimicExport(Hdf5EpisodesExport):
             if isinstance(value, str) or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
                 (demo[parent] if parent else demo).attrs[name] = value
 
-    def _write(self, demo: Any, name: str, column: np.ndarray, length: int, known: bool) -> None:
+    def _write(self, demo: Any, name: str, column: np.ndarray, length: int, has_last: bool) -> None:
         is_flag = name in (_REWARDS, _DONES) or self.metadata
         if column.ndim == 1 and not is_flag:  # Others expect vectors.
             column = column[:, np.newaxis]
         demo.create_dataset(name, data=column[:length], compression=self._compression)
-        if known and name.startswith(f"{_OBS}/"):
+        if has_last and name.startswith(f"{_OBS}/"):
             following = NEXT + name.removeprefix(_OBS)
             demo.create_dataset(following, data=column[1:], compression=self._compression)
 
@@ -276,5 +276,5 @@ def _common(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _observation_path(path: str) -> str:
     """The path that robomimic has for a part of the observation; it knows no groups in `obs`."""
-    rest = path.partition("/")[2] or rlds.OBSERVATION
-    return f"{_OBS}/{rest.replace('/', '.')}"
+    suffix = path.partition("/")[2] or rlds.OBSERVATION
+    return f"{_OBS}/{suffix.replace('/', '.')}"

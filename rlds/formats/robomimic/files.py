@@ -69,9 +69,9 @@ class Demo:
         """The number of actions."""
         return next(rows for path, rows in self.rows.items() if is_in(path, _ACTIONS))
 
-    def error(self, what: str, field: str) -> SourceError:
+    def error(self, fault: str, field: str) -> SourceError:
         """Returns an error about an array or an attribute."""
-        return SourceError(what, file=self.file.hdf5.path, episode=self.name, field=field)
+        return SourceError(fault, file=self.file.hdf5.path, episode=self.name, field=field)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenDemo]:
@@ -100,7 +100,7 @@ class DemoFile:
       demos: The demonstrations, in the order of their numbers.
       attributes: The attributes of the group `data` that are text, readable: bytes that are no
         UTF-8 are replaced.
-      others: All attributes and arrays that are in no demonstration, in the types of JSON.
+      outside_demos: All attributes and arrays that are in no demonstration, in the types of JSON.
       masks: The demonstrations that each of the masks names.
       is_exported: Whether an export wrote it.
 
@@ -121,8 +121,8 @@ class DemoFile:
                 for name, value in data.attrs.items()
                 if isinstance(value, str | bytes)
             }
-            self.others = self._read_others(file, data)
-            names = [n for n in data if f"{_DATA}/{n}" not in self.others["arrays"]]
+            self.outside_demos = self._read_others(file, data)
+            names = [n for n in data if f"{_DATA}/{n}" not in self.outside_demos["arrays"]]
             self.demos = [self._scan(data, name) for name in sorted(names, key=natural_order)]
 
     def _read_others(self, file: Any, data: Any) -> dict[str, Any]:
@@ -177,14 +177,14 @@ class DemoFile:
         demo.arrays, demo.attributes = arrays, attributes
         lengths = {rows for path, rows in demo.rows.items() if is_in(path, _ACTIONS)}
         if len(lengths) != 1:
-            what = "the arrays have different numbers of rows" if lengths else "missing"
-            raise self.hdf5.error(what, _ACTIONS)
+            fault = "the arrays have different numbers of rows" if lengths else "missing"
+            raise self.hdf5.error(fault, _ACTIONS)
         if not demo.length:
             raise self.hdf5.error("no rows", _ACTIONS)
         num_samples = group.attrs.get(_SAMPLES, demo.length)
         if not np.array_equal(num_samples, demo.length):
-            what = f"{num_samples}, but there are {demo.length} actions"
-            raise self.hdf5.error(what, _SAMPLES)
+            fault = f"{num_samples}, but there are {demo.length} actions"
+            raise self.hdf5.error(fault, _SAMPLES)
 
 
 def _readable(text: str | bytes) -> str:
@@ -241,5 +241,5 @@ class OpenDemo:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            what = f"{value[:50]!r}, expected UTF-8, as its type says"
-            raise self.demo.error(what, path) from None
+            fault = f"{value[:50]!r}, expected UTF-8, as its type says"
+            raise self.demo.error(fault, path) from None

@@ -92,23 +92,23 @@ def merge(
 
 
 def _why_unlike(
-    demo: Demo, arrays: Mapping[str, StoredArray], known: Paths[StoredArray]
+    demo: Demo, arrays: Mapping[str, StoredArray], arrays_before: Paths[StoredArray]
 ) -> SourceError | None:
     """Describes why a demonstration does not fit the ones before it."""
     for path, array in arrays.items():
-        before = known.get(path, array)
-        if conflicts(known, path):
-            what = "an array here and a group in earlier demonstrations, or the reverse"
+        before = arrays_before.get(path, array)
+        if conflicts(arrays_before, path):
+            fault = "an array here and a group in earlier demonstrations, or the reverse"
         elif before.kind != array.kind:
-            what = f"{array.kind}, but {before.kind} in earlier demonstrations"
+            fault = f"{array.kind}, but {before.kind} in earlier demonstrations"
         elif len(before.shape) != len(array.shape):
-            what = f"shape {array.shape}, but {before.shape} in earlier demonstrations"
+            fault = f"shape {array.shape}, but {before.shape} in earlier demonstrations"
         else:
             continue
-        return demo.error(what, path)
+        return demo.error(fault, path)
     for path, array in arrays.items():
-        if path not in known:
-            known[path] = array
+        if path not in arrays_before:
+            arrays_before[path] = array
     return None
 
 
@@ -134,9 +134,9 @@ def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
     for demo in sound(demos):
         for path in demo.rows:
             if path in of_steps and not fits(demo, path):
-                what = (
+                fault = (
                     f"{demo.rows[path]} rows, but there are {demo.length} actions; if it has no "
                     "row for each step, name it in per_episode"
                 )
-                demo.damage = demo.error(what, path)
+                demo.damage = demo.error(fault, path)
                 break

@@ -178,7 +178,7 @@ class RobomimicSource(Source):
                 "demos": [demo.name for demo in file.demos],
                 "attributes": file.attributes,
                 "masks": file.masks,
-                "others": file.others,
+                "others": file.outside_demos,
             }
             for file in self._files
         }
@@ -359,20 +359,20 @@ class RobomimicSource(Source):
     # --- One demonstration.
 
     def _columns(
-        self, opened: OpenDemo, wanted: Collection[str], begin: int, end: int
+        self, opened: OpenDemo, paths: Collection[str], begin: int, end: int
     ) -> dict[str, np.ndarray]:
         """Reads the fields of some steps that arrays have, and the instruction."""
         columns: dict[str, np.ndarray] = {}
-        if INSTRUCTION in wanted:
+        if INSTRUCTION in paths:
             columns[INSTRUCTION] = np.full(end - begin, self._instruction(opened), object)
         for path, merged in self._steps.items():
             name, is_there = TABLE.field_path(path), path in opened.demo.rows
-            if known_field(name) in wanted:
+            if known_field(name) in paths:
                 columns[known_field(name)] = np.full(end - begin, is_there)
-            if name in wanted and is_there:
+            if name in paths and is_there:
                 column = self._column(opened, path, begin, end)
                 columns[name] = column.astype(merged.dtype, copy=False)
-            elif name in wanted:
+            elif name in paths:
                 sizes = [size or 0 for size in merged.shape[1:]]
                 columns[name] = missing((end - begin, *sizes), merged.dtype)
         return columns
@@ -423,14 +423,14 @@ class RobomimicSource(Source):
 
     def _stored_value(self, opened: OpenDemo, path: str) -> Any:
         demo = opened.demo
-        root, _, rest = path.partition("/")
+        root, _, suffix = path.partition("/")
         if root == ATTRIBUTES:
-            if rest in self._attributes:
-                return opened.attribute(rest) if rest in demo.attributes else None
-            return rest.removesuffix(known_field("")) in demo.attributes
+            if suffix in self._attributes:
+                return opened.attribute(suffix) if suffix in demo.attributes else None
+            return suffix.removesuffix(known_field("")) in demo.attributes
         if path == MASKS:
             return [name for name, demos in demo.file.masks.items() if demo.name in demos]
-        array = rest if root in (FIRST, LAST) else path
+        array = suffix if root in (FIRST, LAST) else path
         if array not in demo.arrays:
             return None
         if root == FIRST:

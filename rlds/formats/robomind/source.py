@@ -86,7 +86,7 @@ class RoboMindSource(Hdf5EpisodesSource):
     def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
         return _Trajectory(hdf5, file)
 
-    def _others(self, episode: Hdf5Episode) -> Mapping[str, Any]:
+    def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         embodiment, task = _names_of(episode)
         return {"embodiment": embodiment, "task": task}
 

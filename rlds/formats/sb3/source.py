@@ -57,9 +57,9 @@ _RECORDS = {
         f"{_HER}.goal_selection_strategy.GoalSelectionStrategy",
         "builtins.getattr",  # Of Python 3.11, for a strategy.
         *(
-            f"{package}.spaces.{place}"
+            f"{package}.spaces.{space}"
             for package in ("gym", "gymnasium")
-            for place in (
+            for space in (
                 *("box.Box", "discrete.Discrete", "multi_discrete.MultiDiscrete"),
                 *("multi_binary.MultiBinary", "dict.Dict"),
             )
@@ -120,7 +120,7 @@ class Sb3Source(RowsSource):
         [-1, 1] or have no bounds.
     """
 
-    table = RowsTable({"actions": rlds.ACTION, "rewards": rlds.REWARD}, others="transitions")
+    table = RowsTable({"actions": rlds.ACTION, "rewards": rlds.REWARD}, other_fields="transitions")
 
     def __init__(
         self,
@@ -169,8 +169,8 @@ class Sb3Source(RowsSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffer": None}
 
-    def _error(self, what: str, field: str | None = None, row: int | None = None) -> SourceError:
-        return SourceError(what, file=self._file, field=field, row=row)
+    def _error(self, fault: str, field: str | None = None, row: int | None = None) -> SourceError:
+        return SourceError(fault, file=self._file, field=field, row=row)
 
     def _read(self) -> Mapping[str, Any]:
         """The attributes of the buffer."""
@@ -179,16 +179,16 @@ class Sb3Source(RowsSource):
                 raise changed(os.fspath(self._file))
             content = loads(self._file.read_bytes(), _RECORDS)
             if not isinstance(content, Record) or content.name not in _BUFFERS:
-                what = content.name if isinstance(content, Record) else type(content).__name__
-                raise self._error(f"a pickle of {what}, expected a replay buffer")
+                kind = content.name if isinstance(content, Record) else type(content).__name__
+                raise self._error(f"a pickle of {kind}, expected a replay buffer")
             self._buffer = self._checked(content.state)
         return self._buffer
 
     def _checked(self, state: Any) -> Mapping[str, Any]:
         size, envs, pos = (state[name] for name in ("buffer_size", "n_envs", "pos"))
         if not all(type(number) is int and number >= 0 for number in (size, envs, pos)):
-            what = f"buffer_size {size!r}, n_envs {envs!r}, pos {pos!r}"
-            raise self._error(f"{what}, expected integers of 0 or more")
+            state_numbers = f"buffer_size {size!r}, n_envs {envs!r}, pos {pos!r}"
+            raise self._error(f"{state_numbers}, expected integers of 0 or more")
         if pos > size:
             raise self._error(f"{pos}, expected at most {size}", "pos")
         for name, array in self._all_arrays(state).items():

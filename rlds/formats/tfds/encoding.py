@@ -67,8 +67,8 @@ class EpisodeEncoder:
         self._rounds, self._png_level = rounds, png_level
         self._of_steps = feature_at(encoder.features, (rlds.STEPS, None))
         self._steps: Any = field_of(self._of_steps)
-        self._others = field_of(encoder.features)
-        del self._others[rlds.STEPS]
+        self._fields = field_of(encoder.features)
+        del self._fields[rlds.STEPS]
         leaves = [(path, f) for path, f in leaves_at(self._steps, None) if isinstance(f, Field)]
         shapes = {path: field.shape for path, field in leaves if None in field.shape}
         self._ragged = [path for path in shapes if not at(self._steps, path).is_text]
@@ -127,8 +127,8 @@ class EpisodeEncoder:
     def _encode_alone(self, episode: SourceEpisode) -> Encoded:
         """Encodes an episode as it is; a dataset need not have all that is known of it."""
         steps = self._with_files(episode.steps, self._of_steps)
-        known = {name: it for name, it in fields_of(episode).items() if name in self._others}
-        example = self._encoder.encode({**known, rlds.STEPS: steps})
+        fields = {name: it for name, it in fields_of(episode).items() if name in self._fields}
+        example = self._encoder.encode({**fields, rlds.STEPS: steps})
         return Encoded(dataclasses.replace(episode, steps=steps), example)
 
     def _encode(
@@ -136,7 +136,7 @@ class EpisodeEncoder:
     ) -> Sequence[Encoded]:
         lengths = [episode.num_steps for episode in episodes]
         steps = self._with_files(self._matched(steps, sum(lengths), where), self._of_steps)
-        fields = match_columns(fields, self._others, rows=len(lengths), where=where)
+        fields = match_columns(fields, self._fields, rows=len(lengths), where=where)
         fields = self._with_files(fields, self._encoder.features)
         examples = self._encoder.encode_all({rlds.STEPS: steps, **fields}, np.array(lengths))
         metadata = {name: fields[name] for name in fields if name not in RESERVED}
@@ -152,14 +152,14 @@ class EpisodeEncoder:
     def _matched(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
         """The columns of steps in the form of the fields; those whose rows differ as they are."""
         columns = dict(leaves_at(steps, None)) if self._ragged else {}
-        kept = {path: columns[path] for path in self._ragged if _differs(columns.get(path))}
+        ragged = {path: columns[path] for path in self._ragged if _differs(columns.get(path))}
         expected = self._steps
-        if kept:
-            expected, steps = (_without(nest, kept) for nest in (expected, steps))
+        if ragged:
+            expected, steps = (_without(nest, ragged) for nest in (expected, steps))
         matched: dict[str, Any] = match_columns(
             steps, expected, rows=rows, where=where, rounds=self._rounds
         )
-        for path, column in kept.items():
+        for path, column in ragged.items():
             put(matched, path, column)
         return matched
 
@@ -200,17 +200,17 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 def counts_of(episode: SourceEpisode) -> dict[str, int]:
     """Returns the contribution of an episode to the counts of a dataset."""
-    steps, known = episode.num_steps, bool(episode.final_observation_known)
+    steps, has_final = episode.num_steps, bool(episode.final_observation_known)
     return {
         "episodes": 1,
         "steps": steps,
-        "transitions": steps - known,
+        "transitions": steps - has_final,
         "terminated": int(
             rlds.IS_TERMINAL in episode.steps and episode.steps[rlds.IS_TERMINAL][-1]
         ),
         "truncated": int(episode.truncated),
         "incomplete": int(not episode.complete),
-        "final_observation_unknown": int(not known),
+        "final_observation_unknown": int(not has_final),
         **{RAW + name: int(count) for name, count in episode.counts.items()},
     }
 

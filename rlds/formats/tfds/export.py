@@ -169,9 +169,9 @@ class TfdsExport(Export):
         source = episodes.source
         self._storage = TensorStorage(float64, tensor_encoding, layout, png_level)
         self._shuffle, self._num_shards, self._shard_episodes = shuffle, num_shards, shard_episodes
-        for what, number in {"num_shards": num_shards, "shard_episodes": shard_episodes}.items():
+        for option, number in {"num_shards": num_shards, "shard_episodes": shard_episodes}.items():
             if number is not None and number < 1:
-                raise ValueError(f"{what}: got {number}, expected at least 1")
+                raise ValueError(f"{option}: got {number}, expected at least 1")
         bases = reading.bases(source)
         self._checks = not all(isinstance(base, FolderSource) for base in bases)
         self._features_json: Any
@@ -198,7 +198,7 @@ class TfdsExport(Export):
         info = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
         templates = {split.get("filepathTemplate") for split in info.get("splits", ())}
         self._grows = bool(templates) and templates <= {*GROWING_TEMPLATES}
-        known = info.get("fileFormat") if info.get("fileFormat") in _FORMATS else _FORMATS[0]
+        default = info.get("fileFormat") if info.get("fileFormat") in _FORMATS else _FORMATS[0]
         name = name or str(info.get("name", "")) or "dataset"
         version = version or str(info.get("version", "")) or "1.0.0"
         if file_format not in (None, *_FORMATS):
@@ -207,7 +207,7 @@ class TfdsExport(Export):
         self.info: dict[str, Any] = {
             **{name: info[name] for name in _KEPT if name in info},
             **info_of(
-                *(name, version, str(file_format or known)),
+                *(name, version, str(file_format or default)),
                 description=about.description,
                 citation=about.citation,
                 homepage=about.homepage,
@@ -227,14 +227,18 @@ class TfdsExport(Export):
     def is_in_format(self, index: int) -> bool:
         return self._is_copied(stored_at(self.episodes.source, *self.episodes.place(index)))
 
-    def _is_copied(self, place: Place | None) -> bool:
-        if self._stored is None or place is None or not isinstance(place.source, FolderSource):
+    def _is_copied(self, location: Place | None) -> bool:
+        if (
+            self._stored is None
+            or location is None
+            or not isinstance(location.source, FolderSource)
+        ):
             return False
-        return place.source is self._stored or place.source.folder.features == self._features
+        return location.source is self._stored or location.source.folder.features == self._features
 
     @override
-    def stored_digest(self, place: Place) -> int:
-        return _digest(_example(place))
+    def stored_digest(self, location: Place) -> int:
+        return _digest(_example(location))
 
     @override
     def write(self, path: Path) -> None:
@@ -303,9 +307,9 @@ class TfdsExport(Export):
         ones, twos = flat(episode.steps, metadata), flat(steps, decoded)
         for path in ones.keys() | twos.keys():
             one, two = ones.get(path), twos.get(path)
-            if (what := difference(one, two)) and not _are_equal(one, two):
+            if (change := difference(one, two)) and not _are_equal(one, two):
                 raise ValueError(
-                    f"tfds, episode {episode.key}: {path} is not what was encoded: {what}"
+                    f"tfds, episode {episode.key}: {path} is not what was encoded: {change}"
                 )
 
     @functools.cached_property
@@ -353,7 +357,7 @@ class TfdsExport(Export):
         path.mkdir()
         self.order = [index for numbers in self._in_order().values() for index in numbers]
         plans: dict[str, _Plan] = {}
-        for place in self.each_or_stored(lambda place: True):
+        for place in self.each_or_stored(lambda location: True):
             assert isinstance(place, Place)
             assert isinstance(place.source, FolderSource)
             split = self.episodes.place(self.number)[0]
@@ -364,8 +368,8 @@ class TfdsExport(Export):
         left_out = self._left_out({**self.staged.left_out, **self.watch.left_out})
         for split, errors in left_out.items():
             if split not in plans:
-                what = f"no episodes to convert ({len(errors)} were skipped)"
-                raise SourceError(what, file=f"split {split!r}")
+                fault = f"no episodes to convert ({len(errors)} were skipped)"
+                raise SourceError(fault, file=f"split {split!r}")
         name, file_format = self.info["name"], self.info["fileFormat"]
         for split, plan in plans.items():
             per_shard = self._shard_episodes
@@ -421,8 +425,8 @@ class TfdsExport(Export):
                 lengths = folder.stored_lengths()
             for file, listed, held in zip(folder.paths, folder.shard_lengths, lengths):
                 if held > listed:
-                    what = f"the file has {held} episodes, but dataset_info.json declares {listed}"
-                    raise SourceError(what, file=file)
+                    fault = f"the file has {held} episodes, but dataset_info.json declares {listed}"
+                    raise SourceError(fault, file=file)
 
     def _in_order(self) -> dict[str, list[int]]:
         """Returns the numbers of the episodes of each split, in the order of the dataset.
@@ -520,14 +524,14 @@ class _Plan:
         self.numbers, self.records = array("l"), array("l")
         self.sizes = array("q")
         self.ends: list[int] = []
-        self._known: dict[int, int] = {}
+        self._file_numbers: dict[int, int] = {}
 
     def add(self, file: RecordFile, record: int) -> None:
         """Adds the next example."""
-        if id(file) not in self._known:
-            self._known[id(file)] = len(self.files)
+        if id(file) not in self._file_numbers:
+            self._file_numbers[id(file)] = len(self.files)
             self.files.append(file)
-        self.numbers.append(self._known[id(file)])
+        self.numbers.append(self._file_numbers[id(file)])
         self.records.append(record)
         self.sizes.append(file.size(record))
 
@@ -631,10 +635,10 @@ def _report(counts: Mapping[str, int], left_out: Sequence[Mapping[str, str]]) ->
     }
 
 
-def _example(place: Place) -> bytes | bytearray:
-    assert isinstance(place.source, FolderSource)
-    with reading.errors_of(place.source, place.index):
-        return place.source.folder[place.split].example_bytes(place.index)
+def _example(location: Place) -> bytes | bytearray:
+    assert isinstance(location.source, FolderSource)
+    with reading.errors_of(location.source, location.index):
+        return location.source.folder[location.split].example_bytes(location.index)
 
 
 def _are_equal(one: Any, two: Any) -> bool:
@@ -667,9 +671,9 @@ def _stored_source(episodes: Episodes) -> FolderSource | None:
     if not any(isinstance(base, FolderSource) for base in reading.bases(source)):
         return None
     for index in range(len(episodes)):
-        place = stored_at(source, *episodes.place(index))
-        if place is not None and isinstance(place.source, FolderSource):
-            stored = reading.with_image_files(place.source)
+        location = stored_at(source, *episodes.place(index))
+        if location is not None and isinstance(location.source, FolderSource):
+            stored = reading.with_image_files(location.source)
             now = reading.with_image_files(source)
             same = stored.fields.steps == now.fields.steps
             return stored if same and stored.fields.episode == now.fields.episode else None

@@ -138,8 +138,8 @@ class FolderSource(Source):
         missing = [file for file, is_there in zip(files, are_there) if not is_there]
         if missing:
             more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-            what = f"the file is missing{more}; dataset_info.json declares {len(files)} files"
-            raise SourceError(what, file=missing[0])
+            fault = f"the file is missing{more}; dataset_info.json declares {len(files)} files"
+            raise SourceError(fault, file=missing[0])
 
     @functools.cached_property
     @override
@@ -232,14 +232,14 @@ class FolderSource(Source):
         lengths = self.folder[split].shard_lengths, self.folder[split].stored_lengths()
         for file, declared, length in zip(self.folder[split].paths, *lengths):
             if length != declared:
-                what = f"the file has {length} episodes, but dataset_info.json declares {declared}"
-                yield SourceError(what, file=file)
+                fault = f"the file has {length} episodes, but dataset_info.json declares {declared}"
+                yield SourceError(fault, file=file)
         listed = {file.name for file in self.folder[split].paths}
         like = f"-{split}.{self.folder.file_format}-"
         there = sorted(file.name for file in self.directory.iterdir() if like in file.name)
         if unlisted := [name for name in there if name not in listed]:
-            what = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
-            yield SourceError(f"{what} {', '.join(unlisted[:3])}", file=self.directory)
+            fault = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
+            yield SourceError(f"{fault} {', '.join(unlisted[:3])}", file=self.directory)
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file of an episode, and its index in it."""
@@ -254,10 +254,10 @@ class FolderSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        wanted = None
+        paths = None
         if fields is not None:
-            wanted = [path for path in self._paths if path in fields or _is_about_episode(path)]
-        values = self.folder[split].example(index, wanted)
+            paths = [path for path in self._paths if path in fields or _is_about_episode(path)]
+        values = self.folder[split].example(index, paths)
         if self._meanings:
             values = map_named_leaves(self._as_texts, values)
         steps = values.pop(rlds.STEPS, {})

@@ -90,7 +90,7 @@ class WebdatasetExport(Export):
             ending = endings[rlds.OBSERVATION]
             names[rlds.OBSERVATION] = f"{rlds.OBSERVATION}/{'image' if ending else 'state'}"
         taken = Paths(dict.fromkeys(names.values()))
-        places = {}
+        paths = {}
         for path, field in fields.items():
             ending, name = endings[path], names[path].lower().replace("/", ".")
             read_path = image_path(name.replace(".", "/"))
@@ -99,16 +99,16 @@ class WebdatasetExport(Export):
             )
             if ending and is_free and name not in (name for name, _ in self._files.values()):
                 self._files[path] = name, ending
-                places[path] = read_path
+                paths[path] = read_path
             elif not field.is_text and not field.encoding and None not in field.shape:
-                self._arrays[path] = places[path] = names[path]
+                self._arrays[path] = paths[path] = names[path]
         self._clips = {
             path: f"{path.removesuffix(f'/{CLIP}').replace('/', '.').lower()}.mp4"
             for path, _ in leaves_at(spec, None)
             if path.startswith(f"{VIDEO}/") and path.endswith(f"/{CLIP}")
         }
         in_samples = {path: path_of(name) for path, name in self._clips.items()}
-        self._sidecar = Sidecar.of(episodes, places, list(places), episode_places=in_samples)
+        self._sidecar = Sidecar.of(episodes, paths, list(paths), episode_places=in_samples)
 
     @override
     def placements(self) -> Sequence[Placement]:

@@ -140,8 +140,8 @@ class WebdatasetSource(Source):
                 self._episodes[-1] = range(self._episodes[-1].start, row + 1)
             else:
                 if rises:
-                    what = f"step {number} comes after steps of other episodes: sort the samples"
-                    self._scattered[name] = SourceError(what, file=shard.path, episode=name)
+                    fault = f"step {number} comes after steps of other episodes: sort the samples"
+                    self._scattered[name] = SourceError(fault, file=shard.path, episode=name)
                 self._episodes.append(range(row, row + 1))
             seen[name] = number
 
@@ -226,8 +226,8 @@ class WebdatasetSource(Source):
     def _faults(self, split: str) -> Iterator[SourceError]:
         for shard in self._shards:
             if not shard.is_complete:
-                what = "no end mark: the file was cut, or is damaged after the last sample"
-                yield SourceError(what, file=shard.path)
+                fault = "no end mark: the file was cut, or is damaged after the last sample"
+                yield SourceError(fault, file=shard.path)
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -272,13 +272,13 @@ class WebdatasetSource(Source):
             for path in {**declared, **fields}:
                 one, other = declared.get(path), fields.get(path)
                 if one is None or other is None:
-                    what = "missing" if other is None else "no such field in the first episode"
-                    raise SourceError(what, file=file, field=path)
+                    fault = "missing" if other is None else "no such field in the first episode"
+                    raise SourceError(fault, file=file, field=path)
                 # The sidecar says which sizes there may be.
                 may_differ = self._is_exported and one.encoding and other.encoding
                 if not may_differ and (one.dtype, one.shape) != (other.dtype, other.shape):
-                    what = f"{other}, but {one} in the first episode"
-                    raise SourceError(what, file=file, field=path)
+                    fault = f"{other}, but {one} in the first episode"
+                    raise SourceError(fault, file=file, field=path)
 
     def _read_raw(self, rows: range) -> _Raw:
         """Reads the samples of an episode."""
@@ -314,8 +314,8 @@ class WebdatasetSource(Source):
                 steps[path] = np.asarray(value)
         for path, column in steps.items():
             if not length or column.shape[:1] != (length,):
-                what = f"shape {column.shape}, expected {length} rows"
-                raise SourceError(what, file=shard.path, field=path)
+                fault = f"shape {column.shape}, expected {length} rows"
+                raise SourceError(fault, file=shard.path, field=path)
         if not steps:
             raise SourceError("no steps.npz, actions or frames", file=shard.path)
         _check_paths(shard, steps)
@@ -339,8 +339,8 @@ class WebdatasetSource(Source):
         shard, steps = self._samples[rows[0]][0], {}
         for path, values in columns.items():
             if len(values) != len(rows):
-                what = f"only in {len(values)} of {len(rows)} steps"
-                raise SourceError(what, file=shard.path, field=path)
+                fault = f"only in {len(values)} of {len(rows)} steps"
+                raise SourceError(fault, file=shard.path, field=path)
             is_object = isinstance(values[0], str | bytes)
             with source_errors(shard.path, field=path):
                 steps[path] = objects(values) if is_object else np.stack(values)
@@ -355,10 +355,10 @@ class WebdatasetSource(Source):
         usual = max([1, *(two - one for (one, a), (two, b) in pairs if a == b)])
         for row, ((one, before), (two, file)) in enumerate(pairs, 1):
             if two <= one or (before != file and two - one > usual):
-                what = f"step {two} after step {one}"
+                fault = f"step {two} after step {one}"
                 if before != file:
-                    what += f", with which {before.name} ends: is a shard missing between the two?"
-                raise SourceError(what, file=file, row=row)
+                    fault += f", with which {before.name} ends: is a shard missing between the two?"
+                raise SourceError(fault, file=file, row=row)
 
     def _values(self, file: epath.Path, members: Mapping[str, bytes]) -> dict[str, Any]:
         """Returns the values of the fields of a sample, by path."""
@@ -366,8 +366,8 @@ class WebdatasetSource(Source):
         for name, data in members.items():
             for path, value in self._value(file, name, data).items():
                 if path in values:
-                    what = f"another field is {path!r}, too: rename one with `fields`"
-                    raise SourceError(what, file=file, field=name)
+                    fault = f"another field is {path!r}, too: rename one with `fields`"
+                    raise SourceError(fault, file=file, field=name)
                 values[path] = value
         return values
 

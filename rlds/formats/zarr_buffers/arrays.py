@@ -99,8 +99,8 @@ class ZarrArray:
             raise ValueError(f"dtype {name!r}, expected numbers, bools or text")
         self.codec = str((content.get("compressor") or {"id": ""})["id"])
         if self.codec not in _CODECS:
-            known = ", ".join(_CODECS[1:])
-            raise ValueError(f"unsupported compressor {self.codec!r}, expected one of {known}")
+            names = ", ".join(_CODECS[1:])
+            raise ValueError(f"unsupported compressor {self.codec!r}, expected one of {names}")
         self._order = "F" if content.get("order") == "F" else "C"
         self._separator = "/" if content.get("dimension_separator") == "/" else "."
 
@@ -117,9 +117,9 @@ class ZarrArray:
         """Whether each chunk is one row, and the file of an image."""
         return self.codec in IMAGE_CODECS and self._chunks == (1, *self.row_shape)
 
-    def error(self, what: str, row: int | None = None) -> SourceError:
+    def error(self, fault: str, row: int | None = None) -> SourceError:
         """Returns an error about the array."""
-        return SourceError(what, file=self.files.path, field=self.name, row=row)
+        return SourceError(fault, file=self.files.path, field=self.name, row=row)
 
     def all(self) -> np.ndarray:
         """Returns all values."""
@@ -177,12 +177,12 @@ class ZarrArray:
             raise self._missing(position)
 
     def _missing(self, position: tuple[int, ...]) -> SourceError:
-        what = (
+        fault = (
             f"its chunk {self.chunk_file(position)} is missing. If the writer left out chunks "
             f"that hold only the fill_value ({self.described.get('fill_value')!r}), pass "
             'missing_chunks="fill"'
         )
-        return self.error(what, position[0] * self._chunks[0] if position else None)
+        return self.error(fault, position[0] * self._chunks[0] if position else None)
 
     def _read(self, position: tuple[int, ...]) -> bytes | None:
         data = self.files.read(self.chunk_file(position), self._most_bytes())

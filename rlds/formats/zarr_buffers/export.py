@@ -80,12 +80,12 @@ class ZarrExport(Export):
         self.pngs = pngs_of(self._steps, self._columns)
         images = [path for path in self._columns if encoding_of(self._steps[path])]
         self._copies = [path for path in images if path not in self.pngs]
-        places = {
+        field_paths = {
             path: path_of(name, is_kept=self._is_chunks(path))
             for path, name in self._columns.items()
             if path not in self._copies
         }
-        self._sidecar = Sidecar.of(episodes, places, arrays=self.pngs)
+        self._sidecar = Sidecar.of(episodes, field_paths, arrays=self.pngs)
         # The arrays by the paths of fields of episodes. They are in the sidecar, too: an episode
         # may have no row.
         self._values = {
@@ -163,7 +163,7 @@ class ZarrExport(Export):
 
         return SidecarWriter(self._sidecar, append, finish)
 
-    def _write_episodes(self, writer: ZarrWriter, kept: SidecarWriter) -> None:
+    def _write_episodes(self, writer: ZarrWriter, sidecar_writer: SidecarWriter) -> None:
         sidecar = self._sidecar
         columns = {
             path: self._array(writer, name, self._steps[path], is_kept=self._is_chunks(path))
@@ -176,7 +176,7 @@ class ZarrExport(Export):
         ends = [0]
         for episode in self.each_or_stored():
             if isinstance(episode, Place):
-                num_rows = _copy(episode, [*columns.values(), *values.values()], kept)
+                num_rows = _copy(episode, [*columns.values(), *values.values()], sidecar_writer)
                 ends.append(ends[-1] + num_rows)
                 continue
             last = episode.num_steps - episode.final_observation_known
@@ -193,7 +193,7 @@ class ZarrExport(Export):
             for path, array in values.items():
                 row = np.asarray(at(episode.metadata, path))[np.newaxis]
                 array.append(row if path.startswith(META) else np.repeat(row, last, axis=0))
-            kept.add(episode)
+            sidecar_writer.add(episode)
         for array in (*columns.values(), *values.values()):
             array.finish()
         writer.array(EPISODE_ENDS, np.array(ends[1:], np.int64))
@@ -208,14 +208,14 @@ class ZarrExport(Export):
         return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
 
 
-def _copy(place: Place, arrays: Iterable[ArrayWriter], kept: SidecarWriter) -> int:
+def _copy(location: Place, arrays: Iterable[ArrayWriter], sidecar_writer: SidecarWriter) -> int:
     """Copies an episode of a part; returns how many rows it has."""
-    part, beside = stored_in(place, ZarrSource)
-    stored, rows = part.stored_rows(place.index)
-    number = range(place.index, place.index + 1)
+    part, beside = stored_in(location, ZarrSource)
+    stored, rows = part.stored_rows(location.index)
+    number = range(location.index, location.index + 1)
     for array in arrays:
         array.copy(stored[array.name], number if array.name.startswith(META) else rows)
-    kept.copy(beside, place.split, place.index)
+    sidecar_writer.copy(beside, location.split, location.index)
     return len(rows)
 
 

@@ -100,12 +100,12 @@ class ZarrFiles:
         check_link(self.path / name)
         return False
 
-    def read(self, name: str, most: float = _MOST_JSON) -> bytes | None:
+    def read(self, name: str, max_bytes: float = _MOST_JSON) -> bytes | None:
         """Returns the bytes of a file; None if there is none.
 
         Args:
           name: Its path in the folder or the archive.
-          most: Its size limit in bytes.
+          max_bytes: Its size limit in bytes.
 
         Raises:
           SourceError: It is damaged, larger than that, or a link to nothing.
@@ -113,9 +113,9 @@ class ZarrFiles:
         if self._is_folder:
             try:
                 check_is_file(self.path / name)
-                if (size := int((self.path / name).stat().length)) > most:
-                    what = f"the file has {size:,} bytes, expected at most {most:,.0f}"
-                    raise SourceError(what, file=self.path, field=name)
+                if (size := int((self.path / name).stat().length)) > max_bytes:
+                    fault = f"the file has {size:,} bytes, expected at most {max_bytes:,.0f}"
+                    raise SourceError(fault, file=self.path, field=name)
                 return bytes((self.path / name).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
                 check_link(self.path / name)

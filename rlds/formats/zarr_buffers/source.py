@@ -129,7 +129,7 @@ class ZarrSource(Source):
             fills = missing_chunks == "fill"
             arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
             of_sidecar = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
-            self._kept = {
+            self._sidecar_arrays = {
                 name: arrays.pop(name)
                 for name in [*arrays]
                 if name in of_sidecar or name.startswith(SIDECAR_COLUMNS)
@@ -143,8 +143,8 @@ class ZarrSource(Source):
                     raise array.error("a scalar, expected a row for each step")
         for name in per_episode or ():
             if DATA + name not in arrays:
-                known = [array.name for array in self._data]
-                raise ValueError(f"per_episode: got {name!r}, expected some of {known}")
+                names_of_data = [array.name for array in self._data]
+                raise ValueError(f"per_episode: got {name!r}, expected some of {names_of_data}")
             if name in RESERVED:
                 raise ValueError(f"per_episode: the name {name!r} is reserved")
         # The rows where episodes begin, and where the last one ends, maybe aborted.
@@ -167,7 +167,7 @@ class ZarrSource(Source):
             if name.startswith(META) and name != EPISODE_ENDS
             if not is_aborted and array.shape[:1] == (len(ends),)
         }
-        self._times = None if self._kept else arrays.get(_TIMES)
+        self._times = None if self._sidecar_arrays else arrays.get(_TIMES)
         num_filmed = len(self._bounds) - 1 if self._times in self._steps.values() else 0
         with source_errors(self._files.path):
             self._videos = BufferVideos(self._files.path, num_filmed)
@@ -196,20 +196,20 @@ class ZarrSource(Source):
     @override
     def about(self) -> About:
         """The metadata: attributes, values of other arrays, and how files of images are kept."""
-        known = {EPISODE_ENDS, *self._of_episodes}
+        own_arrays = {EPISODE_ENDS, *self._of_episodes}
         metadata_arrays = [
             array
             for name, array in self._arrays.items()
-            if name not in known and not name.startswith(DATA)
+            if name not in own_arrays and not name.startswith(DATA)
         ]
-        kept = [array for array in self._steps.values() if self._is_kept(array)]
+        kept_arrays = [array for array in self._steps.values() if self._is_kept(array)]
         metadata = {
             "attributes": self._attributes(),
             "values": {
                 it.name: {"dtype": it.dtype.str, "values": _json_values(it)}
                 for it in metadata_arrays
             },
-            "images": {array.name.removeprefix(DATA): array.described for array in kept},
+            "images": {array.name.removeprefix(DATA): array.described for array in kept_arrays},
         }
         return About(
             description="Episodes of a replay buffer in Zarr.",
@@ -242,16 +242,17 @@ class ZarrSource(Source):
         )
 
     def _sidecar(self) -> StoredSidecar | None:
-        if SIDECAR_TEXT not in self._kept:
+        if SIDECAR_TEXT not in self._sidecar_arrays:
             return None
-        path, text = self._files.path, self._kept[SIDECAR_TEXT].all()
-        if SIDECAR_ENDS not in self._kept:
+        path, text = self._files.path, self._sidecar_arrays[SIDECAR_TEXT].all()
+        if SIDECAR_ENDS not in self._sidecar_arrays:
             return StoredSidecar.from_text(text.tobytes(), path, self._read_stream)
-        ends, rows = self._kept[SIDECAR_ENDS].all(), self._kept[SIDECAR_BYTES].read
+        arrays = self._sidecar_arrays
+        ends, rows = arrays[SIDECAR_ENDS].all(), arrays[SIDECAR_BYTES].read
         return PackedSidecar.in_arrays(path, text, ends, rows)
 
     def _read_stream(self, stream: str, begin: int, end: int) -> Any:
-        return self._kept[SIDECAR_COLUMNS + stream].read(begin, end).data
+        return self._sidecar_arrays[SIDECAR_COLUMNS + stream].read(begin, end).data
 
     @override
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
@@ -293,8 +294,8 @@ class ZarrSource(Source):
     ) -> SourceEpisode:
         first, after = self._bounds[index : index + 2]
         if after > self._num_rows:
-            what = f"the episode ends at {after}, but the arrays have {self._num_rows} rows"
-            raise SourceError(what, file=self._files.path, field=EPISODE_ENDS)
+            fault = f"the episode ends at {after}, but the arrays have {self._num_rows} rows"
+            raise SourceError(fault, file=self._files.path, field=EPISODE_ENDS)
         if first == after and fields is None:
             raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
         if after > first:
@@ -386,9 +387,9 @@ def _constant(array: ZarrArray, begin: int, end: int) -> Any:
     values = [row.tolist() if row.dtype == object else row.tobytes() for row in rows]
     differing = [row for row, value in enumerate(values) if value != values[0]]
     if differing:
-        what = (
+        fault = (
             "the value differs from the first row of the episode; leave it out of per_episode "
             "to read it as a step field"
         )
-        raise array.error(what, begin + differing[0])
+        raise array.error(fault, begin + differing[0])
     return rows[0]

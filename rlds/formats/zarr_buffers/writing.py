@@ -124,11 +124,11 @@ class ArrayWriter:
         if self._num_waiting < self._chunk_rows:
             return
         waiting = np.concatenate(self._waiting)
-        whole = len(waiting) // self._chunk_rows * self._chunk_rows
+        end = len(waiting) // self._chunk_rows * self._chunk_rows
         first = self.num_rows - len(waiting)
-        for begin in range(0, whole, self._chunk_rows):
+        for begin in range(0, end, self._chunk_rows):
             self._put_rows(first + begin, waiting[begin : begin + self._chunk_rows])
-        self._waiting, self._num_waiting = [waiting[whole:].copy()], len(waiting) - whole
+        self._waiting, self._num_waiting = [waiting[end:].copy()], len(waiting) - end
 
     def append_chunks(self, chunks: np.ndarray) -> None:
         """Adds rows that are chunks already; none is written for empty bytes."""
