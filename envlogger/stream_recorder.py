@@ -178,14 +178,14 @@ class _Stream:
 
     def _made_prefix(self) -> bytes:
         """Returns the constant CDR bytes at the start of a message: header and array layout."""
-        made = _Cdr()
+        prefix = _Cdr()
         if self._is_text or not self._shape or self._is_video or self._is_image:
-            return made.getvalue()
-        made.number(len(self._shape))
+            return prefix.getvalue()
+        prefix.number(len(self._shape))
         for axis, size in enumerate(self._shape):
-            made.text("").number(size).number(int(np.prod(self._shape[axis:])))
-        made.number(0).number(int(np.prod(self._shape)))
-        return made.align(self._dtype.itemsize).getvalue()
+            prefix.text("").number(size).number(int(np.prod(self._shape[axis:])))
+        prefix.number(0).number(int(np.prod(self._shape)))
+        return prefix.align(self._dtype.itemsize).getvalue()
 
     def check(self, value: Any) -> Any:
         """Returns a value as it is written.
@@ -209,17 +209,17 @@ class _Stream:
             return _Cdr().text(value).getvalue()
         if not (self._is_video or self._is_image):
             return self._prefix + value.tobytes()
-        made = _Cdr().number(at // 10**9 % 2**31).number(at % 10**9).text(self.name)
+        message = _Cdr().number(at // 10**9 % 2**31).number(at % 10**9).text(self.name)
         if self._is_image:
             height, width, channels = self._shape
             encoding = {1: "mono8", 3: "rgb8", 4: "rgba8"}.get(channels, f"8UC{channels}")
-            made.number(height).number(width).text(encoding).write(b"\0")
-            made.number(width * channels)
+            message.number(height).number(width).text(encoding).write(b"\0")
+            message.number(width * channels)
             value = value.tobytes()
-        made.number(len(value)).write(value)
+        message.number(len(value)).write(value)
         if self._is_video:
-            made.text("h264")
-        return made.getvalue()
+            message.text("h264")
+        return message.getvalue()
 
 
 class StreamRecorder(Closing):
@@ -348,14 +348,14 @@ class StreamRecorder(Closing):
             if name in self._streams:
                 return self._streams[name]
             is_video = name in self._video
-            made = _Stream(name, value, len(self._streams) + 1, is_video=is_video)
+            stream = _Stream(name, value, len(self._streams) + 1, is_video=is_video)
             if is_video:
                 shape = np.shape(value)
                 camera = FrameThread(self._video[name], shape, self._waiting, f"envlogger-{name}")
                 self._cameras[name] = camera
-            self._streams[name] = made
-            self._pending.append(made.records)
-        return made
+            self._streams[name] = stream
+            self._pending.append(stream.records)
+        return stream
 
     def _add_packet(
         self, stream: _Stream, at: int, now: int, packet: Future[Packet], num_bytes: int
@@ -479,11 +479,11 @@ class StreamRecorder(Closing):
 
     def _raise(self) -> None:
         error = self._failure or self._reserve.cause
-        kept = "all values that were pushed are readable"
+        outcome = "all values that were pushed are readable"
         if num_lost := self._num_lost + self._num_encoding:
-            kept = f"the last {num_lost} values are lost, those before are readable"
+            outcome = f"the last {num_lost} values are lost, those before are readable"
         raise StorageError(
-            f"cannot write to {self.path}, recording stops here: {error}; {kept}"
+            f"cannot write to {self.path}, recording stops here: {error}; {outcome}"
         ) from error
 
     def _append(self, chunk: bytes) -> None:

@@ -206,7 +206,7 @@ class SequentialSource:
 
     def __init__(self, file: BinaryIO, begin: int) -> None:
         self._begin = begin
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._read = _reading_function(file)
         self.name = name_of(file)
 
@@ -216,26 +216,26 @@ class SequentialSource:
             return b""
         self.reach(pos + size)
         begin = pos - self._begin
-        return self._kept[begin : begin + size]
+        return self._buffer[begin : begin + size]
 
     def reach(self, pos: int) -> int:
         """See `ByteSource`."""
-        self._kept += _read_up_to(self._read, pos - self._end())
+        self._buffer += _read_up_to(self._read, pos - self._end())
         return min(pos, self._end())
 
     def skip(self, pos: int) -> int:
         """See `ByteSource`."""
         while pos > self._end():
             self.release(self._end())
-            self._kept += self._read(min(pos - self._begin, _READ_STEP))
-            if not self._kept:
+            self._buffer += self._read(min(pos - self._begin, _READ_STEP))
+            if not self._buffer:
                 return self._begin
         self.release(pos)
         return pos
 
     def release(self, pos: int) -> None:
         """See `ByteSource`."""
-        del self._kept[: pos - self._begin]
+        del self._buffer[: pos - self._begin]
         self._begin = pos
 
     def size(self) -> int:
@@ -243,4 +243,4 @@ class SequentialSource:
         raise UnimplementedError(f"{self.name} does not support random access, so its size is open")
 
     def _end(self) -> int:
-        return self._begin + len(self._kept)
+        return self._begin + len(self._buffer)

@@ -273,8 +273,8 @@ class Scanner:
     def _num_items(self, layout: FieldLayout, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the number of arrays in each list; 0 if one has another size."""
         stride = len(layout.head) + layout.width
-        counts, rest = np.divmod(ends - begins, stride)
-        counts = np.where(rest > 0, 0, counts)
+        counts, remainders = np.divmod(ends - begins, stride)
+        counts = np.where(remainders > 0, 0, counts)
         for row in np.flatnonzero(counts).tolist():
             items = self._data[begins[row] : ends[row]].reshape(-1, stride)
             if not all((items[:, i] == byte).all() for i, byte in enumerate(layout.head)):

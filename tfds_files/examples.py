@@ -119,8 +119,8 @@ def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
 def _selected(leaves: list[Leaf], fields: list[str]) -> list[Leaf]:
     for field in fields:
         if not any(_is_in(leaf, field) for leaf in leaves):
-            known = ", ".join(leaf.name for leaf in leaves)
-            raise KeyError(f"no field {field!r}; there are {known}")
+            names = ", ".join(leaf.name for leaf in leaves)
+            raise KeyError(f"no field {field!r}; there are {names}")
     return [leaf for leaf in leaves if any(_is_in(leaf, field) for field in fields)]
 
 
@@ -153,7 +153,7 @@ def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]
       WireError: The bytes are no example.
     """
     lists: dict[str, StoredList] = {}
-    wanted = None if names is None else {name.encode() for name in names}
+    keys = None if names is None else {name.encode() for name in names}
     for number, _, begin, end in wire.fields_of(example, 0, len(example)):
         if number != 1:
             continue
@@ -164,9 +164,9 @@ def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]
                     name = bytes(example[part_begin:part_end])
                 elif part == 2:
                     feature = part_begin, part_end
-            if wanted is None:
+            if keys is None:
                 lists.setdefault(name.decode(), StoredList(BYTES, example, 0, 0))
-            if (wanted is None or name in wanted) and feature is not None:
+            if (keys is None or name in keys) and feature is not None:
                 for kind, _, list_begin, list_end in wire.fields_of(example, *feature):
                     if kind in _KIND_NAMES:
                         lists[name.decode()] = StoredList(kind, example, list_begin, list_end)
@@ -356,8 +356,8 @@ def _reshaped(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
     if None not in shape:
         sizes = [int(size or 0) for size in shape]
     elif shape.count(None) == 1:
-        known = math.prod(size for size in shape if size is not None)
-        count = len(values) // known if known else 0
+        num_known = math.prod(size for size in shape if size is not None)
+        count = len(values) // num_known if num_known else 0
         sizes = [count if size is None else size for size in shape]
     else:
         raise UnsupportedFileError("plain arrays of several unknown sizes")
@@ -389,7 +389,7 @@ def _decoded(feature: Tensor, stored: StoredList | None, shapes: np.ndarray | No
 
 def _merged(sizes: np.ndarray, shape: Sequence[int | None]) -> tuple[int, ...]:
     merged = tuple(sizes.tolist())
-    if any(size < 0 or known not in (None, size) for size, known in zip(merged, shape)):
+    if any(size < 0 or expected not in (None, size) for size, expected in zip(merged, shape)):
         raise DamagedFileError(f"got the shape {merged}, expected {tuple(shape)}")
     return merged
 

@@ -260,22 +260,22 @@ def check_features(features: Features) -> None:
 
 
 def _check_readable(leaf: Leaf) -> None:
-    feature, what = leaf.feature, ""
+    feature, kind = leaf.feature, ""
     if len(leaf.lengths) > 1 and None not in leaf.lengths[1:]:
-        what = "sequences of a fixed length in a sequence; leave the length out"
+        kind = "sequences of a fixed length in a sequence; leave the length out"
     elif isinstance(feature, Image):
         return
     elif feature.encoding != "none":
         if feature.dtype == "uint32":
-            what = f"uint32 with the encoding {feature.encoding!r}; use 'none'"
+            kind = f"uint32 with the encoding {feature.encoding!r}; use 'none'"
     elif None in feature.shape and (leaf.lengths or feature.shape.count(None) > 1):
-        what = "plain arrays of unknown sizes; use the encoding 'zlib' or 'bytes'"
+        kind = "plain arrays of unknown sizes; use the encoding 'zlib' or 'bytes'"
     elif 0 in feature.shape or feature.dtype.kind not in "biufO":
-        what = f"plain {feature.dtype} of shape {feature.shape}; use the encoding 'zlib' or 'bytes'"
+        kind = f"plain {feature.dtype} of shape {feature.shape}; use the encoding 'zlib' or 'bytes'"
     elif feature.dtype == "float64":
-        what = "plain float64; use float32, or the encoding 'zlib' or 'bytes'"
-    if what:
-        raise ValueError(f"{leaf.name}: TFDS cannot hold {what}")
+        kind = "plain float64; use float32, or the encoding 'zlib' or 'bytes'"
+    if kind:
+        raise ValueError(f"{leaf.name}: TFDS cannot hold {kind}")
 
 
 def _leaves(
@@ -306,13 +306,13 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
         )
     content, kind = _dict(tree[kinds[0]], path), _KINDS[kinds[0]]
     parsed = kind.parse(content, path, depth, class_name)
-    known = content.keys() if are_arguments else kind.known  # Arguments have other names.
+    names = content.keys() if are_arguments else kind.names  # Arguments have other names.
     return dataclasses.replace(
         parsed,
         class_name=class_name,
         doc=doc,
         value_range=str(tree.get("valueRange", "")),
-        details={name: value for name, value in content.items() if name not in known},
+        details={name: value for name, value in content.items() if name not in names},
     )
 
 
@@ -508,12 +508,12 @@ class _Kind(NamedTuple):
     Attributes:
       parse: Makes a node of its content.
       write: Makes its content of a node.
-      known: The names in its content that a node has attributes for.
+      names: The names in its content that a node has attributes for.
     """
 
     parse: Callable[[Mapping[str, Any], str, int, str], Feature]
     write: Callable[[Any], dict[str, Any]]
-    known: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 _TENSOR = ("shape", "dtype", "encoding")

@@ -193,7 +193,7 @@ class DatasetFolder(Mapping[str, Split]):
     """
 
     def __init__(self, directory: epath.PathLike, *, decode_images: bool = True) -> None:
-        self.directory, self.info = _found(directory)
+        self.directory, self.info = _dataset_at(directory)
         self._decode_images = decode_images
         self.name = str(self.info.get("name", ""))
         self.config_name = str(self.info.get("configName", ""))
@@ -229,7 +229,7 @@ class DatasetFolder(Mapping[str, Split]):
     def __getitem__(self, split: str) -> Split:
         if split in self._splits:
             return self._splits[split]
-        lengths = {name: whole.shard_lengths for name, whole in self._splits.items()}
+        lengths = {name: stored.shard_lengths for name, stored in self._splits.items()}
         try:
             ranges = ranges_of(split, lengths)
         except KeyError as e:
@@ -280,7 +280,7 @@ def open_folder(directory: epath.PathLike, *, decode_images: bool = True) -> Dat
     return DatasetFolder(directory, decode_images=decode_images)
 
 
-def _found(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
+def _dataset_at(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
     """The directory that has a dataset, and what its `INFO_FILE` says."""
     here = stores.as_path(directory)
     try:  # To look first whether it is there takes a request of a store.

@@ -220,14 +220,14 @@ class GrowingDataset:
     def _difference(self) -> str | None:
         """Says in which respect the dataset that exists is another one; None if it is the same."""
         stored = self._stored()
-        for what, here, there in (
+        for fact, here, there in (
             ("name", self._name, stored.get("name")),
             ("version", self._description.version, stored.get("version")),
             ("file format", self._file_format, stored.get("fileFormat") or _DRAFT_FORMAT),
         ):
             if here != there:
                 return (
-                    f"{self.directory} has a dataset with another {what}: {there}, not {here}; "
+                    f"{self.directory} has a dataset with another {fact}: {there}, not {here}; "
                     "write to another directory"
                 )
         feature_names = self._other_features()
@@ -242,12 +242,12 @@ class GrowingDataset:
         """Returns which fields the dataset does not have in this way; None if it has them all."""
         here, there = self._description.features, self._stored_json(FEATURES_FILE)
         try:
-            known = [parse_features(features) for features in (here, there)]
+            parsed = [parse_features(features) for features in (here, there)]
         except TfdsFilesError:  # Features that only TFDS knows.
             return None if here == there else []
-        if known[0].to_json() == known[1].to_json():
+        if parsed[0].to_json() == parsed[1].to_json():
             return None
-        one, other = ({leaf.name: leaf for leaf in leaves_of(each)} for each in known)
+        one, other = ({leaf.name: leaf for leaf in leaves_of(each)} for each in parsed)
         return sorted(name for name in {**one, **other} if one.get(name) != other.get(name))
 
     def _stored(self) -> dict[str, Any]:
@@ -286,7 +286,7 @@ class GrowingDataset:
                     lock = try_to_lock(path)
                     if lock is not None:
                         size = _mend(path)
-                        self._adopt(info, split, self._whole(path), size, path)
+                        self._adopt(info, split, self._converted(path), size, path)
                         os.close(lock)
                 for path in self._files_of_drafts(split["name"]):
                     if path.suffix == _WHOLE and not _draft_of(path).exists():  # It is complete.
@@ -296,14 +296,14 @@ class GrowingDataset:
                     recovered[split["name"]] = num_new
         return recovered
 
-    def _add_shard(self, split: str, draft: epath.Path, whole: epath.Path, size: _Size) -> None:
+    def _add_shard(self, split: str, draft: epath.Path, file: epath.Path, size: _Size) -> None:
         """Makes a draft that is complete a shard, and saves its index."""
         with locked(self.directory):
             info = self._read()
             stored = _find(info, split)
             if stored is None:
                 raise KeyError(f"{self.directory} no longer has a split {split!r}")
-            shard = self._adopt(info, stored, whole, size, draft)
+            shard = self._adopt(info, stored, file, size, draft)
         if shard is not None and self._file_format == "tfrecord":
             save_index(shard, lambda: read_features(self.directory))
 
@@ -346,7 +346,7 @@ class GrowingDataset:
             draft.rmtree()
         sync(self.directory)
 
-    def _whole(self, draft: epath.Path) -> epath.Path:
+    def _converted(self, draft: epath.Path) -> epath.Path:
         """Returns a file with the content of a draft in the format of the dataset, on the disk."""
         path = draft
         if self._file_format != _DRAFT_FORMAT:
@@ -482,8 +482,8 @@ class ShardDraft:
                 size = _Size(self.num_examples, self._num_bytes)
                 if self._is_torn:  # By an example that was refused.
                     os.truncate(self.path, size.in_file)
-                whole = self._dataset._whole(self.path)
-                self._dataset._add_shard(self._split, self.path, whole, size)
+                file = self._dataset._converted(self.path)
+                self._dataset._add_shard(self._split, self.path, file, size)
         finally:
             self.abandon()
 
@@ -653,10 +653,10 @@ def append_to(
     info = info_of(name, version, file_format, **about)
     check_features(features)
     encoder, as_json = ExampleEncoder(features, png_level=png_level), features.to_json()
-    known = dict(metadata) if metadata else None
+    own_metadata = dict(metadata) if metadata else None
     description = Description(
-        *(name, version, file_format, as_json, known),
-        lambda folder: describe(folder, info, as_json, known),
+        *(name, version, file_format, as_json, own_metadata),
+        lambda folder: describe(folder, info, as_json, own_metadata),
     )
     dataset = GrowingDataset(directory, description)
     appender = Appender(dataset, max_examples_per_shard, encoder=encoder)
@@ -712,14 +712,14 @@ class Replacement:
                 if _find(info, split["name"]) is not None
                 for index in range(len(_lengths(split)))
             ]
-            made = {
+            moved = {
                 split["name"]: _move(info, split, new.directory, target.directory, obsolete)
                 for split in info["splits"]
             }
             sync(target.directory)
-            kept = {split["name"]: split for split in stored["splits"]}
-            target._write({"splits": list({**kept, **made}.values())}, describe=True)
-            for name in made:
+            old = {split["name"]: split for split in stored["splits"]}
+            target._write({"splits": list({**old, **moved}.values())}, describe=True)
+            for name in moved:
                 for path in target._drafts(name):
                     lock = try_to_lock(path)
                     if lock is not None:
@@ -772,13 +772,13 @@ def _move(
 
 
 @contextlib.contextmanager
-def _naming(path: epath.PathLike, what: str = "") -> Iterator[None]:
+def _naming(path: epath.PathLike, failure: str = "") -> Iterator[None]:
     """Raises errors of files with the path, and with what to do."""
     try:
         yield
     except (OSError, TfdsFilesError) as e:
-        if what:
-            raise StorageError(f"{path} {what}: {e}; write to another directory") from e
+        if failure:
+            raise StorageError(f"{path} {failure}: {e}; write to another directory") from e
         advice = "; check the space left" if is_local(path) else ""
         raise StorageError(f"cannot write {os.fspath(path)}: {e}{advice}") from e
 
@@ -844,5 +844,5 @@ def _torn(path: epath.Path) -> epath.Path:
     return path.with_name(f".{path.name.removeprefix('.')}{_TORN}")
 
 
-def _draft_of(whole: epath.Path) -> epath.Path:
-    return whole.with_name(whole.name.removesuffix(_WHOLE))
+def _draft_of(file: epath.Path) -> epath.Path:
+    return file.with_name(file.name.removesuffix(_WHOLE))

@@ -71,7 +71,7 @@ def open_indexes(
             f"{folder.directory}: its files have the format {folder.file_format!r}, compressed "
             "record by record; only records of TFRecord files can be read in parts"
         )
-    lengths = {p.path: p.end for whole in folder.values() for p in whole.cut(0, len(whole))}
+    lengths = {p.path: p.end for part in folder.values() for p in part.cut(0, len(part))}
     paths = [os.fspath(piece.path) for piece in pieces]
     layouts = layouts_of(folder.features)
     if copies is not None:
@@ -136,7 +136,7 @@ def index_shard(
             parts.append(scanner.scan(begins[block], ends[block], first))
         checksum = stored_checksum(np.frombuffer(raw, np.uint8), ends)
 
-    def whole(name: str, dtype: Any, *shape: int) -> np.ndarray:
+    def join(name: str, dtype: Any, *shape: int) -> np.ndarray:
         return np.concatenate([np.zeros((0, *shape), dtype), *(part[name] for part in parts)])
 
     strings = [layout.name for layout in layouts if layout.kind == "strings"]
@@ -150,14 +150,14 @@ def index_shard(
         layouts=layouts,
         offsets=np.ascontiguousarray(records[:, 0]),
         lengths=np.ascontiguousarray(records[:, 1]),
-        num_elements=whole("num_elements", np.uint32),
-        starts=whole("starts", np.uint32, len(layouts)),
-        sizes=whole("sizes", np.uint32, len(layouts)),
-        last=whole("last", np.uint8, len(layouts)),
+        num_elements=join("num_elements", np.uint32),
+        starts=join("starts", np.uint32, len(layouts)),
+        sizes=join("sizes", np.uint32, len(layouts)),
+        last=join("last", np.uint8, len(layouts)),
         entries={
             name: (
-                np.cumsum(np.concatenate([[0], whole(f"counts/{name}", np.int64)]), dtype=np.int64),
-                whole(f"ends/{name}", np.uint32),
+                np.cumsum(np.concatenate([[0], join(f"counts/{name}", np.int64)]), dtype=np.int64),
+                join(f"ends/{name}", np.uint32),
             )
             for name in strings
         },

@@ -146,8 +146,8 @@ class RecordFile(abc.ABC):
             _inherited.append(self._finalizer.detach())
         self._lock, self._opened, self._finalizer = threading.Lock(), None, lambda: None
 
-    def _damaged(self, what: str) -> DamagedFileError:
-        return DamagedFileError(f"{self.path}: {what}")
+    def _damaged(self, fault: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path}: {fault}")
 
     @abc.abstractmethod
     def _index(self) -> Any:
@@ -176,7 +176,7 @@ class _TFRecordFile(RecordFile):
     def _index(self) -> tuple[BinaryIO, np.ndarray]:
         file = stores.open_binary(self.path)
         try:
-            identity = _which(file)
+            identity = _identity(file)
             if identity is not None and self._closed is not None and self._closed[0] == identity:
                 return file, self._closed[1]
             offsets = np.array(list(self._offsets(file)), np.int64)
@@ -230,7 +230,7 @@ class _TFRecordFile(RecordFile):
         opened[0].close()
 
 
-def _which(file: BinaryIO) -> object:
+def _identity(file: BinaryIO) -> object:
     """Returns the identity of an open file: device, inode, size and time. None in a store."""
     try:
         stat = os.fstat(file.fileno())

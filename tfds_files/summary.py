@@ -150,8 +150,8 @@ def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Fo
         ]
         if len(below) != 1:
             several = f"several folders: {', '.join(sorted(below)[:10])}. Pass one of them"
-            what = several if below else "no folder with a dataset"
-            raise FileNotFoundError(f"{root} has no {INFO_FILE}, and below it {what}")
+            fault = several if below else "no folder with a dataset"
+            raise FileNotFoundError(f"{root} has no {INFO_FILE}, and below it {fault}")
         root /= below[0]
     return root
 

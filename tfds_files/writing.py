@@ -41,13 +41,13 @@ def num_shards(
     (16, 4, 1)
     """
     size = num_bytes + num_examples * (HEADER.size + FOOTER.size)
-    least, most = size // most_size, size // least_size
-    if least > _USUAL:
+    fewest, largest = size // most_size, size // least_size
+    if fewest > _USUAL:
         return next(
-            n for n in range(2 * _USUAL, least + 2 * _USUAL, _USUAL) if least <= n <= num_examples
+            n for n in range(2 * _USUAL, fewest + 2 * _USUAL, _USUAL) if fewest <= n <= num_examples
         )
     powers = (_USUAL >> power for power in range(10))
-    return next((n for n in powers if least <= n <= most and n <= num_examples), 1)
+    return next((n for n in powers if fewest <= n <= largest and n <= num_examples), 1)
 
 
 def shard_ends(num_examples: int, num_shards: int) -> list[int]:
@@ -55,10 +55,10 @@ def shard_ends(num_examples: int, num_shards: int) -> list[int]:
     return [round(num_examples * shard / num_shards) for shard in range(1, num_shards + 1)]
 
 
-def check_word(what: str, word: str, pattern: str) -> None:
+def check_word(subject: str, word: str, pattern: str) -> None:
     """Raises a `ValueError` unless a word is as a pattern says."""
     if not re.fullmatch(pattern, word, re.ASCII):
-        raise ValueError(f"{what}: got {word!r:.100}, expected a match of {pattern}")
+        raise ValueError(f"{subject}: got {word!r:.100}, expected a match of {pattern}")
 
 
 def info_of(

@@ -52,11 +52,11 @@ class FrameThread:
         """Copies a frame, for `encode`."""
         return self._waiting.put(frame)
 
-    def encode(self, kept: int | np.ndarray, *, begins: bool) -> Future[Packet]:
+    def encode(self, stored: int | np.ndarray, *, begins: bool) -> Future[Packet]:
         """Has a frame encoded.
 
         Args:
-          kept: The result of `keep`.
+          stored: The result of `keep`.
           begins: Whether decoding has to begin with it.
 
         Raises:
@@ -66,18 +66,18 @@ class FrameThread:
         with self._putting:
             if self._is_closed:
                 raise UsageError("no frame can be recorded while the recorder is being closed")
-            self._frames.put((packet, kept, begins))
+            self._frames.put((packet, stored, begins))
         return packet
 
     def _run(self) -> None:
-        for packet, kept, begins in iter(self._frames.get, None):
+        for packet, stored, begins in iter(self._frames.get, None):
             try:
-                packet.set_result(self._encoded(kept, begins))
+                packet.set_result(self._encoded(stored, begins))
             except BaseException as error:
                 packet.set_exception(error)
 
-    def _encoded(self, kept: int | np.ndarray, begins: bool) -> Packet:
-        frame = self._waiting.take(kept, self.shape)
+    def _encoded(self, stored: int | np.ndarray, begins: bool) -> Packet:
+        frame = self._waiting.take(stored, self.shape)
         try:
             at_key = self._since_key + 1 >= self._video.gop
             is_worse = self._waiting.is_behind if at_key else self._is_worse
@@ -175,13 +175,13 @@ class WaitingFrames:
         self._num_spilled += 1
         return offset
 
-    def take(self, kept: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    def take(self, stored: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a frame, which counts as one in memory from now on."""
-        if isinstance(kept, np.ndarray):
-            return kept
+        if isinstance(stored, np.ndarray):
+            return stored
         assert self._file is not None
         size = int(np.prod(shape))
-        content = os.pread(self._file.fileno(), size, kept)
+        content = os.pread(self._file.fileno(), size, stored)
         with self._has_room:
             self._bytes += size
             self._num_spilled -= 1

@@ -248,13 +248,13 @@ class RiegeliBackendWriter(QueueingBackendWriter):
                 "before it is readable. Make a new recorder to continue"
             )
         self._failure_was_reported = True
-        kept = "all steps that were recorded are readable"
+        outcome = "all steps that were recorded are readable"
         if failed.num_lost_steps is None:
-            kept = "an unknown number of the last steps is lost"
+            outcome = "an unknown number of the last steps is lost"
         elif failed.num_lost_steps:
-            kept = f"the last {failed.num_lost_steps} steps are lost, those before are readable"
+            outcome = f"the last {failed.num_lost_steps} steps are lost, those before are readable"
         return StorageError(
-            f"cannot write to {self._directory}, recording stops here: {failed.cause}; {kept}. "
+            f"cannot write to {self._directory}, recording stops here: {failed.cause}; {outcome}. "
             "Remove the cause, and make a new recorder to continue"
         )
 
@@ -267,8 +267,8 @@ def _store_metadata(
     if store_metadata(directory, encoded, writer_options) or metadata is None:
         return
     stored = read_metadata(directory)
-    known = codec.decode(stored)
-    ours, theirs = VideoFields(metadata), VideoFields(known if isinstance(known, dict) else {})
+    decoded = codec.decode(stored)
+    ours, theirs = VideoFields(metadata), VideoFields(decoded if isinstance(decoded, dict) else {})
     if ours.codecs != theirs.codecs:
         raise StorageError(
             f"the log in {directory} has video of {theirs.codecs or 'no field'}, and this recorder "

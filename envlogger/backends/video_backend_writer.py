@@ -135,20 +135,20 @@ class VideoBackendWriter(BackendWriter):
                 "steps before it are readable. Free some space"
             )
         step = map_columns(copy.copy, step)  # Half of the time of a deep copy.
-        kept = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
+        stored = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
         # The last act, and one thread to wake. The threads of two cameras, once they run, may leave
         # no core for the rest of the step.
-        self._arriving.put(lambda: self._started(step, kept, is_new_episode, num_bytes))
+        self._arriving.put(lambda: self._started(step, stored, is_new_episode, num_bytes))
         # When most can go wrong, and when an episode is complete.
         if not self._num_accepted or (self._keeps_ended_episodes and step.timestep.last()):
             self._finish(lambda: None)
         self._num_accepted += 1
 
     def _started(
-        self, step: StepData, kept: Sequence[int | np.ndarray], is_new: bool, num_bytes: int
+        self, step: StepData, stored: Sequence[int | np.ndarray], is_new: bool, num_bytes: int
     ) -> _Job:
         """Has the frames of a step encoded; returns what hands it to the backend then."""
-        cameras = zip(self._cameras, kept)
+        cameras = zip(self._cameras, stored)
         packets = [camera.encode(frame, begins=is_new) for camera, frame in cameras]
         return lambda: self._hand_over(step, packets, is_new, num_bytes)
 

@@ -365,9 +365,9 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
     sizes = np.unique(run.sizes).tolist()
     for size in sizes:
         numbers = np.flatnonzero(run.sizes == size)
-        known = iter(decoder.templates_of_size(size))
+        templates = iter(decoder.templates_of_size(size))
         while len(numbers):
-            template = next(known, None)
+            template = next(templates, None)
             if template is None and (len(numbers) > 1 or len(sizes) <= _FEW_SIZES):
                 template = decoder.learn(run.record(int(numbers[0])))
             if template is None:

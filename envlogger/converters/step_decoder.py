@@ -71,15 +71,15 @@ class StepDecoder:
 
     def learn(self, record: bytes) -> Template | None:
         """Makes a template of a record for which there is none, unless there are too many."""
-        known = self.templates_of_size(len(record))
-        if self._num_templates >= _MAX_TEMPLATES or len(known) >= _MAX_TEMPLATES_OF_SIZE:
+        templates = self.templates_of_size(len(record))
+        if self._num_templates >= _MAX_TEMPLATES or len(templates) >= _MAX_TEMPLATES_OF_SIZE:
             return None
         self._num_templates += 1  # Failed ones count: they take time, too.
         try:
             template = Template(record)
         except NoMatchError:
             return None
-        self._templates[len(record)] = (*known, template)
+        self._templates[len(record)] = (*templates, template)
         return template
 
     def templates_of_size(self, size: int) -> Sequence[Template]:

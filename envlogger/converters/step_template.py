@@ -392,8 +392,8 @@ def _integer_columns(dtype: str, shape: tuple[int, ...]) -> Callable[[np.ndarray
         sizes = ends - begins + 1
         if sizes.max() > 10 or np.any(flat[ends[sizes == 10]] > 1):
             raise ValueError("a varint that does not fit 64 bits")
-        places = np.arange(len(flat)) - np.repeat(begins, sizes)
-        groups = (flat & 0x7F).astype(np.uint64) << (7 * places).astype(np.uint64)
+        positions = np.arange(len(flat)) - np.repeat(begins, sizes)
+        groups = (flat & 0x7F).astype(np.uint64) << (7 * positions).astype(np.uint64)
         numbers = np.bitwise_or.reduceat(groups, begins)
         return _narrowed(numbers, dtype).reshape(len(column), *shape)
 

@@ -58,9 +58,9 @@ def without(value: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
     >>> without({"a": {"b": 1}, "c": 2}, ["a", "b"])
     {'c': 2}
     """
-    name, *rest = path
+    name, *inner = path
     remaining = {key: item for key, item in value.items() if key != name}
-    if rest and (left := without(value[name], rest)):
+    if inner and (left := without(value[name], inner)):
         return {**value, name: left}
     return remaining
 

@@ -83,9 +83,9 @@ class BackendContract(_Base):
         for step, expected in zip(steps, recorded[0]):
             self.assertIsInstance(step, StepData)
             self.assertIs(step.timestep.step_type, expected.timestep.step_type)
-            for value, wanted in zip(_leaves(step), _leaves(expected), strict=True):
-                np.testing.assert_array_equal(value, wanted)
-                self.assertEqual(np.asarray(value).dtype, np.asarray(wanted).dtype)
+            for value, expected_value in zip(_leaves(step), _leaves(expected), strict=True):
+                np.testing.assert_array_equal(value, expected_value)
+                self.assertEqual(np.asarray(value).dtype, np.asarray(expected_value).dtype)
 
     def test_episodes_are_kept_apart(self) -> None:
         self._record_episodes([2, 5, 3])

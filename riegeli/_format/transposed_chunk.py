@@ -134,10 +134,10 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
         raise InvalidArgumentError(f"transposed chunk is damaged: {e}") from e
 
 
-def _check_limit(count: int, limit: int, what: str) -> None:
+def _check_limit(count: int, limit: int, unit: str) -> None:
     if count > limit:
         raise ResourceExhaustedError(
-            f"a transposed chunk has {count} {what}, more than the limit {limit}"
+            f"a transposed chunk has {count} {unit}, more than the limit {limit}"
         )
 
 
@@ -194,27 +194,27 @@ class _Numbers:
     def remaining(self) -> int:
         return len(self._data) - self._at
 
-    def one(self, maximum: int, what: str) -> int:
+    def one(self, maximum: int, unit: str) -> int:
         value, self._at = read_varint(self._data, self._at)
         if value > maximum:
-            raise InvalidArgumentError(f"{what} is {value}, which is too large")
+            raise InvalidArgumentError(f"{unit} is {value}, which is too large")
         return value
 
-    def many(self, count: int, maximum: int, what: str) -> list[int]:
-        self.check_room(count, what)
+    def many(self, count: int, maximum: int, unit: str) -> list[int]:
+        self.check_room(count, unit)
         values, self._at = read_varints(self._data, self._at, count)
         if values and max(values) > maximum:
-            raise InvalidArgumentError(f"{what} is {max(values)}, which is too large")
+            raise InvalidArgumentError(f"{unit} is {max(values)}, which is too large")
         return values
 
-    def bytes(self, count: int, what: str) -> Buffer:
-        self.check_room(count, what)
+    def bytes(self, count: int, unit: str) -> Buffer:
+        self.check_room(count, unit)
         self._at += count
         return self._data[self._at - count : self._at]
 
-    def check_room(self, count: int, what: str) -> None:
+    def check_room(self, count: int, unit: str) -> None:
         if count > self.remaining():
-            raise InvalidArgumentError(f"{count} times {what}, in {self.remaining()} bytes")
+            raise InvalidArgumentError(f"{count} times {unit}, in {self.remaining()} bytes")
 
 
 def decode_header(data: Buffer) -> TransposedHeader:

@@ -90,13 +90,13 @@ class _Layout:
         left = {kind: count for kind, count in incoming.items() if count > 0}
         self.public = self._lay_out(left) if left else _List(len(self.states))
         for kind, own in enumerate(self.private):
-            rest = [f for f in followers[kind] if own is None or f not in own.position]
+            unlisted = [f for f in followers[kind] if own is None or f not in own.position]
             if own is not None:
                 self.base_of_kind[kind] = own.begin
-                if rest:
-                    self.base_of_state[own.position[_PUBLIC]] = self._public_base(rest)
-            elif rest:
-                self.base_of_kind[kind] = self._public_base(rest)
+                if unlisted:
+                    self.base_of_state[own.position[_PUBLIC]] = self._public_base(unlisted)
+            elif unlisted:
+                self.base_of_kind[kind] = self._public_base(unlisted)
 
     def way(self, kind: int, follower: int) -> bytes:
         """The way from a kind to one that follows it, as `encode_transitions` takes it."""

@@ -59,17 +59,17 @@ class _HighwayState:
     def absorb_remainder(self, tail: bytes) -> None:
         """Absorbs the last 1 to 31 bytes of a message."""
         size = len(tail)
-        whole, rest = size & ~3, size & 3
+        num_aligned, num_trailing = size & ~3, size & 3
         self.v0 = [(v + (size << 32) + size) & _U64 for v in self.v0]
         self.v1 = [_rotate_halves(v, size) for v in self.v1]
         packet = bytearray(32)
-        packet[:whole] = tail[:whole]
+        packet[:num_aligned] = tail[:num_aligned]
         if size >= 16:
             packet[28:32] = tail[-4:]
-        elif rest:
-            packet[16] = tail[whole]
-            packet[17] = tail[whole + rest // 2]
-            packet[18] = tail[whole + rest - 1]
+        elif num_trailing:
+            packet[16] = tail[num_aligned]
+            packet[17] = tail[num_aligned + num_trailing // 2]
+            packet[18] = tail[num_aligned + num_trailing - 1]
         self.absorb(_PACKET.unpack(packet))
 
     def finish(self) -> int:
@@ -85,9 +85,9 @@ def highway_hash64(
     """HighwayHash-64 of `data`, by default under the key of Riegeli/records files."""
     state = _HighwayState(key)
     view = memoryview(data).cast("B")
-    whole = len(view) & ~31
-    for lanes in _PACKET.iter_unpack(view[:whole]):
+    num_aligned = len(view) & ~31
+    for lanes in _PACKET.iter_unpack(view[:num_aligned]):
         state.absorb(lanes)
-    if len(view) > whole:
-        state.absorb_remainder(bytes(view[whole:]))
+    if len(view) > num_aligned:
+        state.absorb_remainder(bytes(view[num_aligned:]))
     return state.finish()

@@ -234,9 +234,9 @@ class _Run:
             raise ValueError("something is written before the first record")
         if self._written != self._size and self._record_scope is True:
             raise ValueError(f"the records have {self._written} bytes, not {self._size}")
-        whole = b"".join(reversed(self._pieces))
+        content = b"".join(reversed(self._pieces))
         begins = [self._written - begin for begin in reversed(self._record_begins)]
-        return [whole[begin:end] for begin, end in pairwise([*begins, self._written])]
+        return [content[begin:end] for begin, end in pairwise([*begins, self._written])]
 
     def _write(self, piece: bytes) -> None:
         self._written += len(piece)
@@ -283,19 +283,19 @@ class _Run:
     def _write_field(
         self, field_number: int, field: bytes, take: Callable[[], bytes], default: bytes
     ) -> None:
-        wanted, scope = self._scope_of(field_number)
-        if wanted:
+        is_included, scope = self._scope_of(field_number)
+        if is_included:
             self._write(default if scope is None else take())
             self._write(field)
         else:
             self._leave_out(field)
 
     def _end_submessage(self, field_number: int, field: bytes) -> None:
-        wanted, scope = self._scope_of(field_number)
+        is_included, scope = self._scope_of(field_number)
         _check_nesting(self._submessages)
-        if not wanted:
+        if not is_included:
             self._leave_out(field)
-        self._submessages.append((self._scope, self._written, field if wanted else None))
+        self._submessages.append((self._scope, self._written, field if is_included else None))
         self._scope = {} if scope is None else scope
 
     def _begin_submessage(self) -> None:
@@ -310,21 +310,21 @@ class _Run:
             self._write(field)
 
     def _end_group(self, field_number: int, field: bytes) -> None:
-        wanted, scope = self._scope_of(field_number)
+        is_included, scope = self._scope_of(field_number)
         if self._record_scope is not True:
             _check_nesting(self._groups)
-            self._groups.append((self._scope, wanted))
+            self._groups.append((self._scope, is_included))
         self._scope = {} if scope is None else scope
-        if wanted:
+        if is_included:
             self._write(field)
         else:
             self._leave_out(field)
 
     def _begin_group(self, field_number: int, field: bytes) -> None:
-        wanted = self._scope_of(field_number)[0]
+        is_included = self._scope_of(field_number)[0]
         if self._groups:
-            self._scope, wanted = self._groups.pop()
-        if wanted:
+            self._scope, is_included = self._groups.pop()
+        if is_included:
             self._write(field)
         else:
             self._leave_out(field)

@@ -282,12 +282,12 @@ class ChunkReader:
             raise self._damaged(message, end, is_chunk=True)
         return Chunk(header.chunk_type, data, header.num_records, header.decoded_data_size)
 
-    def _note_truncated(self, end: int, what: str) -> None:
+    def _note_truncated(self, end: int, fault: str) -> None:
         self.truncated = SkippedRegion(
             self.pos,
             end,
             f"{self._source.name} ends in the middle of a chunk, which has {end - self.pos} bytes "
-            f"from byte {self.pos} on; {what}. The records before it were read; the file is still "
+            f"from byte {self.pos} on; {fault}. The records before it were read; the file is still "
             "being written, or its writer was interrupted",
         )
 

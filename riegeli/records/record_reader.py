@@ -473,12 +473,12 @@ class RecordReader(_files.ClosedOnExit):
         """
         self._check_movable()
         try:
-            found = search(_Search(self, test), self._source.size())
+            result = search(_Search(self, test), self._source.size())
         except StopIteration:
             self._sought_index = self._index
             return None
-        self._seek_or_skip(found.chunk_begin, found.record_index)
-        return found.answer
+        self._seek_or_skip(result.chunk_begin, result.record_index)
+        return result.answer
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> int | None:
         """Like `search`, with a `test` that is given the record."""

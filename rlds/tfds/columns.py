@@ -39,7 +39,7 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
         steps = list(steps)
         if not steps:
             return dict(_empty(features))
-        return dict(_fit(features, steps, _Place(where, "steps", np.arange(len(steps)))))
+        return dict(_fit(features, steps, _Location(where, "steps", np.arange(len(steps)))))
     lengths = {path: _num_rows(leaf) for path, leaf in named_leaves({"steps": steps})}
     if len(set(lengths.values())) > 1:
         raise ValueError(
@@ -48,7 +48,7 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
     num_steps = next(iter(lengths.values()), None)
     if num_steps is None:
         raise ValueError(f"{where}: the steps have no fields")
-    columns: dict[str, Any] = _fit(features, steps, _Place(where, "steps", np.arange(num_steps)))
+    columns: dict[str, Any] = _fit(features, steps, _Location(where, "steps", np.arange(num_steps)))
     return columns
 
 
@@ -64,10 +64,10 @@ def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
     Raises:
       ValueError: It does not fit; says where.
     """
-    return _first_row(_fit(feature, [value], _Place(where, name, None)))
+    return _first_row(_fit(feature, [value], _Location(where, name, None)))
 
 
-class _Place:
+class _Location:
     """The location of rows, for error messages: with the number of the step of each, if known."""
 
     def __init__(self, where: str, path: str, steps: np.ndarray | None) -> None:
@@ -75,13 +75,13 @@ class _Place:
         self.path = path
         self.steps = steps
 
-    def __truediv__(self, name: str) -> "_Place":
-        return _Place(self.where, f"{self.path}/{name}", self.steps)
+    def __truediv__(self, name: str) -> "_Location":
+        return _Location(self.where, f"{self.path}/{name}", self.steps)
 
-    def of_elements(self, lengths: np.ndarray) -> "_Place":
+    def of_elements(self, lengths: np.ndarray) -> "_Location":
         """Returns the location of the elements of sequences that are the rows of this one."""
         steps = None if self.steps is None else np.repeat(self.steps, lengths)
-        return _Place(self.where, self.path, steps)
+        return _Location(self.where, self.path, steps)
 
     def error(self, row: int | None, got: str, expected: str) -> ValueError:
         """Returns the error of a row that is not as expected; a row of None stands for all."""
@@ -89,55 +89,55 @@ class _Place:
         return ValueError(f"{self.where}{step}, {self.path}: got {got}, expected {expected}")
 
 
-def _fit(feature: Any, rows: Any, place: _Place) -> Any:
+def _fit(feature: Any, rows: Any, location: _Location) -> Any:
     """Returns rows as a column, or a dict of columns, of a feature.
 
     Args:
       feature: The feature of a row.
       rows: A list of rows, a column, or a dict of these.
-      place: The location of the rows.
+      location: The location of the rows.
     """
     if isinstance(feature, Features):
-        children = _by_field(list(feature), rows, place)
-        return {name: _fit(feature[name], children[name], place / name) for name in feature}
+        children = _by_field(list(feature), rows, location)
+        return {name: _fit(feature[name], children[name], location / name) for name in feature}
     rows = _as_rows(rows)
     if isinstance(rows, list) and not rows:
         return _empty(feature)
     if isinstance(feature, tfds_files.Sequence) and not isinstance(feature, tfds_files.Dataset):
-        return _fit_sequences(feature, rows, place)
+        return _fit_sequences(feature, rows, location)
     if isinstance(rows, RaggedColumn):
         rows = np.split(rows.values, np.cumsum(rows.lengths))[:-1]
     if isinstance(feature, Tensor) and not feature.optional:
-        return _fit_tensors(feature, rows, place)
+        return _fit_tensors(feature, rows, location)
     if isinstance(feature, Image):
-        return _fit_images(feature, rows, place)
+        return _fit_images(feature, rows, location)
     return rows
 
 
-def _by_field(names: list[str], rows: Any, place: _Place) -> dict[str, Any]:
+def _by_field(names: list[str], rows: Any, location: _Location) -> dict[str, Any]:
     """Rows that are dicts, as a dict of rows."""
     expected = f"the fields {names}"
     if isinstance(rows, Mapping):
         if rows.keys() != set(names):
-            raise place.error(None, _compare(rows, names), expected)
+            raise location.error(None, _compare(rows, names), expected)
         return dict(rows)
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping) or row.keys() != set(names):
             got = _compare(row, names) if isinstance(row, Mapping) else _in_words(row)
-            raise place.error(index, got, expected)
+            raise location.error(index, got, expected)
     return {name: [row[name] for row in rows] for name in names}
 
 
 def _compare(fields: Iterable[str], expected: Iterable[str]) -> str:
     missing, unknown = sorted(set(expected) - set(fields)), sorted(set(fields) - set(expected))
     return " and ".join(
-        f"{what} fields {names}"
-        for what, names in (("missing", missing), ("unknown", unknown))
+        f"{kind} fields {names}"
+        for kind, names in (("missing", missing), ("unknown", unknown))
         if names
     )
 
 
-def _fit_sequences(feature: Any, rows: Any, place: _Place) -> Any:
+def _fit_sequences(feature: Any, rows: Any, location: _Location) -> Any:
     inner = feature.feature
     if isinstance(inner, tfds_files.Sequence):
         return rows  # Of sequences: left to TFDS, which knows how to nest them.
@@ -145,13 +145,13 @@ def _fit_sequences(feature: Any, rows: Any, place: _Place) -> Any:
         if not isinstance(rows, Mapping):
             if not all(isinstance(row, Mapping) for row in rows):
                 return rows
-            rows = _by_field(list(inner), rows, place)
-        rows = _by_field(list(inner), rows, place)
+            rows = _by_field(list(inner), rows, location)
+        rows = _by_field(list(inner), rows, location)
         return {
             name: _fit_sequences(
                 dataclasses.replace(feature, feature=inner[name]),
                 _as_rows(rows[name]),
-                place / name,
+                location / name,
             )
             for name in inner
         }
@@ -163,16 +163,16 @@ def _fit_sequences(feature: Any, rows: Any, place: _Place) -> Any:
     elif not isinstance(rows, RaggedColumn):
         for index, row in enumerate(rows):
             if isinstance(row, str | bytes) or not hasattr(row, "__len__"):
-                raise place.error(index, _in_words(row), "a sequence")
+                raise location.error(index, _in_words(row), "a sequence")
         lengths = np.array([len(row) for row in rows], np.int64)
         rows = RaggedColumn([element for row in rows for element in row], lengths)
     values = rows.values
     if not len(values) and len(rows.lengths):
         values = _empty(inner)
-    return RaggedColumn(_fit(inner, values, place.of_elements(rows.lengths)), rows.lengths)
+    return RaggedColumn(_fit(inner, values, location.of_elements(rows.lengths)), rows.lengths)
 
 
-def _fit_tensors(feature: Tensor, rows: Any, place: _Place) -> Any:
+def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
     dtype = feature.dtype
     expected = f"{_dtype_name(dtype)} of shape {feature.shape}"
     column = _as_column(rows, dtype)
@@ -180,30 +180,30 @@ def _fit_tensors(feature: Tensor, rows: Any, place: _Place) -> Any:
         arrays = [_as_array(row, dtype) for row in rows]
         for index, array in enumerate(arrays):
             if not fits(array.shape, feature.shape):
-                raise place.error(index, _in_words(array), expected)
+                raise location.error(index, _in_words(array), expected)
         if feature.encoding == "none":
             first = next(i for i, a in enumerate(arrays) if a.shape != arrays[0].shape)
-            raise place.error(
+            raise location.error(
                 first,
                 _in_words(arrays[first]),
                 f"the shape of the first step, {arrays[0].shape}, because TFDS stores different "
                 "shapes only in a Sequence, or in a Tensor with an encoding",
             )
         return [
-            _convert(array[np.newaxis], dtype, expected, _row(place, index))[0]
+            _convert(array[np.newaxis], dtype, expected, _row(location, index))[0]
             for index, array in enumerate(arrays)
         ]
     if isinstance(rows, list) and column.dtype.kind in "SUO" and dtype.kind != "O":
         for index, row in enumerate(rows):  # NumPy has made strings or objects of all.
             if np.asarray(row).dtype.kind in "SUO":
-                raise place.error(index, _in_words(row), expected)
+                raise location.error(index, _in_words(row), expected)
     if not fits(column.shape[1:], feature.shape):
         got = f"{_dtype_name(column.dtype)} of shape {column.shape[1:]}"
-        raise place.error(None, got, expected)
-    return _convert(column, dtype, expected, place)
+        raise location.error(None, got, expected)
+    return _convert(column, dtype, expected, location)
 
 
-def _fit_images(feature: Image, rows: Any, place: _Place) -> Any:
+def _fit_images(feature: Image, rows: Any, location: _Location) -> Any:
     expected = f"{feature.dtype.name} of shape {feature.shape}"
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "OSU":
         rows = rows.tolist()
@@ -213,13 +213,13 @@ def _fit_images(feature: Image, rows: Any, place: _Place) -> Any:
         rows = [np.asarray(row) for row in rows]
     for index, row in enumerate(rows):
         if row.dtype != feature.dtype or not fits(row.shape, feature.shape):
-            raise place.error(index, _in_words(row), expected)
+            raise location.error(index, _in_words(row), expected)
     if isinstance(rows, list) and len({row.shape for row in rows}) == 1:
         return np.stack(rows)
     return rows
 
 
-def _convert(column: np.ndarray, dtype: np.dtype, expected: str, place: _Place) -> np.ndarray:
+def _convert(column: np.ndarray, dtype: np.dtype, expected: str, location: _Location) -> np.ndarray:
     """Returns a column in another dtype, if all values have a place there."""
     if dtype.kind == "O":
         column = column.astype(object) if column.dtype.kind in "SU" else column
@@ -236,7 +236,7 @@ def _convert(column: np.ndarray, dtype: np.dtype, expected: str, place: _Place) 
         index = tuple(np.argwhere(wrong)[0])
         value = column[index]
         value = value.item() if isinstance(value, np.generic) else value
-        raise place.error(int(index[0]), f"{value!r:.100} ({type(value).__name__})", expected)
+        raise location.error(int(index[0]), f"{value!r:.100} ({type(value).__name__})", expected)
     return converted
 
 
@@ -319,9 +319,9 @@ def _as_array(value: Any, dtype: np.dtype) -> np.ndarray:
     return np.asarray(value, object if dtype.kind == "O" else None)
 
 
-def _row(place: _Place, index: int) -> _Place:
-    steps = None if place.steps is None else place.steps[index : index + 1]
-    return _Place(place.where, place.path, steps)
+def _row(location: _Location, index: int) -> _Location:
+    steps = None if location.steps is None else location.steps[index : index + 1]
+    return _Location(location.where, location.path, steps)
 
 
 def _first_row(columns: Any) -> Any:

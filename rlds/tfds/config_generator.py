@@ -173,8 +173,8 @@ def generate_config_from_spec(
         }
 
     fields = {key: value for key, value in step_spec.items() if key not in rlds_types.STEP_FLAGS}
-    others = {key: value for key, value in episode_spec.items() if key != rlds_types.STEPS}
-    return config_of_features(extract(fields), extract(others), name=name)
+    episode_fields = {key: value for key, value in episode_spec.items() if key != rlds_types.STEPS}
+    return config_of_features(extract(fields), extract(episode_fields), name=name)
 
 
 def config_of_features(
@@ -282,9 +282,9 @@ def _is_image_name(name: str) -> bool:
 
 
 def _tensor_encoding(
-    shape: tuple[int | None, ...], dtype: tf.DType, path: str, wanted: tfds.features.Encoding
+    shape: tuple[int | None, ...], dtype: tf.DType, path: str, encoding: tfds.features.Encoding
 ) -> tfds.features.Encoding:
-    wanted = tfds.features.Encoding(wanted)
+    encoding = tfds.features.Encoding(encoding)
     # Properties that a reader could not restore from the numbers alone.
     needs_raw = dtype.name in _RAW_ONLY or 0 in shape or shape.count(None) > 1
     if dtype in (tf.string, tf.uint32):
@@ -293,9 +293,9 @@ def _tensor_encoding(
                 f"{_in_words(path)}: TFDS cannot hold arrays of {dtype.name} of shape {shape}."
             )
         return tfds.features.Encoding.NONE
-    if needs_raw and wanted == tfds.features.Encoding.NONE:
+    if needs_raw and encoding == tfds.features.Encoding.NONE:
         return tfds.features.Encoding.BYTES
-    return wanted
+    return encoding
 
 
 def _in_words(path: str) -> str:

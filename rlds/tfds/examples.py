@@ -57,9 +57,9 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
     def __init__(
         self, features: tfds.features.FeaturesDict, *, png_level: int | None = None
     ) -> None:
-        known = _known(features)
-        assert isinstance(known, tfds_files.Features)
-        super().__init__(known, self._encode_others_than_columns, png_level=png_level)
+        converted = _converted(features)
+        assert isinstance(converted, tfds_files.Features)
+        super().__init__(converted, self._encode_others_than_columns, png_level=png_level)
         self._of_tfds = features
 
     @classmethod
@@ -73,18 +73,18 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
         return _encode_by_tfds(self._of_tfds, path, rows, splits)
 
 
-def _known(feature: Any) -> tfds_files.Feature:
+def _converted(feature: Any) -> tfds_files.Feature:
     """A feature as `tfds_files` has it; a mere `Feature` if TFDS has to encode its values."""
     kind = type(feature)
     if kind is tfds.features.FeaturesDict:
         return tfds_files.Features(
-            features={name: _known(child) for name, child in feature.items()}
+            features={name: _converted(child) for name, child in feature.items()}
         )
     if kind in (tfds.features.Dataset, tfds.features.Sequence):
         stored = tf.nest.flatten(feature.get_serialized_info())
         length = stored[0].shape[0] if stored else None
         sequence = tfds_files.Dataset if kind is tfds.features.Dataset else tfds_files.Sequence
-        return sequence(feature=_known(feature.feature), length=length)
+        return sequence(feature=_converted(feature.feature), length=length)
     if kind in _KNOWN and getattr(feature, "encoder", None) is None:
         alone = tfds.features.FeaturesDict({"it": feature})
         return parse_features(alone.to_json())["it"]
@@ -103,9 +103,9 @@ def _encode_by_tfds(
         return
     else:
         feature, values = tfds.features.Dataset(feature), cut_rows(rows, splits)
-    made = [dict(_features_by_tfds(feature, value, key)) for value in values]
-    for name in dict.fromkeys(name for fields in made for name in fields):
-        yield name, Lists([fields.get(name) for fields in made])
+    examples = [dict(_features_by_tfds(feature, value, key)) for value in values]
+    for name in dict.fromkeys(name for fields in examples for name in fields):
+        yield name, Lists([fields.get(name) for fields in examples])
 
 
 def _become_jpeg(feature: Any, rows: Any) -> bool:

@@ -73,13 +73,13 @@ def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
     info = feature.get_tensor_info()
     given, encoding = np.dtype(info.np_dtype), _encoding(feature)
     dtype, stored = storage.of_tensor(tuple(info.shape), given, encoding.value or "none", path)
-    asked = tfds.features.Encoding(stored)
-    if (asked, dtype) == (encoding, given):
+    new = tfds.features.Encoding(stored)
+    if (new, dtype) == (encoding, given):
         return feature
     return tfds.features.Tensor(
         shape=info.shape,
         dtype=dtype,
-        encoding=asked,
+        encoding=new,
         doc=feature.doc,
         minimum=info.minimum,
         maximum=info.maximum,

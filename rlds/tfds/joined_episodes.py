@@ -100,8 +100,8 @@ class JoinedEpisodes:
             for name, tensor in tfds.core.utils.flatten_nest_dict(decoded).items()
         }
         for name, row in self._rows.items():
-            num_rows, rest = np.divmod(sizes[name].numpy(), _row_size(row))
-            if np.any(rest):
+            num_rows, remainder = np.divmod(sizes[name].numpy(), _row_size(row))
+            if np.any(remainder):
                 raise ValueError(
                     f"{name}: got {sizes[name]} values, expected multiples of {_row_size(row)}"
                 )

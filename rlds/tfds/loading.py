@@ -78,17 +78,17 @@ def load(
         )
     if split in builder.info.splits and not builder.info.splits[split].num_examples:
         raise ValueError(f"load: the split {split!r} of {builder.data_path} has no episodes")
-    others = tfds.features.FeaturesDict(
+    episode_features = tfds.features.FeaturesDict(
         {name: feature for name, feature in features.items() if name != rlds_types.STEPS}
     )
     step_features = _select(steps.feature, fields, "fields", rlds_types.STEP_FLAGS)
-    others = _select(others, episode_fields, "episode_fields", _EPISODE_FLAGS)
-    decoders = _decoders(others, _names(others, True))
+    episode_features = _select(episode_features, episode_fields, "episode_fields", _EPISODE_FLAGS)
+    decoders = _decoders(episode_features, _names(episode_features, True))
     if step_decoders := _decoders(step_features, _names(step_features, decode)):
         decoders[rlds_types.STEPS] = step_decoders
     container = tfds.features.Sequence if layout == "batched" else tfds.features.Dataset
     selected = tfds.features.FeaturesDict(
-        {**dict(others.items()), rlds_types.STEPS: container(step_features)}
+        {**dict(episode_features.items()), rlds_types.STEPS: container(step_features)}
     )
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         if read_config is not None:
@@ -151,9 +151,9 @@ class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
 
             def decode(example: Any) -> tf.Tensor:
                 value = self.decode_example(example)
-                what = f"load: {self._path} has several shapes in an episode: pass layout='nested'"
+                fault = f"load: {self._path} has several shapes in an episode: pass layout='nested'"
                 with tf.control_dependencies(
-                    [tf.debugging.assert_equal(tf.shape(value), shape, message=what)]
+                    [tf.debugging.assert_equal(tf.shape(value), shape, message=fault)]
                 ):
                     return tf.identity(value)
 
@@ -228,12 +228,12 @@ def leaves_of_features(features: Any, path: str = "") -> Iterator[tuple[str, Any
             yield child_path, feature
 
 
-def _names(features: Any, wanted: bool | Collection[str]) -> set[str]:
+def _names(features: Any, decode: bool | Collection[str]) -> set[str]:
     """The paths of the leaves that are wanted."""
     leaves = dict(leaves_of_features(features))
-    if isinstance(wanted, bool):
-        return set(leaves) if wanted else set()
-    chosen = _select(features, wanted, "decode") if wanted else {}
+    if isinstance(decode, bool):
+        return set(leaves) if decode else set()
+    chosen = _select(features, decode, "decode") if decode else {}
     return {path for path, _ in leaves_of_features(chosen)}
 
 
@@ -257,15 +257,15 @@ def _select(
 
 
 def _keep(features: Any, leaves: set[str], path: str = "") -> Any:
-    kept = {}
+    selected = {}
     for name, feature in features.items():
         child_path = f"{path}/{name}" if path else name
         if type(feature) is not tfds.features.FeaturesDict:
             if child_path in leaves:
-                kept[name] = feature
+                selected[name] = feature
         elif any(leaf.startswith(f"{child_path}/") for leaf in leaves):
-            kept[name] = _keep(feature, leaves, child_path)
-    return tfds.features.FeaturesDict(kept)
+            selected[name] = _keep(feature, leaves, child_path)
+    return tfds.features.FeaturesDict(selected)
 
 
 def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any]:

@@ -69,8 +69,8 @@ def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
             runs = np.frombuffer(content, ">u4", len(content) // 8 * 2)[::2]
             count = int(runs.sum(dtype=np.int64))
         if count > size:
-            what = f"the table {kind.decode()!r} is of {count:,} samples, but the file has {size:,}"
-            raise SourceError(f"{what} bytes", file=name)
+            text = f"the table {kind.decode()!r} is of {count:,} samples, but the file has {size:,}"
+            raise SourceError(f"{text} bytes", file=name)
     return PacketTables(are_in_order and not have_several, have_several)
 
 

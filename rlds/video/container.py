@@ -121,22 +121,22 @@ class Span(NamedTuple):
     @property
     def seconds(self) -> float:
         """The duration of the packets, in seconds."""
-        info, known = self.video.index()
-        ends = known.pts[self.rows] + known.duration[self.rows]
-        return float(int(ends.max() - known.pts[self.rows].min()) * info.time_base)
+        info, packets = self.video.index()
+        ends = packets.pts[self.rows] + packets.duration[self.rows]
+        return float(int(ends.max() - packets.pts[self.rows].min()) * info.time_base)
 
     @property
     def is_whole(self) -> bool:
         """True if the packets are all packets of the file."""
-        _, known = self.video.index()
-        return len(self.packets) == len(known) and not known.fault
+        _, all_packets = self.video.index()
+        return len(self.packets) == len(all_packets) and not all_packets.fault
 
     def copy_file(self, path: str | os.PathLike[str]) -> float:
         """Copies the file as it is; returns when the first frame is shown."""
         with open(path, "wb") as file:
             self.video.copy_to(file)
-        info, known = self.video.index()
-        return float(int(known.pts[self.first]) * info.time_base)
+        info, packets = self.video.index()
+        return float(int(packets.pts[self.first]) * info.time_base)
 
     def digest(self) -> int:
         """Returns a CRC-32C of the packets, and of when each is shown after the first frame.
@@ -146,11 +146,11 @@ class Span(NamedTuple):
         Raises:
           SourceError: The file cannot be read.
         """
-        _, known = self.video.index()
+        _, packets = self.video.index()
         rows = self.rows
-        times = (known.pts[rows] - known.pts[self.first]) * float(self.video.info.time_base)
+        times = (packets.pts[rows] - packets.pts[self.first]) * float(self.video.info.time_base)
         crc = google_crc32c.value(np.round(times * 1e6).astype("<i8").tobytes())
-        crc = google_crc32c.extend(crc, known.size[rows].astype("<i8").tobytes())
+        crc = google_crc32c.extend(crc, packets.size[rows].astype("<i8").tobytes())
         for data, _ in self.video.runs(self.packets):
             crc = google_crc32c.extend(crc, data)
         return int(crc)
@@ -252,9 +252,9 @@ class VideoFile:
         Raises:
           SourceError: They are not there: the file has changed.
         """
-        _, known = self.index()
+        _, all_packets = self.index()
         rows = slice(packets.start, packets.stop)
-        pos, size = known.pos[rows], known.size[rows]
+        pos, size = all_packets.pos[rows], all_packets.size[rows]
         begins = np.flatnonzero(np.append(True, pos[1:] != pos[:-1] + size[:-1])).tolist()
         with source_errors(self.name), self._open() as file:
             for begin, end in zip(begins, [*begins[1:], len(pos)]):
@@ -345,13 +345,13 @@ def whole_clip(head: bytes, tail: Clip) -> bytes:
     Raises:
       SourceError: One is damaged, or they are none of one clip.
     """
-    video, made = VideoFile(head, "clip"), io.BytesIO()
-    kept = video.info.num_frames - tail.first  # The others are in the tail, too.
-    with VideoWriter(made) as writer:
-        if kept:
-            writer.add(video.span(0, kept))
+    video, file = VideoFile(head, "clip"), io.BytesIO()
+    num_frames = video.info.num_frames - tail.first  # The others are in the tail, too.
+    with VideoWriter(file) as writer:
+        if num_frames:
+            writer.add(video.span(0, num_frames))
         writer.add(tail)
-    return made.getvalue()
+    return file.getvalue()
 
 
 def packets_of(clip: Clip) -> list[bytes]:
@@ -522,9 +522,9 @@ def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
         assert stream.time_base == base  # So packets need not say it, which takes time.
 
         def mux(span: Span, shift: int, last: int) -> int:
-            _, known = span.video.index()
-            times = (known.pts[span.rows] + shift, known.dts[span.rows] + shift)
-            facts = (known.duration[span.rows], known.is_key[span.rows])
+            _, packets = span.video.index()
+            times = (packets.pts[span.rows] + shift, packets.dts[span.rows] + shift)
+            facts = (packets.duration[span.rows], packets.is_key[span.rows])
             columns = [column.tolist() for column in (*times, *facts)]
             with video_errors(span.video.name):
                 for data, pts, dts, duration, is_key in zip(

@@ -53,8 +53,8 @@ class ClipIndex(NamedTuple):
             raise SourceError("two frames have the same time stamp", file=video.name)
         keys = np.flatnonzero(packets.is_key)
         # The keyframe that is shown last before a frame.
-        which = np.searchsorted(packets.pts[keys], times, side="right") - 1
-        first = np.where(which < 0, len(packets), keys[which]) if len(keys) else which
+        rows = np.searchsorted(packets.pts[keys], times, side="right") - 1
+        first = np.where(rows < 0, len(packets), keys[rows]) if len(keys) else rows
         return cls(info, packets, first)
 
     @property
@@ -173,23 +173,23 @@ class ClipReader:
             )
             yield self._find(frame, goes_on)
 
-    def _find(self, wanted: int, goes_on: bool) -> Any:
+    def _find(self, number: int, goes_on: bool) -> Any:
         """Decodes up to a frame; all that the decoder holds if nothing after it is wanted."""
-        last = self.index.packets.frames[wanted]
-        while self._next <= wanted:
+        last = self.index.packets.frames[number]
+        while self._next <= number:
             while not self._ready:
-                self._feed(wanted, drain=not goes_on and self._packet > last)
+                self._feed(number, drain=not goes_on and self._packet > last)
             frame = self._ready.popleft()
             shown = int(np.searchsorted(self._times, frame.pts))
             if shown < self._next:  # It is shown before the keyframe.
                 continue
             self._next = shown + 1
             is_sound = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
-            if shown == wanted and is_sound:
+            if shown == number and is_sound:
                 return frame
-            if shown >= wanted:
+            if shown >= number:
                 break
-        raise SourceError("the frame is damaged", file=self._name, row=wanted)
+        raise SourceError("the frame is damaged", file=self._name, row=number)
 
     def _feed(self, frame: int, *, drain: bool) -> None:
         """Puts a packet into the decoder, and takes the frames that it has ready."""

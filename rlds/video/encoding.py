@@ -166,17 +166,17 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
     """
     av = import_extra("av")
     video = clip.video
-    info, known = video.index()
-    if (np.diff(known.pts) <= 0).any() or not known.is_key[clip.first]:
+    info, all_packets = video.index()
+    if (np.diff(all_packets.pts) <= 0).any() or not all_packets.is_key[clip.first]:
         raise SourceError("the frames do not begin with a keyframe, or are reordered", file="clip")
-    num_frames = len(known) - clip.first if clip.num_frames is None else clip.num_frames
-    packets = video.packets(0, len(known))
+    num_frames = len(all_packets) - clip.first if clip.num_frames is None else clip.num_frames
+    packets = video.packets(0, len(all_packets))
     if info.codec in _FILTERS:
         with video_errors("clip"), video.stream() as stream:
             convert = av.BitStreamFilterContext(_FILTERS[info.codec], stream)
             packets = [bytes(each) for data in packets for each in convert.filter(av.Packet(data))]
     chosen = slice(clip.first, clip.first + num_frames)
-    return packets[chosen], known.is_key[chosen]
+    return packets[chosen], all_packets.is_key[chosen]
 
 
 def encoded(frames: Iterable[np.ndarray], video: Video, shape: tuple[int, ...]) -> Clip:

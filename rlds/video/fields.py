@@ -130,13 +130,13 @@ def camera_path(path: str) -> str:
 def cameras_of(episode_fields: Mapping[str, Any]) -> list[str]:
     """Returns the paths of the step fields whose frames are in clips of the episode."""
 
-    def found(fields: Mapping[str, Any], path: str) -> Iterator[str]:
+    def paths_below(fields: Mapping[str, Any], path: str) -> Iterator[str]:
         if isinstance(fields.get(CLIP), Field) and isinstance(fields.get(FIRST), Field):
             yield path
             return
         for name, field in fields.items():
             if isinstance(field, Mapping):
-                yield from found(field, f"{path}/{name}" if path else name)
+                yield from paths_below(field, f"{path}/{name}" if path else name)
 
     fields = episode_fields.get(VIDEO)
-    return list(found(fields, "")) if isinstance(fields, Mapping) else []
+    return list(paths_below(fields, "")) if isinstance(fields, Mapping) else []

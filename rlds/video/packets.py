@@ -116,13 +116,13 @@ class Packets:
         depends on what comes before. It ends with the last one of them in the order of decoding:
         others between may be shown later.
         """
-        wanted, keys = self.frames[begin:end], self._keys
-        before = keys[: np.searchsorted(keys, wanted.min(), "right")]
+        rows, keys = self.frames[begin:end], self._keys
+        before = keys[: np.searchsorted(keys, rows.min(), "right")]
         shown = self.pts[self.frames[begin]]
         first = next((key for key in before[::-1] if self.pts[key] <= shown), None)
         if first is None:
             raise ValueError(f"no keyframe before frame {begin}")
-        return int(first), int(wanted.max()) + 1
+        return int(first), int(rows.max()) + 1
 
     @functools.cached_property
     def _keys(self) -> np.ndarray:
@@ -141,8 +141,8 @@ def video_errors(name: str) -> Iterator[None]:
         try:
             yield
         except av.FFmpegError as error:
-            what = f"cannot be read: {type(error).__name__}: {error}"
-            raise SourceError(what, file=name) from error
+            fault = f"cannot be read: {type(error).__name__}: {error}"
+            raise SourceError(fault, file=name) from error
 
 
 @contextlib.contextmanager
@@ -174,8 +174,8 @@ def open_video(
         stack.enter_context(video_errors(name))
         tables = read_tables(file, size, name)
         if tables.have_several_descriptions and not hasattr(av.Packet, "has_sidedata"):
-            what = "the video may switch streams, which needs PyAV 16: pip install -U av"
-            raise SourceError(what, file=name)
+            fault = "the video may switch streams, which needs PyAV 16: pip install -U av"
+            raise SourceError(fault, file=name)
         file.seek(0)
         # Without its name, files of other formats could have FFmpeg open further files.
         container = stack.enter_context(av.open(file, format="mp4"))

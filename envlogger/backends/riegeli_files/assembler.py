@@ -130,36 +130,36 @@ class LogAssembler:
             return
         for episode in episodes:
             self._begin(len(episode.positions), episode.metadata)
-        wanted = np.concatenate([episode.positions for episode in episodes])
+        positions = np.concatenate([episode.positions for episode in episodes])
         firsts = _seams(episodes)
         begin, file = 0, episodes[0].file
         try:
             with riegeli.RecordReader(file) as reader:
-                while begin < len(wanted):
-                    begin += self._copy_chunk(reader, wanted[begin:], firsts - begin)
+                while begin < len(positions):
+                    begin += self._copy_chunk(reader, positions[begin:], firsts - begin)
         except riegeli.InvalidArgumentError as e:
             raise DamagedDataError(f"{file} is damaged: {e}") from e
 
     def _copy_chunk(
-        self, reader: riegeli.RecordReader, wanted: np.ndarray, firsts: np.ndarray
+        self, reader: riegeli.RecordReader, positions: np.ndarray, firsts: np.ndarray
     ) -> int:
         """Copies records of one chunk.
 
         Args:
           reader: The file.
-          wanted: The positions of the records that are still to be copied.
+          positions: The positions of the records that are still to be copied.
           firsts: The indices of the steps to mark as the begin of an episode.
 
         Returns:
           How many were copied.
         """
-        chunk = reader.read_chunk(int(wanted[0]))
+        chunk = reader.read_chunk(int(positions[0]))
         end = 0 if chunk is None else chunk.begin + chunk.num_records
-        count = int(np.searchsorted(wanted, end))
-        if chunk is None or not count or chunk.begin > wanted[0]:
-            raise riegeli.InvalidArgumentError(f"no record begins at {wanted[0]}")
+        count = int(np.searchsorted(positions, end))
+        if chunk is None or not count or chunk.begin > positions[0]:
+            raise riegeli.InvalidArgumentError(f"no record begins at {positions[0]}")
         firsts = firsts[(firsts >= 0) & (firsts < count)]
-        indices = wanted[:count] - chunk.begin
+        indices = positions[:count] - chunk.begin
         is_whole = count == chunk.num_records
         if is_whole and not len(firsts):
             self._copy_whole(chunk)
