@@ -1,4 +1,4 @@
-"""The arrays that batches are made of."""
+"""Allocation and reuse of the arrays of batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def aligned(size: int) -> int:
 
 
 class _Given:
-    """Memory that arrays are parts of, one after the other."""
+    """A block of memory from which arrays are cut, one after the other."""
 
     def __init__(self, memory: np.ndarray) -> None:
         self.memory, self.size = memory, 0
@@ -77,7 +77,7 @@ _given: contextvars.ContextVar[_Given | None] = contextvars.ContextVar("given", 
 
 @contextlib.contextmanager
 def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
-    """New arrays of this thread are parts of some memory, as far as there is room.
+    """Cuts new arrays of this thread from a block of memory while it has room.
 
     Args:
       memory: The memory, uint8 of shape `[n]`, aligned.
@@ -98,7 +98,7 @@ def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
 
 
 class _Spare:
-    """Memory of large arrays, to be used again when there is no array any more that has it.
+    """Buffers of large arrays, which are reused once no array refers to them.
 
     The system gives and takes back memory by pages, which takes longer than filling them.
 
@@ -114,7 +114,7 @@ class _Spare:
 
     def _begin_anew(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
-        # By size, the one that was requested longest ago first.
+        # Buffers by size; the least recently requested size comes first.
         self._buffers_by_size: collections.OrderedDict[int, collections.deque[np.ndarray]]
         self._buffers_by_size = collections.OrderedDict()
 
@@ -126,7 +126,7 @@ class _Spare:
             buffers = self._buffers_by_size.setdefault(size, collections.deque())
             self._buffers_by_size.move_to_end(size)
             for _ in range(len(buffers)):
-                buffers.rotate(-1)  # The one that was taken longest ago comes first.
+                buffers.rotate(-1)  # The least recently taken buffer comes first.
                 if sys.getrefcount(buffers[-1].base) == _REFERENCES_OF_ONE_LIST:
                     return buffers[-1][:]
             memory = _aligned(size)
@@ -138,7 +138,7 @@ class _Spare:
             return memory[:]
 
     def _drop_oldest(self) -> int:
-        """Forgets an array of the size that was requested longest ago; returns how large it is."""
+        """Drops a buffer of the least recently requested size; returns that size."""
         size, buffers = next(iter(self._buffers_by_size.items()))
         buffers.popleft()
         if not buffers:
@@ -178,7 +178,7 @@ def listed(rows: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
 
 
 def joined(column: np.ndarray) -> np.ndarray:
-    """Returns an array of arrays of the same shape as one array; any other column as it is.
+    """Returns an object column of equally shaped arrays as one array; any other column unchanged.
 
     >>> joined(listed(np.zeros((2, 4)))).shape
     (2, 4)
@@ -218,5 +218,5 @@ def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def paths_of(fields: str | Iterable[str]) -> tuple[str, ...]:
-    """Returns the paths of fields, of which one may be given by itself."""
+    """Returns the paths of fields as a list; a single path may be passed as a string."""
     return (fields,) if isinstance(fields, str) else tuple(fields)

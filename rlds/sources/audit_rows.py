@@ -26,7 +26,7 @@ _MEANINGS = b"rlds.meanings"
 
 
 def file_beside(table: Path) -> Path:
-    """Returns where the audit of a split is, beside its table of episodes."""
+    """Returns the path of the audit file of a split, next to its table of episodes."""
     return table.with_name(table.name.replace("episodes-", "audit-", 1))
 
 

@@ -88,7 +88,7 @@ class Frames(Sequence[np.ndarray]):
 
 
 class VideoFrames:
-    """The frames of an episode that has them as a clip; as `Frames`.
+    """`Frames` of an episode that stores them as a video clip.
 
     Args:
       source: Decodes them.
@@ -136,7 +136,7 @@ def evenly(number: int, max_indices: int) -> list[int]:
 
 
 def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
-    """Returns the fault of the frames of an episode, "" if there is none.
+    """Describes the fault of the frames of an episode; empty if they are sound.
 
     A frame that shows something ends the search, so that most episodes take decoding a single one.
 
@@ -153,7 +153,7 @@ def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
     if not len(frames):
         return ""
     first = frames[0]
-    # The most telling ones come first.
+    # The frames most likely to show a fault come first.
     for index in dict.fromkeys([*evenly(len(frames), 5), *range(len(frames))]):
         if np.ptp(frames[index]):
             return "is frozen" if _is_frozen(frames) else ""
@@ -161,7 +161,7 @@ def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
 
 
 def _is_frozen(frames: Frames) -> bool:
-    """Whether all frames are the same, of at least three."""
+    """Whether there are at least three frames and all are equal."""
     if len(frames) < 3:
         return False
     column = frames.column

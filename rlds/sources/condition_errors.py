@@ -10,7 +10,7 @@ from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["in_words", "quoted", "syntax_in_words", "unknown_column"]
 
-# Names that users of other formats may search for.
+# Aliases: names of columns in other formats.
 _OTHER_NAMES = {
     **dict.fromkeys(("length", "num_steps", "num_frames"), "steps"),
     "task": "instruction",
@@ -91,7 +91,7 @@ def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
 
 
 def _as_typed(name: str, kind: Any) -> str:
-    """The name as a condition has it: with quotes, and the first of several values."""
+    """The column name as a condition spells it: quoted, with the first member of a struct."""
     text = name if re.fullmatch(r"\w+", name) else quoted(name)
     return f"{text}.{kind.children[0][0]}" if getattr(kind, "id", "") == "struct" else text
 

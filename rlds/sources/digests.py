@@ -66,7 +66,7 @@ def digest_of_columns(columns: Mapping[str, Any]) -> bytes:
 
 
 def content_of(fields: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields bytes that are the same for equal values of fields, and for no others.
+    """Yields bytes to hash: equal for equal values of fields, and different otherwise.
 
     Text and its UTF-8 are equal.
 
@@ -109,7 +109,7 @@ def text_of(value: Any) -> Any:
 
 
 def as_array(column: Any) -> np.ndarray:
-    """Returns a column as an array; as one of arrays, if its rows are of several lengths.
+    """Returns a column as an array; rows of different lengths become an array of arrays.
 
     >>> as_array(RaggedColumn(np.array([1, 2, 3]), np.array([1, 2])))
     array([array([1]), array([2, 3])], dtype=object)

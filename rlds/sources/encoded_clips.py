@@ -1,4 +1,4 @@
-"""Images of steps as video: clips of the episodes, encoded when they are read."""
+"""Images of steps as video clips of the episodes, encoded on reading."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
 
 
 class ClipsSource(View):
-    """A source with clips of episodes in place of images of steps, the inverse of `FramesSource`.
+    """A view with one video clip per episode and camera in place of images; see `FramesSource`.
 
     Of clips that there are, packets stay that are of the codec, in the order of the steps; others
     are decoded and encoded, a frame for each step. A few frames of each clip that is made are
@@ -160,7 +160,7 @@ class ClipsSource(View):
         return new_values
 
     def _of_clip(self, values: Mapping[str, Any], of: Of, camera: str) -> Clip:
-        """The clip of an episode that has one: its packets, or its frames encoded.
+        """Returns the clip of an episode that stores one: its packets, or its frames re-encoded.
 
         There may be no frame for the final observation. Others that are missing are an error.
         """

@@ -1,4 +1,4 @@
-"""The frames of clips as image files of steps, as loaders of RLDS datasets expect them."""
+"""Frames of video clips as PNG or JPEG files of steps, as loaders of RLDS datasets expect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ChangedImages", "EncodedFrames", "with_video"]
 
 
 def with_video(source: AnySource) -> AnySource:
-    """Returns a source, with pixels or files of images if its option `video` asks for them."""
+    """Returns a source whose video becomes pixels or image files if its option `video` says so."""
     can = source.can
     if can.video == "packets" or not isinstance(source, Source):
         return source
@@ -34,7 +34,7 @@ def with_video(source: AnySource) -> AnySource:
 
 
 class ChangedImages(View):
-    """A source whose steps have other images than those of another source.
+    """A view that replaces the images of steps.
 
     Args:
       source: The other source.
@@ -71,7 +71,7 @@ class ChangedImages(View):
 
     @abc.abstractmethod
     def _changed(self, column: Any, path: str) -> np.ndarray:
-        """Returns the images that the images of a column become."""
+        """Returns the new images of a column."""
 
 
 class EncodedFrames(ChangedImages):

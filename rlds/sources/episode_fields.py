@@ -1,4 +1,4 @@
-"""The fields that every episode of any source has, such as its key and its origin."""
+"""Fields of episodes in every source, such as key and origin."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RESERVED = (rlds.STEPS, *EPISODE_FIELDS)
 
 
 def fields_of(episode: SourceEpisode) -> dict[str, Any]:
-    """Returns the fields of an episode beside its steps."""
+    """Returns the fields of an episode other than its steps."""
     return {
         rlds.metadata.EPISODE_ID: episode.key,
         rlds.FINAL_OBSERVATION_KNOWN: np.bool_(episode.final_observation_known),
@@ -60,7 +60,7 @@ def fields_of(episode: SourceEpisode) -> dict[str, Any]:
 
 
 def as_converted(episode: SourceEpisode) -> SourceEpisode:
-    """Returns an episode of a converted dataset with the key and the origin that it had."""
+    """Returns an episode of a converted dataset with its key and origin in the raw data."""
     fields = dict(episode.metadata)
     key, origin = fields.pop(rlds.metadata.EPISODE_ID, None), fields.pop(ORIGIN, None)
     changes: dict[str, Any] = {}

@@ -88,7 +88,7 @@ class RowMaker:
         texts = {p: it for p, it in (*episode.items(), *steps.items()) if is_instruction(p)}
         self._instructions = [p for p, it in texts.items() if isinstance(it, Field) and it.is_text]
         paths = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
-        # By fields, those that say whether an episode has a value.
+        # Paths of the mask fields (whether an episode has a value), by field path.
         marks = {path: known_field(path) for path in episode}
         self._marks = {p: mark for p, mark in marks.items() if is_mark(episode.get(mark))}
         stamp = steps.get(_STAMP)
@@ -227,7 +227,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = []
-        # Of each episode all numbers, field by field, and how many there are of each.
+        # The numbers of each episode, field by field, and their counts.
         self._values: list[np.ndarray] = []
         self._sizes: list[list[int]] = []
         self.num_bytes = 0
@@ -240,9 +240,9 @@ class _Batch:
         self.num_bytes += self._values[-1].nbytes
 
     def statistics(self, num_fields: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the least, the largest and the mean value of each field, and where there is none.
+        """Yields minimum, maximum and mean of each field by episode, and a mask of empty episodes.
 
-        Those that are NaN do not count.
+        NaN values are skipped.
         """
         values = np.concatenate([_NO_NUMBERS, *self._values])
         sizes = np.array(self._sizes, np.int64).reshape(-1)
@@ -316,7 +316,7 @@ def _type_of_statistics(field: Any, arrow: Any) -> Any:
 
 
 def _numbers_in(column: Any) -> np.ndarray:
-    """The column, if it is an array of numbers; an empty one otherwise."""
+    """Returns the column if it is an array of numbers, and an empty array otherwise."""
     is_of_numbers = type(column) is np.ndarray and column.dtype.kind in "biuf"
     return column if is_of_numbers else _NO_NUMBERS
 

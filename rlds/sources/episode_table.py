@@ -1,4 +1,4 @@
-"""The table of episodes: made once, kept beside the data, asked in SQL.
+"""The table of episodes: computed once, stored next to the data, queried in SQL.
 
 A table is a Parquet file for each split. It is in the folder `.rlds` of the data; or in the cache,
 if that cannot be written, or if the data is one file. It is of the data as long as no file of that
@@ -51,7 +51,7 @@ __all__ = [
 # and of how many, if that is known.
 Progress = bool | Callable[[int, int | None], None] | None
 
-# A table that was made by another version is made anew.
+# A table of another version is recomputed.
 _VERSION = 5
 _KEY = b"rlds"
 # So many episodes are read by one call, and kept in one file until all are read: fewer of a small
@@ -165,7 +165,7 @@ def table_part(
     progress: Progress = None,
     jobs: int | None = None,
 ) -> TablePart:
-    """Returns rows of the table of a split; makes the table if there is none of these files.
+    """Returns rows of the table of a split; computes the table unless it is up to date.
 
     Args:
       source: The source.
@@ -237,7 +237,7 @@ def audit_files(source: AnySource, split: str) -> list[Path]:
 
 
 def _for(condition: str, part: TablePart) -> Any:
-    """Returns the columns that are kept beside a table, with `index`; None if there are none."""
+    """Returns the label and audit columns of a table with `index`; None without any."""
     named = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
         extra_columns = _beside(part, [label_rows.COLUMN, *named])
@@ -268,7 +268,7 @@ def _beside(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
 
 
 def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
-    """Returns the row of an episode, made without the rows of other episodes."""
+    """Computes the table row of a single episode."""
     source, split, rows = _with_table(source, split, np.array([number]))
     number = int(rows[0])
     row: dict[str, Any] = RowMaker(source).rows(split, range(number, number + 1)).to_pylist()[0]
@@ -281,7 +281,7 @@ def row_maker(source: AnySource, split: str) -> RowMaker:
 
 
 def has_table(source: AnySource, split: str) -> bool:
-    """Whether the table of a split is kept, and is of the files that are there."""
+    """Whether the table of a split is stored and up to date."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
     return any(_stored_key(file) == key for file in _files(source, split))
@@ -290,7 +290,7 @@ def has_table(source: AnySource, split: str) -> bool:
 def _with_table(
     source: AnySource, split: str, rows: range | np.ndarray
 ) -> tuple[AnySource, str, range | np.ndarray]:
-    """Returns the source that has the table of a source, its split, and the episodes there."""
+    """Resolves views: returns the source that owns the table, its split, and its episodes."""
     while isinstance(source, View) and source.shares_table:
         if source.has_all:
             [source] = source.bases
@@ -335,7 +335,7 @@ def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
 def _table_file(
     source: AnySource, split: str, key: str, progress: Progress, jobs: int | None
 ) -> Path:
-    """Returns the table of a split; makes it if there is none that is of these files."""
+    """Returns the table file of a split; computes it unless it is up to date."""
     files = _files(source, split)
     for file in files:
         if _stored_key(file) == key:
@@ -362,7 +362,7 @@ def _files(source: AnySource, split: str) -> list[Path]:
 
 
 class _Making:
-    """Makes a table; goes on where a process left off that was killed."""
+    """Computes a table; resumes after a killed process."""
 
     def __init__(self, source: AnySource, split: str, key: str, file: Path) -> None:
         self._source, self._split, self._key, self._file = source, split, key, file
@@ -429,7 +429,7 @@ class _Making:
 
 
 def _tasks(source: AnySource, split: str) -> list[range | str]:
-    """Returns the ranges of episodes, or the parts, that a process reads by one call each."""
+    """Returns the units of work of a process: ranges of episodes, or parts of a stream."""
     if not isinstance(source, Source):
         return [*reading.parts(source, split)]
     number = source.num_episodes(split)
@@ -440,7 +440,7 @@ def _tasks(source: AnySource, split: str) -> list[range | str]:
 def _read_all(
     source: AnySource, split: str, tasks: Sequence[range | str], jobs: int
 ) -> Iterator[Any]:
-    """Yields the rows of each task, in their order; starts processes if that takes long."""
+    """Yields the table rows of each task, in order; starts worker processes if that takes long."""
     rows = functools.partial(RowMaker(source).rows, split)
     return (table for _, table in in_processes(rows, tasks, jobs, after=_LONG))
 
@@ -459,7 +459,7 @@ def _as_bytes(table: Any) -> bytes:
 
 
 def _stored_key(file: Path) -> str:
-    """Returns the key of the data that a table was made of; empty if it is missing or damaged."""
+    """Returns the data key stored in a table file; empty if it is missing or damaged."""
     if not file.is_file():
         return ""
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")

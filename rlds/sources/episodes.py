@@ -134,7 +134,7 @@ class Episodes(Sequence[SourceEpisode]):
         return self._passed[split].count()
 
     def place(self, index: int) -> tuple[str, int]:
-        """Returns which split an episode is of, and which one it is there."""
+        """Returns the split that has an episode, and its index in that split."""
         if self._is_whole:
             return self.split, index
         number = bisect.bisect_right(self._ends, index)
@@ -157,7 +157,7 @@ class Episodes(Sequence[SourceEpisode]):
 
     @functools.cached_property
     def _is_joined(self) -> bool:
-        """Whether they are of several splits or datasets."""
+        """Whether the episodes come from several splits or datasets."""
         splits = {split for split, *_ in self.ranges}
         return len(splits) > 1 or len(reading.bases(self.source)) > 1
 
@@ -289,7 +289,7 @@ class Episodes(Sequence[SourceEpisode]):
         return chosen
 
     def outlines(self) -> Iterator[Outline]:
-        """Yields how long each episode is; reads no more than is needed for it.
+        """Yields the outline (steps, transitions) of each episode; reads as little as possible.
 
         Raises:
           SourceError: An episode is damaged; says where.
@@ -400,7 +400,7 @@ class Episodes(Sequence[SourceEpisode]):
         return Episodes(source, "+".join(chosen), format=self.format)
 
     def __reduce__(self) -> Any:
-        # Cached contents and open files are not for other processes.
+        # Caches and open files are not pickled.
         again = functools.partial(Episodes, format=self.format, declared=self._declared)
         return again, (self.source, self.split)
 
@@ -473,7 +473,7 @@ def _of_one_length(column: tfds_files.RaggedColumn, shape: Sequence[int]) -> np.
 
 
 def _is_as_said(column: Any, field: Any) -> bool:
-    """Whether a column of numbers is one already: most are, and episodes may be short."""
+    """Whether a column already has the declared dtype and shape; a fast path for short episodes."""
     return (
         isinstance(column, np.ndarray)
         and isinstance(field, Field)
@@ -483,7 +483,7 @@ def _is_as_said(column: Any, field: Any) -> bool:
 
 
 def _is_of_sizes(column: Any, field: Any) -> bool:
-    """Whether a column has arrays of different sizes, and may have them."""
+    """Whether a column holds arrays of different sizes, and its field allows them."""
     return (
         isinstance(column, np.ndarray)
         and column.dtype == object
@@ -528,11 +528,11 @@ class _Passed:
 
     def _begin_anew(self) -> None:
         self._lock, self._next = threading.Lock(), None
-        if not self._are_all:  # The files that are being read are those of the parent.
+        if not self._are_all:  # The open files belong to the parent process.
             self._locations, self._ahead = [], self._walk()
 
     def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes of all parts, and notes where they are."""
+        """Yields the episodes of all parts, and records the location of each."""
         for part in reading.parts(self._source, self._split):
             before = None
             for episode in reading.episodes(self._source, self._split, part):

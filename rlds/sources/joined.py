@@ -46,7 +46,7 @@ class JoinedSource(View):
     ) -> None:
         super().__init__(*(with_random_access(part.source) for part in parts))
         self._about = about
-        # Of each run of episodes: the base, its split, the end there, the prefix of the keys.
+        # Runs of episodes: base, its split, end index there, key prefix.
         self._runs, lengths = [], []
         for base, part, prefix in zip(self.bases, parts, prefixes or [""] * len(parts)):
             self._runs += [(base, split, end, prefix) for split, _, end in part.ranges]

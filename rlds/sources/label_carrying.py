@@ -1,4 +1,4 @@
-"""Labels of episodes follow them to datasets that are made of them, also where steps change."""
+"""Copying labels to derived datasets, also where edits change the steps of episodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def carry(
     draft: str | os.PathLike[str],
     path: str | os.PathLike[str],
 ) -> None:
-    """Gives a new dataset the labels of those that it is made of, if it is here.
+    """Copies the labels of the source datasets to a new dataset on this machine.
 
     An episode whose steps became others, trimmed or with another field, has another digest: its
     labels get rows for that, of the steps where they are now. Nothing is read if there are no
@@ -72,7 +72,7 @@ def carry(
         labels = current(folders)
         layers, target_layers = declared(folders), declared(target)
     except SourceError:
-        # Copied they are; but where steps became others, nobody knows which labels hold.
+        # The lines were copied, but labels of changed steps cannot be moved.
         if any(_moved(readable(folders), episodes, origins, copy)):
             raise
         return
@@ -110,7 +110,7 @@ def _moved(
 
 
 def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> Iterator[Label]:
-    """Yields a label as that of another episode, unless it is of steps that this does not have.
+    """Yields a label moved to another episode, unless that episode lacks the labelled steps.
 
     Args:
       label: The label.
@@ -124,7 +124,7 @@ def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> It
         begin, end = max(begin - first, 0), min(end - first, steps)
         if begin >= end:
             return
-    # The same label has the same name wherever this is done again.
+    # Deterministic: repeating the copy gives the same identifier.
     name = hashlib.sha256(f"{label.id} {digest} {begin} {end}".encode()).hexdigest()[:32]
     where: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
     yield dataclasses.replace(label, **where, id=name, tool=_CARRIED + label.id)

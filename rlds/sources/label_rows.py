@@ -199,7 +199,7 @@ def _check(row: Label | Layer, *rules: tuple[str, object, str]) -> None:
 
 
 def folders_of(source: AnySource) -> tuple[Path, ...]:
-    """Returns where labels of a source are: beside the data, and in the cache.
+    """Returns the label folders of a source: next to the data, and in the cache.
 
     The labels of one file are in the cache, unless there is a folder for them beside it.
     """
@@ -210,7 +210,7 @@ def folders_of(source: AnySource) -> tuple[Path, ...]:
 
 
 def has_labels(source: AnySource) -> bool:
-    """Whether there are layers of labels of episodes that those of a source are made of."""
+    """Whether a base of a source has label layers."""
     return any(types(folders_of(base)) for base in reading.bases(source))
 
 
@@ -274,7 +274,7 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
 
 
 def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
-    """Declares layers, in place of others of their names.
+    """Declares label layers; replaces layers of the same names.
 
     Raises:
       OSError: Labels can be kept nowhere.
@@ -293,7 +293,7 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
         content = {layer["name"]: layer for layer in listed}  # Newer releases may write more keys.
         for name, layer in new.items():
             content[name] = dataclasses.asdict(layer)
-            if not layer.title:  # Earlier releases do not know it.
+            if not layer.title:  # Earlier releases lack this field.
                 del content[name]["title"]
         write_at_once(file, json.dumps([*content.values()], indent=1).encode() + b"\n")
 
@@ -307,7 +307,7 @@ def state_of(folders: Iterable[Path], layers: Iterable[str] = "*") -> tuple[Any,
 
 
 def can_be_written(folders: Iterable[Path]) -> bool:
-    """Whether labels can be stored, as far as that is known without a try."""
+    """Whether labels can probably be stored: checks permissions without writing."""
     there = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
     return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in there)
 
@@ -360,7 +360,7 @@ def _from_json(kind: type[T], values: Mapping[str, Any]) -> T:
     """Returns a label or a layer; newer releases may write more of it."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     arguments = {field.name: values[field.name] for field in fields if field.name in values}
-    # Of others, one of the two is set.
+    # Fields with a default set one of the two attributes.
     needed = {field.name for field in fields if field.default is field.default_factory}
     if missing := sorted(needed - arguments.keys()):
         raise ValueError(f"missing: {', '.join(missing)}")
@@ -374,7 +374,7 @@ def _label_if_readable(line: bytes) -> Label | None:
 
 
 def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
-    """Adds the lines of layers to those of another dataset that lacks them, damaged ones as well.
+    """Appends label lines to another dataset that lacks them, including damaged lines.
 
     Raises:
       OSError: Labels can be kept nowhere.
@@ -383,7 +383,7 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
     lines: dict[str, dict[bytes, None]] = {}
     for file in _files(folders):
         *complete, last = file.read_bytes().split(b"\n")
-        if _label_if_readable(last):  # Else of a writer that was killed.
+        if _label_if_readable(last):  # Otherwise an unfinished line of a killed writer.
             complete.append(last)
         lines.setdefault(file.name, {}).update(dict.fromkeys(complete))
     layers = next((f for f in (folder / _LAYERS for folder in folders) if f.is_file()), None)
@@ -472,7 +472,7 @@ def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
 
 
 def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
-    """Writes to a folder that others may replace, with the dataset that it is in."""
+    """Writes to a label folder under a lock: another process may replace its dataset."""
     while True:
         finish_replacing(folder.parent.parent)  # Else this would make another dataset.
         with contextlib.ExitStack() as held:
@@ -494,7 +494,7 @@ def _add(file: Path, lines: bytes) -> None:
             torn = stream.read().rpartition(b"\n")[2]
             if _label_if_readable(torn):
                 lines = b"\n" + lines
-            else:  # Of a writer that was killed; nobody was told that it was written.
+            else:  # An unfinished line of a killed writer, which was never acknowledged.
                 stream.truncate(end - len(torn))
         stream.write(lines)
         stream.flush()

@@ -18,7 +18,7 @@ _COMMERCE, _CHANGES, _SAME = "nc", "nd", "sa"
 
 
 def spdx_of(license: str) -> str:
-    """Returns the name of a license as SPDX has it, in lower case, as far as it is one.
+    """Returns the SPDX identifier of a license in lower case; other names only in lower case.
 
     >>> spdx_of("CC BY-NC 4.0"), spdx_of("https://creativecommons.org/licenses/by-sa/4.0/")
     ('cc-by-nc-4.0', 'cc-by-sa-4.0')
@@ -34,11 +34,11 @@ def spdx_of(license: str) -> str:
 def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
     """Explains conflicts of a license with those of the datasets that a dataset is made of.
 
-    It is no legal advice: of licenses that are not well known, nothing is said.
+    This is no legal advice. Unknown licenses are ignored.
 
     Args:
       licenses: The license of each dataset, by its name.
-      result: The license that is said of what is made of them.
+      result: The declared license of the new dataset.
 
     >>> conflicts({"a": "MIT", "b": "CC-BY-NC-4.0"}, "MIT")
     ['b is under CC-BY-NC-4.0, which forbids commercial use, but the result is declared under MIT']

@@ -173,7 +173,7 @@ def _format_of(source: AnySource) -> str:
 
 
 def _choices(source: AnySource) -> list[dict[str, Any]]:
-    """The conditions by which episodes were chosen, the first one first."""
+    """Returns the conditions (`where`) that chose the episodes, the first one first."""
     if isinstance(source, View) and (kind := source.options.get("action_as")):
         return [*_choices(source.bases[0]), {"do": "action_as", "kind": kind}]
     if not isinstance(source, SelectedSource):
@@ -208,21 +208,21 @@ def as_json(value: Any) -> Any:
 
 
 def digest_of_rows(rows: Any, number: int) -> str:
-    """Returns the count and a digest of the chosen ones of a number of episodes."""
+    """Returns the count and a digest of the indices of chosen episodes."""
     chosen = np.asarray(rows, "<i8")
     digest = hashlib.sha256(chosen.tobytes()).hexdigest()
     return f"{len(chosen)} of {number}, sha256:{digest[:16]}"
 
 
 def digest_of_episodes(episodes: Episodes) -> str:
-    """Returns a digest of all episodes, of those in their table."""
+    """Returns a digest of all episodes: of the digests in their table."""
     digests = episodes.table().arrow(["digest"])["digest"].to_pylist()
     joined = hashlib.sha256(b"".join(digest or b"damaged" for digest in digests))
     return f"episodes:sha256:{joined.hexdigest()}"
 
 
 def _digest_of_files(inputs: Sequence[Any]) -> str:
-    """A digest of the names and the sizes of files, where reading all of them would take long."""
+    """Returns a digest of the names and sizes of files, without reading their content."""
     facts = stores.in_parallel(_size_of, inputs, inputs[0]) if inputs else []
     facts.sort()
     return f"files:sha256:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}"
@@ -232,12 +232,12 @@ def _size_of(path: Any) -> tuple[str, int]:
     file = stores.as_path(path)
     try:
         return file.name, int(file.stat().length)
-    except FileNotFoundError:  # It names what is no file.
+    except FileNotFoundError:  # The input is not a file.
         return file.name, -1
 
 
 class Trace:
-    """Notes where the episodes of a split come from, as they are written, in few words.
+    """Records the origin of each episode of a split on writing, in run-length form.
 
     Args:
       lineage: The result of `new_lineage`.
@@ -254,7 +254,7 @@ class Trace:
         self._end = -1
 
     def add(self, source: AnySource, split: str, number: int, origin: Origin | None) -> None:
-        """Notes the next episode: where it is in one of the datasets, and its file, if known."""
+        """Records the next episode: its dataset, split and index, and its raw file if known."""
         part, runs = self._numbers[id(source)], self.episodes
         before = runs[-1] if runs else []
         if before[:2] == [part, split] and before[2] + before[3] == number:
@@ -273,7 +273,7 @@ class Trace:
 def write_beside(
     path: str | os.PathLike[str], lineage: Mapping[str, Any], traces: Mapping[str, Trace]
 ) -> None:
-    """Writes the lineage of a new dataset beside it.
+    """Writes the lineage file of a new dataset next to it.
 
     Args:
       path: The folder, or the file.
@@ -288,7 +288,7 @@ def write_beside(
         files = {}
     content = {**lineage, "kept": sum(n for runs in episodes.values() for *_, n in runs)}
     content |= {_EPISODES: episodes, **({_FILES: files} if files else {})}
-    # A line for each entry: people read it.
+    # One entry a line, for readers.
     lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
     # Half a surrogate, of a name that is no UTF-8, becomes an escape of JSON.
     write_at_once(file, ("{" + ",\n".join(lines) + "}\n").encode(errors="backslashreplace"))
@@ -306,7 +306,7 @@ def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
 def lineage_of(
     path: str | os.PathLike[str], episodes: Episodes | None = None
 ) -> dict[str, Any] | None:
-    """Returns the lineage of a dataset; None if nothing is known of it.
+    """Returns the recorded lineage of a dataset; None if it has none.
 
     Args:
       path: The dataset.
@@ -329,13 +329,13 @@ def lineage_of(
 
 
 def _are_of_one(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two lineages are of one dataset; only one of them tells of its episodes."""
+    """Whether two lineages are of the same dataset; only one of them lists its episodes."""
     ours, theirs = ({**without_episodes(each), "kept": None} for each in (one, other))
     return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
 
 
 def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[str, str, int]]:
-    """Returns where an episode comes from: datasets by name, the nearest first.
+    """Traces an episode through its ancestors: name, split and index, the nearest first.
 
     Args:
       lineage: The lineage of the dataset which has it.
@@ -387,7 +387,7 @@ def traced(
 
 
 def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
-    """The place of an episode in runs of files."""
+    """Returns the raw file and rows of an episode, from runs of files; None if unknown."""
     for file, begin, lengths in runs:
         if index < len(lengths):
             begin += sum(lengths[:index])
@@ -397,7 +397,7 @@ def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
 
 
 def free_name(name: str, taken: Collection[str], form: str = "{} ({})") -> str:
-    """Returns a name, with a number after it if it is taken."""
+    """Returns the name, or the name with a number if it is taken."""
     numbered_names = (form.format(name, number) for number in itertools.count(2))
     return next(free for free in itertools.chain([name], numbered_names) if free not in taken)
 
@@ -411,7 +411,7 @@ def _short(name: str) -> str:
 
 
 def file_of(path: str | os.PathLike[str]) -> Any:
-    """Returns where the lineage of a dataset is kept: of a folder, or of a file."""
+    """Returns the path of the lineage file of a dataset, which is a folder or a file."""
     root: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
     if is_beside(path):
         return root.parent / FOLDER / f"{root.name}.lineage.json"
@@ -419,7 +419,7 @@ def file_of(path: str | os.PathLike[str]) -> Any:
 
 
 def is_beside(path: str | os.PathLike[str]) -> bool:
-    """Whether the lineage is kept beside a dataset, and not in it: where no other file may be."""
+    """Whether the lineage file lies next to a dataset whose folder may hold no other file."""
     root: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
     if root.is_dir():
         return any((root / name).exists() for name in _WITHOUT_OTHERS)

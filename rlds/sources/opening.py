@@ -114,7 +114,7 @@ def open(
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Finds out which format data is in; reads little of it.
+    """Detects the format of data; reads little of it.
 
     Args:
       path: A file or a folder, here or in an object store.
@@ -156,7 +156,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 def _recognized(
     path: str | os.PathLike[str], registry: Mapping[str, Format], signs: Signs
 ) -> tuple[list[str], list[ImportError]]:
-    """Returns the formats that a path seems to be of, and why others could not look."""
+    """Returns the formats that recognize a path, and the import errors of formats not installed."""
 
     def looked(name: str) -> bool | ImportError:
         try:
@@ -202,7 +202,7 @@ def _why_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) ->
 
 
 def _seen_in(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
-    """Describes the content of a path of an unknown format; returns also formats of such files."""
+    """Describes the content of an unknown format; returns also the formats of similar files."""
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
     suffixes = {os.path.splitext(name)[1] for name in names}
     near = [name for suffix, formats in _NEAREST.items() if suffix in suffixes for name in formats]
@@ -223,7 +223,7 @@ def _check_is_one_path(path: Any) -> None:
 
 
 def _check_is_one_format(path: str | os.PathLike[str], format: str, *, is_large: bool) -> None:
-    """Checks that data is not chosen in silence from a folder that has others, too.
+    """Checks that a folder does not hold data of several formats.
 
     Raises:
       ValueError: There are datasets of several formats below it.
@@ -231,7 +231,7 @@ def _check_is_one_format(path: str | os.PathLike[str], format: str, *, is_large:
     folder = os.fspath(path)
     if not stores.is_local(path) or not os.path.isdir(folder) or marked_formats(folder):
         return
-    # Looking at all folders of a large one would take long.
+    # Large folders are not searched.
     below = sorted(find_datasets(folder, 1 if is_large else _DEPTH))
     if len({format, *(name for _, name in below)}) > 1 and format in {name for _, name in below}:
         raise ValueError(several_datasets(folder, below))

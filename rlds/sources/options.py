@@ -56,7 +56,7 @@ class Option:
 
     @property
     def is_json(self) -> bool:
-        """Whether a command line can have it: JSON has values for it."""
+        """Whether the option can be set on a command line, in JSON."""
         return _words(self.kind) != "null"
 
     def __str__(self) -> str:

@@ -58,7 +58,7 @@ _NAMES = """
     json_extract_path json_extract_path_text json_exists json_valid json_type json_array_length
 """
 _FUNCTIONS = frozenset(_NAMES.split())
-# Casts to these write out bytes as several letters each, or make arrays of any size.
+# Casts to these types multiply memory: several letters a byte, or arrays of any size.
 _TYPES = {"BLOB", "BYTEA", "BINARY", "VARBINARY", "BIT", "BITSTRING", "ARRAY"}
 _CLASSES = {"COMPARISON", "CONJUNCTION", "COLUMN_REF", "CONSTANT", "FUNCTION", "OPERATOR"}
 _CLASSES |= {"BETWEEN", "CASE", "CAST", "COLLATE", "TYPE"}
@@ -82,7 +82,7 @@ def numbers(
     aliases: Mapping[str, str] | None = None,
     seconds: float = _SECONDS,
 ) -> np.ndarray:
-    """Returns for which of some rows a condition holds: their numbers, in order.
+    """Returns the numbers of the rows for which a condition holds, in order.
 
     Args:
       table: A Parquet file.
@@ -134,7 +134,7 @@ def numbers(
 
 
 def check_repeatable(condition: str) -> None:
-    """Checks that a condition chooses the same episodes whenever it is asked.
+    """Checks that a condition is deterministic: it always chooses the same episodes.
 
     Raises:
       ValueError: It depends on the time, or on chance.

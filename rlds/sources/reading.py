@@ -1,4 +1,4 @@
-"""The door to a source: all callers read one through these functions.
+"""Reading from sources: checks and errors that all callers share.
 
 Sources raise what the libraries raise that read their files. Here it becomes a `SourceError`, which
 names the file and the episode; see `rlds.raw_files.untrusted`.
@@ -55,7 +55,7 @@ __all__ = [
 
 S = TypeVar("S", bound=AnySource)
 
-# So many episodes are a part of those that can be read in any order.
+# Episodes in a part of a source with random access.
 _IN_PART = 100
 # Cached lengths of sources.
 _lengths: weakref.WeakKeyDictionary[Source, dict[str, Lengths | None]]
@@ -103,7 +103,7 @@ def open_source(
 def errors_of(
     source: AnySource, episode: int | str | Callable[[], str] | None = None
 ) -> Iterator[None]:
-    """Names the files of a source, and the episode, in the errors that reading it raises.
+    """Adds the files of a source, and the episode, to errors of reading.
 
     Raises:
       SourceChangedError: They are not those that were opened.
@@ -198,7 +198,7 @@ def read_steps(
 
 
 def outline(source: Source, split: str, index: int) -> Outline:
-    """Returns how long an episode is, without reading more than is needed.
+    """Returns the outline (steps, transitions) of an episode; reads as little as possible.
 
     Raises:
       SourceError: It is damaged.
@@ -215,10 +215,10 @@ def outline(source: Source, split: str, index: int) -> Outline:
 
 
 def lengths(source: Source, split: str) -> Lengths | None:
-    """Returns how long the episodes of a split are; None if only reading them tells.
+    """Returns the lengths of the episodes of a split; None if they must be read to be counted.
 
     Raises:
-      SourceError: The files are damaged that say it.
+      SourceError: The files with the lengths are damaged.
     """
     lengths_by_split = _lengths.setdefault(source, {})
     if split not in lengths_by_split:
@@ -236,12 +236,12 @@ def bases(source: AnySource) -> Sequence[AnySource]:
 
 
 def count(source: AnySource, split: str) -> int | None:
-    """Returns how many episodes a split has; None if only reading them tells."""
+    """Returns the number of episodes of a split; None if they must be read to be counted."""
     return source.num_episodes(split) if isinstance(source, Source) else None
 
 
 def with_image_files(source: S) -> S:
-    """Returns a source whose images are the files that are stored, as far as it can do that."""
+    """Returns a source that yields stored image files undecoded, if it supports that."""
     files = source.can.image_files
     return source if files is None else cast(S, files())
 
@@ -256,7 +256,7 @@ def parts(source: AnySource, split: str) -> Sequence[str]:
 
 
 def episodes(source: AnySource, split: str, part: str, after: str | None = None) -> Iterator[Any]:
-    """Yields the episodes of a part; those after the one of a key, if it is not None.
+    """Yields the episodes of a part, or only those after the episode with a key.
 
     What cannot be read is a `DamagedEpisode`. A generator that raised cannot go on: that is the
     last one of its part.

@@ -1,4 +1,4 @@
-"""The formats: a line for each, with the classes that read and write it, and how to know it."""
+"""The registry of formats: classes that read and write them, and signs for detection."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Format:
     by_file: tuple[str, ...] = ()
 
     def load(self) -> type[AnySource]:
-        """Returns the class that reads it."""
+        """Returns the source class of the format."""
         loaded: type[AnySource] = _load(self.target)
         return loaded
 
     def load_export(self) -> Any:
-        """Returns the class that writes it, an `Export` of `rlds.sources.writing`."""
+        """Returns the export class of the format, an `Export` of `rlds.sources.writing`."""
         return _load(self.export)
 
     def source(self, path: str | os.PathLike[str], **options: Any) -> AnySource:
@@ -86,7 +86,7 @@ class Format:
 
     @property
     def first_read(self) -> tuple[str, ...]:
-        """Patterns of the names of files by which it is recognized; the most telling comes last."""
+        """Patterns of file names for detection; the most specific comes last."""
         return (*self.signs, *filter(None, [posixpath.basename(self.mark)]))
 
     @property

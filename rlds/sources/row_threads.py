@@ -30,7 +30,7 @@ def _usual_threads() -> int:
 
 
 def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) -> None:
-    """Does the work of all rows; raises the error of the first row that has one."""
+    """Processes all rows in threads; raises the error of the first failed row."""
     threads = _usual_threads() if threads is None else threads
     if not threads or rows < 2:
         work(range(rows))
@@ -66,5 +66,5 @@ def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) 
 
 @functools.cache
 def _pool(process: int, threads: int) -> concurrent.futures.ThreadPoolExecutor:
-    """The threads of a process; a forked one has none of its parent's."""
+    """Returns the thread pool of this process; a forked process gets its own."""
     return concurrent.futures.ThreadPoolExecutor(threads, "rlds-images")

@@ -104,7 +104,7 @@ FIELDS = "fields"
 """The key of the meaning of fields in the metadata of a sidecar of a dataset."""
 
 _VERSION, _SIZES = 2, "sizes"
-# Of how many episodes the outlines are read anew each time.
+# Sidecars of fewer episodes do not cache their outlines.
 _FEW = 1000
 # Episodes to copy at a time; their values may be large.
 _COPIED = 32
@@ -305,7 +305,7 @@ class Sidecar:
         return self.packed(self.row(episode))
 
     def packed(self, row: Row) -> bytes:
-        """Returns a row in one piece."""
+        """Returns a sidecar row as bytes."""
         return pack(self.stored, [row])
 
     def packed_row(self, data: bytes) -> Row:
@@ -694,10 +694,10 @@ class StoredSidecar:
         return len(self._columns)
 
     def check_number(self, number: int) -> None:
-        """Checks that it has a number of episodes: others may have added some to the data.
+        """Checks the number of episodes of the sidecar: other programs may append to the data.
 
         Raises:
-          LostSidecarError: It has another number.
+          LostSidecarError: The numbers differ.
         """
         if not self.sidecar.is_about and len(self) != number:
             fault = f"it has {len(self)} episodes, and the data {number}"
@@ -747,7 +747,7 @@ class StoredSidecar:
 
 
 class PackedSidecar(StoredSidecar):
-    """A sidecar whose rows are packed, each in one piece.
+    """A sidecar of an earlier release, with one packed record for each episode.
 
     Args:
       sidecar: Its layout.
@@ -924,7 +924,7 @@ def field_json(field: Field) -> dict[str, Any]:
 
 
 def field_from_json(content: Mapping[str, Any]) -> Field:
-    """Reads the JSON of `field_json`; an error is one of the content."""
+    """Parses the JSON of `field_json`."""
     kinds: Mapping[str, Any] = {"str": str, "bytes": bytes}
     names, codes = content.get("names"), content.get("codes")
     return Field(

@@ -137,7 +137,7 @@ class ColumnsWriter:
         self.number += 1
 
     def extend(self, columns: Columns, begin: int, end: int) -> None:
-        """Adds some episodes of other columns of the same fields.
+        """Appends episodes from columns of another sidecar with the same fields.
 
         Raises:
           ValueError: They are damaged.
@@ -215,7 +215,7 @@ class _NewColumn:
 
     def _put_sizes(self, sizes: np.ndarray) -> None:
         if not self._num_elements and not sizes.any():
-            self._num_empty += len(sizes)  # Of flags that are as usual, nothing is written.
+            self._num_empty += len(sizes)  # Usual flags are not written.
             return
         if self._num_empty:
             self._put(".rows", bytes(self._num_empty * self._kind.row_bytes))
@@ -398,7 +398,7 @@ def _as_bytes(value: Any) -> bytes:
 
 
 def pack(fields: Mapping[str, Field], rows: Iterable[Row]) -> bytes:
-    """Returns columns in one piece: how large their streams are, and these."""
+    """Returns all columns as bytes: the sizes of their streams, then the streams."""
     streams: dict[str, bytearray] = {}
 
     def append(name: str, data: bytes) -> None:

@@ -92,7 +92,7 @@ class Signs:
         return names
 
     def has_name(self, patterns: tuple[str, ...]) -> bool:
-        """Whether something may have a name of such a pattern."""
+        """Whether a file or folder may match one of the name patterns."""
         names = self.names
         return names is None or any(fnmatchcase(n, each) for each in patterns for n in names)
 
@@ -117,7 +117,7 @@ class Signs:
         return any(all(_is_in(contents, each) for each in text.split()) for text in signs.members)
 
     def _matching(self, pattern: str) -> list[Any]:
-        """Returns the files of a pattern; of those in folders at any depth, the first one."""
+        """Returns the files that match a pattern; of a recursive pattern (`**/`), the first one."""
         root = stores.as_path(self._path)
         folder, _, name = pattern.rpartition("/")
         if not self._is_folder:
@@ -177,7 +177,7 @@ def _members_of(file: Any) -> Iterator[str]:
             yield (member := f"{path}{name}")
             if number >= opened:
                 continue
-            with contextlib.suppress(SourceError):  # A link, or damaged: it is there at least.
+            with contextlib.suppress(SourceError):  # A link or damaged member: it exists at least.
                 item = hdf5.member(group, name, member)
                 if not hasattr(item, "keys"):
                     yield f"{member}:{len(item.shape or ())}"

@@ -126,7 +126,7 @@ class Lengths(NamedTuple):
 
     @classmethod
     def of(cls, num_steps: Any, *, final_observation_known: bool | None = None) -> Lengths:
-        """Returns the lengths of episodes; of all, the final observation is known, or of none."""
+        """Returns lengths of episodes that all have, or all lack, a known final observation."""
         lengths = np.asarray(num_steps, np.int64).reshape(-1)
         if final_observation_known is None:
             return cls(lengths)
@@ -135,7 +135,7 @@ class Lengths(NamedTuple):
 
     @property
     def are_complete(self) -> bool:
-        """Whether nothing is left that only reading the episodes tells."""
+        """Whether transitions and final observations are known without reading the episodes."""
         return self.num_transitions is not None and self.final_observation_known is not None
 
     @classmethod
@@ -242,7 +242,7 @@ class SourceEpisode:
 
 @dataclasses.dataclass(frozen=True)
 class DamagedEpisode:
-    """A damaged episode, which a source yields in the place of one that cannot be read.
+    """A placeholder for an episode that cannot be read.
 
     Attributes:
       key: The name that the episode has, or would have.
@@ -256,7 +256,7 @@ class DamagedEpisode:
 
 
 def is_derived(path: str, field: Any) -> bool:
-    """Whether a field of steps is no data, but follows from the flags. The sidecar keeps it."""
+    """Whether a field of steps is derived from the flags. The sidecar keeps it."""
     return path == rlds.DISCOUNT and bool(field == DERIVED_DISCOUNT)
 
 
@@ -315,7 +315,7 @@ class About:
     images_as_png: bool = True
 
     def replace(self, **changes: Any) -> About:
-        """Returns the same with other attributes."""
+        """Returns a copy with changed attributes."""
         return dataclasses.replace(self, **changes)
 
 
@@ -336,7 +336,7 @@ class Fields:
     flags: Sequence[str] = rlds.STEP_FLAGS
 
     def replace(self, **changes: Any) -> Fields:
-        """Returns the same with other attributes."""
+        """Returns a copy with changed attributes."""
         return dataclasses.replace(self, **changes)
 
     def step_paths(self, paths: Iterable[str] | None = None) -> list[str]:
@@ -455,11 +455,11 @@ class AnySource(abc.ABC):
 
     @abc.abstractmethod
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
-        """Returns the files that are read. A change to one makes a conversion begin anew."""
+        """Returns the input files. A conversion starts over if one changes."""
 
 
 class Stream(AnySource):
-    """Episodes that can only be read in their order, and counted by reading them.
+    """A source without random access: episodes are read in order, and counted by reading.
 
     The episodes of a part always come in the same order, and reading can begin after any of them.
     """
@@ -566,10 +566,10 @@ def step_aliases(source: AnySource) -> dict[str, str]:
 
 
 def check_flags(source: AnySource, needed: Iterable[str], subject: str) -> None:
-    """Checks that steps have the flags that something needs: which steps are terminal, say.
+    """Checks that steps have the flags that a format or an algorithm needs.
 
     Raises:
-      ValueError: They have not; says how to add them.
+      ValueError: A flag is missing; the message says how to add it.
     """
     names = {*source.fields.flags, *source.fields.steps}
     missing = [name for name in needed if name not in names]

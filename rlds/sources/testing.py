@@ -195,7 +195,7 @@ def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) 
 
 
 def _check_again(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
-    """Checks that a copy gives the same, from the last episode to the first."""
+    """Checks that a pickled copy reads the same episodes, from the last to the first."""
     for number in reversed(range(len(read))):
         here = f"{where}, episode {number} of a pickled copy"
         _same(here, read[number], episodes.episode(number))

@@ -95,7 +95,7 @@ def join_tables(
 
 
 def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
-    """The rows of a table, and which format has them."""
+    """Returns the format whose metadata has a table, and its rows."""
     for owner, group in metadata.items():
         rows = group.get(name) if isinstance(group, Mapping) else None
         if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
@@ -104,14 +104,14 @@ def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapp
 
 
 def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
-    """The number in a row with its name, and the text; nothing if it has none."""
+    """Returns the key, number and text of a table row; empty if one is missing."""
     numbers = [(key, it) for key, it in row.items() if key.endswith(_INDEX) and type(it) is int]
     texts = [it for it in row.values() if isinstance(it, str)]
     return [(*number, text) for number, text in zip(numbers[:1], texts)]
 
 
 def unknown_numbers(numbers: np.ndarray, texts: Mapping[int, Any]) -> list[int]:
-    """Returns the numbers that are in no table. A negative one stands for no text."""
+    """Returns numbers without a text in the table. Negative numbers stand for no text."""
     return [n for n in np.unique(numbers).tolist() if n >= 0 and n not in texts]
 
 

@@ -20,7 +20,7 @@ _INSTRUCTIONS = (
 
 
 def as_text(value: Any, errors: str = "strict") -> str:
-    """Returns a text of any of these forms, also if it is in an array without axes.
+    """Returns a text as `str`, from `str`, UTF-8 or an array without axes.
 
     Args:
       value: The text.
@@ -37,7 +37,7 @@ def as_text(value: Any, errors: str = "strict") -> str:
 
 
 def as_texts(values: np.ndarray) -> np.ndarray:
-    """Returns an array of strings, of which some are UTF-8, as one of `str`."""
+    """Returns an array of `str` from strings and UTF-8 bytes."""
     texts = (item.decode() if isinstance(item, bytes) else item for item in values.flat)
     return objects(texts).reshape(values.shape)
 

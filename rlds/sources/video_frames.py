@@ -140,7 +140,7 @@ class FramesSource(View):
         raise error or SourceError("no episodes", file=files_of(self.bases[0]))
 
     def _begin(self) -> None:
-        # The clips that were read last, and the indexes of more of them.
+        # The most recently read clips, and the indexes of more clips.
         self._clips, self._indexes = LastUsed(_READER_BYTES), LastUsed(_INDEX_BYTES)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class FramesSource(View):
 
     @property
     @override
-    def can(self) -> Can:  # No frame is decoded that is not wanted.
+    def can(self) -> Can:  # Only requested frames are decoded.
         return dataclasses.replace(super().can, reads_rows=True)
 
     @override
@@ -192,7 +192,7 @@ class FramesSource(View):
         requested_paths: Collection[str] = (),
         about: Mapping[str, Any] | None = None,
     ) -> np.ndarray:
-        """The pixels of some rows, or which have any."""
+        """Returns the pixels of rows; for a mask field, whether each row has a frame."""
         camera, is_mark = self.marks.get(path, path), path in self.marks
         field = Field(np.bool_) if is_mark else self.cameras[camera]
         rows = arrays.empty([len(steps), *map(int, field.shape)], field.column_dtype)  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ class FramesSource(View):
         return rows
 
     def rows(self, split: str, index: int, path: str, steps: Sequence[int]) -> np.ndarray:
-        """Returns the pixels of some steps of an episode; of a mark, which of them have a frame.
+        """Returns the pixels of steps of an episode; for a mask field, whether each has a frame.
 
         Args:
           split: The split.
@@ -301,7 +301,7 @@ def _in_steps(path: str) -> str:
 
 
 class _OpenClip:
-    """A clip that can be read, and which of its frames the steps have.
+    """An open clip, and the frame number of each step.
 
     Args:
       values: The fields of a camera.

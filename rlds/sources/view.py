@@ -1,4 +1,4 @@
-"""Views: sources that are made of others, and change some of their episodes or fields."""
+"""Views: sources that wrap other sources, and change episodes or fields."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Of(NamedTuple):
 
 
 class View(Source):
-    """A source that is made of others.
+    """A source that wraps other sources.
 
     Whatever a derived class does not override is that of the bases: it says which episodes there
     are (`splits`, `num_episodes`, `where`), which steps they have (`at`, `lengths`), or which
@@ -167,11 +167,11 @@ class View(Source):
 
     @property
     def has_all(self) -> bool:
-        """Whether the episodes are those of the one base, in its order."""
+        """Whether the view has all episodes of its single base, in order."""
         return not (self.overrides("where") or self.overrides("num_episodes"))
 
     def place(self, split: str, index: int) -> Place:
-        """Returns which episode of a base an episode is."""
+        """Returns the base, split and index of an episode."""
         if not self.overrides("where"):
             return Place(self.bases[0], split, index)
         [(_, source, split, [number])] = self.where(split, np.array([index], np.int64))
@@ -185,7 +185,7 @@ class View(Source):
     # --- Which steps.
 
     def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Returns which steps of episodes of the bases some steps are."""
+        """Returns the step indices in the bases for steps of this view."""
         del split, episodes
         return steps
 
@@ -197,7 +197,7 @@ class View(Source):
     # --- Which fields.
 
     def needs(self, fields: Collection[str]) -> Collection[str] | None:
-        """Returns which fields of the bases some fields are made of; None for all."""
+        """Returns the fields of the bases that are needed for some fields; None for all."""
         return fields if self.made is None else {*fields} - self._added
 
     @functools.cached_property
@@ -224,7 +224,7 @@ class View(Source):
         return not self.is_by_rows or (self.looks_around and self.makes(fields))
 
     def makes(self, fields: Collection[str] | None) -> bool:
-        """Whether `make` has something to do for some of the fields."""
+        """Whether `make` changes some of the fields."""
         if not self.overrides("make"):
             return False
         return self.made is None or fields is None or not {*fields}.isdisjoint(self.made)
@@ -235,7 +235,7 @@ class View(Source):
         return not (self.overrides("read") or self.overrides("values"))
 
     def overrides(self, method: str) -> bool:
-        """Whether its class has a method of its own in place of that of all views."""
+        """Whether the class overrides a method of `View`."""
         return getattr(type(self), method) is not getattr(View, method)
 
     @functools.cached_property
@@ -257,7 +257,7 @@ class View(Source):
         return _paths(self.bases[0].fields)
 
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        """Returns a mask of the episodes with other values than `names` promises."""
+        """Returns a mask of the episodes whose values differ from those that `names` refers to."""
         del split
         return np.zeros(len(episodes), np.bool_)
 
@@ -268,7 +268,7 @@ class View(Source):
         return here == there and self.names == {path: path for path in here}
 
     def over(self, *bases: Source) -> Self:
-        """Returns the same view of other sources with the same fields."""
+        """Returns the same view over other sources with the same fields."""
         again = copy.copy(self)
         for name, value in vars(type(self)).items():
             if isinstance(value, functools.cached_property):
@@ -325,7 +325,7 @@ class View(Source):
         return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 
     def _counted_by(self, source: Source, needs: Collection[str]) -> list[str]:
-        """Returns a field whose length counts the steps, unless others are requested."""
+        """Returns a field to count the steps by, if no field of steps is requested."""
         if any(path.startswith(_STEPS) for path in needs):
             return []
         return [_STEPS + name for name in (*source.fields.flags, *source.fields.step_paths())[:1]]
@@ -512,7 +512,7 @@ def values_of(episode: SourceEpisode) -> dict[str, Any]:
 
 
 def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpisode:
-    """Returns an episode with these values in place of its own, see `values_of`."""
+    """Returns an episode with replaced values; see `values_of`."""
     facts: dict[str, Any] = {name: bool(values[name]) for name in _FACTS}
     steps, metadata = nested({path: v for path, v in values.items() if path not in facts})
     return dataclasses.replace(episode, steps=steps, metadata=metadata, **facts)
@@ -534,7 +534,7 @@ def nested(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def read_values(
     location: Place, fields: Collection[str] | None, rows: slice = ALL_ROWS
 ) -> tuple[SourceEpisode, dict[str, Any]]:
-    """Reads an episode through the door; returns it, and its values as `values_of` has them."""
+    """Reads an episode with checks; returns it, and its values as `values_of` has them."""
     source, split, index = location
     if isinstance(source, View) and not source.overrides("read"):  # Nested once, at the end.
         return source.values(split, index, fields, rows)
@@ -555,7 +555,7 @@ def _span(steps: np.ndarray) -> slice:
 
 
 def num_steps_of(values: Mapping[str, Any]) -> int:
-    """Returns how many steps values have, see `values_of`; 0 if none is of steps."""
+    """Returns the number of steps of values (see `values_of`); 0 without a field of steps."""
     return next((len(column) for path, column in values.items() if path.startswith(_STEPS)), 0)
 
 

@@ -137,20 +137,20 @@ class StagedEpisodes(Protocol):
 
     @property
     def left_out(self) -> Mapping[int, SourceError]:
-        """The errors of those that could not be read, by their numbers."""
+        """Errors of unreadable episodes, by index."""
 
     @property
     def indices(self) -> Set[int]:
         """The numbers of the staged episodes in the export."""
 
     def noted(self, index: int) -> tuple[int, Origin | None]:
-        """Returns the digest of an episode as it was read from its source, and where it was."""
+        """Returns the digest of an episode as read from its source, and its origin."""
 
     def place(self, index: int) -> Place:
-        """Returns where an episode is in them."""
+        """Returns the location of an episode in the staged parts."""
 
     def sources(self) -> Iterator[AnySource]:
-        """Yields the datasets that they are in."""
+        """Yields the datasets of the staged parts."""
 
 
 class Export(abc.ABC):
@@ -245,7 +245,7 @@ class Export(abc.ABC):
         """
 
     def check_target(self, path: str | os.PathLike[str]) -> None:
-        """Checks the place where it is to be, before anything is written.
+        """Checks the target path before anything is written.
 
         Raises:
           ValueError: The format cannot be there: it is a file, and not a folder, or vice versa.
@@ -281,7 +281,7 @@ class Export(abc.ABC):
         all_lengths = self.episodes.lengths()
         short = [] if all_lengths is None else np.flatnonzero(all_lengths.num_steps <= 1).tolist()
         for index in sorted({0, *short}) if len(self.episodes) else ():
-            with contextlib.suppress(SourceError):  # Reading it says so.
+            with contextlib.suppress(SourceError):  # Reading it raises the error.
                 outline = reading.outline(source, *self.episodes.place(index))
                 if fault := self.why_unsupported(outline):
                     key = as_converted(self.episodes.peek(index)).key
@@ -317,7 +317,7 @@ class Export(abc.ABC):
         return episode
 
     def is_stored(self, index: int) -> bool:
-        """Whether the values of an episode are in files as they are given here.
+        """Whether an episode is stored unchanged in files.
 
         Some may be under other names, left out or added, see `stored_at` of its source.
         """
@@ -348,7 +348,7 @@ class Export(abc.ABC):
         return metadata
 
     def _is_own(self, source: Source) -> bool:
-        """Whether an export in this format made the files, which have more than others have."""
+        """Whether an export in this format wrote the files, with a sidecar."""
         return isinstance(source, RestoredSource) and isinstance(source.source, self._kind)
 
     def _said_of(self, source: Source) -> dict[str, Any]:
@@ -362,7 +362,7 @@ class Export(abc.ABC):
         del path
 
     def read_options(self) -> Mapping[str, Any]:
-        """Returns the options with which the format reads it back."""
+        """Returns the options to read the export back with."""
         return {}
 
     def each(self) -> Iterator[SourceEpisode]:
@@ -379,7 +379,7 @@ class Export(abc.ABC):
     def each_or_stored(
         self, copies: Callable[[Place], bool] = lambda location: False
     ) -> Iterator[SourceEpisode | Place]:
-        """Yields the episodes as `each` does; those to be copied as they are stored, as places.
+        """Yields episodes as `each` does, and a `Place` for each episode to be copied as stored.
 
         Episodes of parts are, if the export `copies_parts`.
 
@@ -411,7 +411,7 @@ class Export(abc.ABC):
 
     @property
     def is_part(self) -> bool:
-        """Whether a part is written: some of the episodes."""
+        """Whether the export writes a part: some of the episodes."""
         is_some = self.order is not None and len(self.order) < len(self.episodes)
         return is_some and self.staged is None
 
@@ -504,7 +504,7 @@ def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
 
 
 def encoding_of(field: Any) -> str:
-    """Returns which files of images a field has; or nothing."""
+    """Returns the image encoding of a field ("png", "jpeg"); empty if it holds no image files."""
     return field.encoding if isinstance(field, Field) else ""
 
 
@@ -516,7 +516,7 @@ def is_array(field: Any) -> bool:
 
 
 def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -> None:
-    """Checks fields that a format has one array each for.
+    """Checks fields that a format stores as one array each.
 
     Args:
       fields: The fields of a step, by path.
