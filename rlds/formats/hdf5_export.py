@@ -35,7 +35,7 @@ _DERIVED = (*rlds.STEP_FLAGS, rlds.DISCOUNT)
 
 
 class PartFiles(contextlib.ExitStack):
-    """The HDF5 files of parts, of which one is open at a time."""
+    """The HDF5 files of staged parts; one is open at a time."""
 
     _source: Source | None = None
 
@@ -63,9 +63,9 @@ class PartFiles(contextlib.ExitStack):
 
 
 def copy_row(location: Place, sidecar: SidecarWriter) -> SourceEpisode:
-    """Adds the row of an episode in the sidecar of a part; returns the episode.
+    """Copies the sidecar row of an episode from a staged part; returns the episode.
 
-    Of its steps, it has the flags only.
+    The returned steps have only their flags.
     """
     assert isinstance(location.source, RestoredSource)
     stored = location.source.stored
@@ -107,7 +107,7 @@ class Hdf5EpisodesExport(Export):
         self.metadata: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
         self.array_paths = self.find_array_paths()
         self.pngs = pngs_of(self.steps, self.array_paths)
-        # The paths of the fields in the source that reads it.
+        # Field paths when the export is read back.
         read = {path: self.table.field_path(array) for path, array in self.array_paths.items()}
         finals = self.table.with_final
         with_final = [path for path, array in self.array_paths.items() if root_of(array) in finals]
@@ -149,7 +149,7 @@ class Hdf5EpisodesExport(Export):
         return {array: rows[path] for path, array in self.array_paths.items()}
 
     def write_values(self, group: Any, episode: SourceEpisode) -> None:
-        """Adds attributes to a group, and arrays of the episode, as the format has them.
+        """Writes the attributes and the per-episode arrays of an episode to its group.
 
         They are in the sidecar, too.
         """

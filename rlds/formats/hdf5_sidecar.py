@@ -65,7 +65,7 @@ def write_numbers(file: Any, name: str, numbers: np.ndarray) -> None:
 
 
 def write_digest(file: Any, sidecar: Sidecar) -> None:
-    """Notes in an `h5py.File` which sidecar is beside it."""
+    """Writes the digest of the sidecar next to an `h5py.File` to it."""
     file.create_group(SIDECAR_GROUP).attrs[_DIGEST] = sidecar.digest
 
 
@@ -123,7 +123,7 @@ class _Blocks:
         return self.read(f"{_COLUMNS}/{name}", begin, end).data
 
     def read(self, path: str, begin: int, end: int) -> np.ndarray:
-        """Reads bytes from one to another."""
+        """Returns the bytes from `begin` to `end`."""
         first = begin // _BLOCK_BYTES
         blocks = [self._block(path, number) for number in range(first, -(-end // _BLOCK_BYTES))]
         first *= _BLOCK_BYTES
@@ -145,7 +145,7 @@ def _block(hdf5: Hdf5File, group: Any, name: str, number: int) -> np.ndarray:
 
 
 def _member(hdf5: Hdf5File, file: Any, path: str) -> Any:
-    """Returns the group or dataset at a path in which nothing is a link."""
+    """Returns the group or dataset at a path without links."""
     item = file
     for name in path.split("/"):
         item = hdf5.member(item, name, path)

@@ -136,12 +136,12 @@ class StepArray(NamedTuple):
 
 
 class Hdf5Episode(NamedTuple):
-    """An episode before it is read.
+    """The location of an episode.
 
     Attributes:
       key: Its key.
       file: Its HDF5 file.
-      location: The place of its rows: the `file` of its `Origin`.
+      location: Its file, and its group if the file has several: the `file` of its `Origin`.
     """
 
     key: str
@@ -183,7 +183,7 @@ class Hdf5EpisodesSource(Source):
             yield self._group(hdf5, file, episode)
 
     def _num_transitions(self, group: EpisodeGroup) -> int:
-        """Returns how many transitions there are.
+        """Returns the number of transitions of an episode.
 
         Raises:
           SourceError: There are no actions.
@@ -202,7 +202,7 @@ class Hdf5EpisodesSource(Source):
         return rows == number or (bool(self.table.with_final) and rows == number + 1)
 
     def _is_complete(self, episode: Hdf5Episode, num_transitions: int) -> bool:
-        """Whether all of an episode is there."""
+        """Whether an episode is complete."""
         return True
 
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
@@ -214,14 +214,14 @@ class Hdf5EpisodesSource(Source):
         return {}
 
     def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
-        """Returns their values."""
+        """Returns the values of the fields of `_other_fields`."""
         return {}
 
     def _videos(self, episode: Hdf5Episode) -> Mapping[str, epath.Path]:
-        """Returns the files of videos, by the paths of the fields of a step that they show."""
+        """Returns the video files of an episode, by the paths of camera fields of steps."""
         return {}
 
-    # --- What there is.
+    # --- Fields and metadata.
 
     def _set_episodes(self, episodes: Mapping[str, Sequence[Hdf5Episode]]) -> None:
         """Reads the fields of the first readable episode.
@@ -282,7 +282,7 @@ class Hdf5EpisodesSource(Source):
         }
 
     def _column(self, path: str, group: EpisodeGroup, number: int) -> StepArray | None:
-        """Returns which field of a step an array is; None for one of the episode."""
+        """Returns the step field of an array; None for an array of the episode."""
         if not self._is_of_steps(path, group, number):
             return None
         root, field = root_of(path), group.field(path)
@@ -364,7 +364,7 @@ class Hdf5EpisodesSource(Source):
     def _read_columns(
         self, group: EpisodeGroup, names: Collection[str], rows: slice, num_transitions: int
     ) -> dict[str, np.ndarray]:
-        """Reads rows of the wanted columns; a final observation has a placeholder in others."""
+        """Reads rows of columns; columns of transitions get a placeholder for the final step."""
         columns = {}
         for path, (name, field, has_final) in self._columns.items():
             group.check(path, field)
@@ -415,7 +415,7 @@ class Hdf5EpisodesSource(Source):
         return path in group.arrays and bool(np.any(group.value(path, slice(-1, None))))
 
     def _num_rows(self, group: EpisodeGroup) -> tuple[int, int]:
-        """Checks that arrays have their rows; returns how many transitions and steps there are."""
+        """Checks the lengths of arrays; returns the numbers of transitions and steps."""
         count = self._num_transitions(group)
         num_rows = {path: group.num_rows(path) for path in self._columns}
         finals = [path for path, column in self._columns.items() if column.has_final]
@@ -428,7 +428,7 @@ class Hdf5EpisodesSource(Source):
         return count, num_steps
 
     def _check_values(self, group: EpisodeGroup) -> None:
-        """Checks that an episode has no arrays but those of the first one."""
+        """Checks that an episode has the arrays of the first episode only."""
         num_transitions = self._num_transitions(group)
         for path in group.arrays:
             is_known = path in self._columns or path in self._values or path in self.table.derived

@@ -1,4 +1,4 @@
-"""AgiBot World: a folder with the files of episodes in three others, by task and by episode.
+"""AgiBot World: three folders with the files of episodes, by task and episode.
 
     task_info/task_<task>.json                                 what is done, for all its episodes
     observations/<task>/<episode>/videos/<camera>_color.mp4    a frame for each step, at 30 Hz
@@ -194,9 +194,9 @@ class AgiBotSource(Hdf5EpisodesSource):
         return dataclasses.replace(super().can, faults=self._faults)
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        """Yields which episodes have no instruction and no annotations."""
+        """Yields the episodes without instruction and annotations."""
         for episode in self._episodes[split]:
-            with contextlib.suppress(SourceError):  # The episode says so when it is read.
+            with contextlib.suppress(SourceError):  # Reading the episode raises the error.
                 if not self._info(episode):
                     fault = "the file has no entry for this episode"
                     yield SourceError(fault, file=self._info_file(episode), episode=episode.key)
@@ -258,7 +258,7 @@ class _Proprio(EpisodeGroup):
             )
 
     def _add_action(self, path: str, array: Any) -> None:
-        """Makes an action an array with a row for each step; without rows, it is as its state."""
+        """Adds an action array with a row for each step; an empty one gets the shape of its state."""
         state = path.replace(rlds.ACTION, _STATE, 1)
         name = path if array.shape[0] else state
         if not self._rows_stored.get(name):
@@ -278,13 +278,13 @@ class _Proprio(EpisodeGroup):
             )
 
     def _is_recorded(self, path: str) -> np.ndarray:
-        """Returns which steps have an action."""
+        """Returns a mask of the steps whose action was recorded."""
         is_known = np.zeros(self.num_steps, np.bool_)
         is_known[self._steps_of(path)] = True
         return is_known
 
     def _action(self, path: str, array: Any, field: Field, state: str) -> np.ndarray:
-        """Returns an action, whose rows are where they belong."""
+        """Returns an action column with its rows at their steps."""
         if self._fills:
             self.check(state, field)
             values = self.rows(state, field)
@@ -333,7 +333,7 @@ class _Proprio(EpisodeGroup):
 
 
 def _names(folder: epath.Path, ending: str = "") -> list[str]:
-    """The names in a folder that end so, sorted; none if there is no folder."""
+    """Returns the names in a folder with an ending, sorted; empty without a folder."""
     entries = stores.list_directory(folder) if is_there(folder) else []
     names = [str(entry.name) for entry in entries]
     return sorted((name for name in names if name.endswith(ending)), key=natural_order)

@@ -45,7 +45,7 @@ class AlohaExport(Hdf5EpisodesExport):
     copies_parts = True
     table = TABLE
     holds_files = True
-    statistics = ("dataset_stats.pkl",)  # ACT makes it anew when it trains.
+    statistics = ("dataset_stats.pkl",)  # ACT recomputes it for training.
 
     def __init__(
         self, episodes: Episodes, *, fields: Mapping[str, str] | None = None, sim: bool = False

@@ -139,7 +139,7 @@ class AlohaSource(Hdf5EpisodesSource):
         if not self._directory.is_dir():
             return None
         digest = None
-        with contextlib.suppress(SourceError):  # Reading the episode says what is wrong.
+        with contextlib.suppress(SourceError):  # Reading the episode raises the error.
             digest = sidecar_digest(self._file(self._episodes["train"][0]))
         return StoredSidecar.in_folder(self._directory, _OLDER_SIDECAR, digest)
 
@@ -166,7 +166,7 @@ class AlohaSource(Hdf5EpisodesSource):
 
 
 def _with_joints(names: tuple[str, ...]) -> Hdf5Table:
-    """Returns the table with other names of joints."""
+    """Returns the layout table with other joint names."""
     channels = {
         end: dataclasses.replace(channels, names=names) if channels.names == _JOINTS else channels
         for end, channels in TABLE.channels.items()

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _FILE_NAME = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
-_DEPTH = 3  # Of folders with checkpoints, below the one that is given.
+_DEPTH = 3  # Depth of the search for checkpoint folders.
 
 # For each array: its rank, the kinds that its dtype may have, and these in words.
 ARRAYS = {
@@ -79,7 +79,7 @@ class Array:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Four arrays, and which of their rows are read in which order.
+    """A checkpoint: four arrays, and the segments of their rows in reading order.
 
     Attributes:
       number: Its number in the names of the files.
@@ -102,7 +102,7 @@ class Checkpoint:
 
 
 def find_directories(path: epath.Path) -> list[epath.Path]:
-    """Returns the folders that have checkpoints: this one, or those below it, in order.
+    """Returns the folders with checkpoints: the given one, or the ones below it, in order.
 
     Raises:
       FileNotFoundError: There is none.
@@ -300,7 +300,7 @@ def _read_rows(stream: ByteStream, array: Array, low: int, high: int) -> np.ndar
 
 @contextlib.contextmanager
 def _errors_at(row: int) -> Iterator[None]:
-    """Tells from which row on something cannot be read."""
+    """Adds the first unreadable row to errors."""
     try:
         yield
     except SourceError as error:
@@ -375,7 +375,7 @@ def _read_add_count(directory: epath.Path, label: str, number: int) -> int:
 
 def _check_invalid_range(file: epath.Path, label: str, count: int, rows: int) -> None:
     cursor, invalid = count % rows, _read_small(file, label)
-    # A buffer to which nothing was added since it was made has zeros here.
+    # Unused rows of a replay buffer are zeros.
     if invalid.any() and cursor not in invalid:
         raise SourceError(
             f"the row to overwrite next is one of {invalid.tolist()}, but add_count says {cursor} "

@@ -1,4 +1,4 @@
-"""From the rows of a run to its episodes: which of them are steps, and where episodes end.
+"""Episodes from the rows of a run of Dopamine: steps, terminals and boundaries.
 
 Before each episode the buffer has `stack_size - 1` rows in which frame, action, reward and flag are
 zero, so that frames can be stacked. They are no steps. But a frame may be black in the game, too,
@@ -46,7 +46,7 @@ class Run:
 
 
 class _Row(NamedTuple):
-    """A transition, but for its frame, and where it is."""
+    """A transition without its frame, and its location."""
 
     checkpoint: int
     row: int
@@ -97,10 +97,10 @@ class RunReader:
         return self._read(0, None)
 
     def episodes_after(self, key: str) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes after that with a key. It is passed over, those before not read."""
+        """Yields the episodes after the one with a key, without reading earlier episodes."""
         number, row = map(int, key.split(":")[-2:])
         index = [checkpoint.number for checkpoint in self._run.checkpoints].index(number)
-        self._draft.may_have_padding = False  # The key names the row after it.
+        self._draft.may_have_padding = False  # The key is the row after the episode.
         self._encodes = False
         episodes = self._read(index, row)
         next(episodes)
@@ -186,7 +186,7 @@ class RunReader:
             )
 
     def _cut(self) -> Iterator[SourceEpisode]:
-        """Ends the episode where the recording does; another begins somewhere."""
+        """Ends the episode where the recording is cut."""
         yield from self._settle_blank_rows(at_cut=True)
         if self._draft.rows:
             yield self._finish(is_complete=False)

@@ -176,7 +176,7 @@ class AtariDqnReplaySource(Stream):
         return list(self._runs)
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        """Returns how many rows are terminal, and how many have a reward, by these arrays alone."""
+        """Counts rows that are terminal, and rows with a reward, without reading frames."""
         del split
         totals = {"terminal": 0, "reward": 0}
         for name in totals:

@@ -166,7 +166,7 @@ class BagConfig:
 
     @classmethod
     def of(cls, config: str | os.PathLike[str] | Mapping[str, Any] | BagConfig) -> BagConfig:
-        """Returns a configuration, however it is given.
+        """Returns a bag configuration from a file, a mapping or an object.
 
         Args:
           config: A configuration; what `to_json` returns; TOML, or the path of a file with it.
@@ -205,7 +205,7 @@ class BagConfig:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it in the types of JSON, without defaults."""
+        """Returns the bag configuration in the types of JSON, without defaults."""
         content: dict[str, Any] = {
             "clock": _non_defaults(self.clock),
             "fields": [_non_defaults(field) for field in self.fields],
@@ -217,7 +217,7 @@ class BagConfig:
         return content
 
     def to_toml(self) -> str:
-        """Returns it in TOML."""
+        """Returns the bag configuration in TOML."""
         lines = []
         for name, table in self.to_json().items():
             for item in table if name == "fields" else [table]:
@@ -283,7 +283,7 @@ def _check_names(content: Any, names: Collection[str], where: str) -> None:
 
 
 def _check_values(item: Any, where: str) -> None:
-    """Checks that the attributes of a dataclass are of the types that it declares."""
+    """Checks the types of the attributes of a dataclass."""
     for name, hint in get_type_hints(type(item)).items():
         value, choices = getattr(item, name), get_args(hint)
         if get_origin(hint) is Literal and value not in choices:

@@ -20,7 +20,7 @@ __all__ = ["Decoder", "UnknownTypeError", "decoder", "plain_type"]
 
 Data: TypeAlias = "bytes | memoryview"
 Decoder: TypeAlias = Callable[[Data], Any]
-# Reads a value at a position, and returns the position after it.
+# Reads a value at an offset in a message; returns the value and the next offset.
 _Reader: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
 
 _SEPARATOR = "=" * 80 + "\n"
@@ -137,7 +137,7 @@ class _Compiler:
         self._open: list[str] = []
 
     def message(self, name: str) -> tuple[_Reader, int]:
-        """Returns the reader of a type, and how many values a message has at least."""
+        """Returns the reader of a message type, and the minimum number of values in a message."""
         if name in self._readers:
             return self._readers[name]
         if name in self._open:
@@ -171,7 +171,7 @@ class _Compiler:
         raise UnknownTypeError(f"the definition of {name} is missing")
 
     def _any(self, desc: Any) -> tuple[_Reader, int]:
-        """Returns the reader of a value, and how many values it has at least."""
+        """Returns the reader of a message field, and its minimum number of values."""
         kind, inner = int(desc[0]), desc[1]
         if kind == 1:
             return (self._string() if inner[0] == "string" else self._number(inner[0])), 1
@@ -255,7 +255,7 @@ class _Compiler:
         return read
 
     def _mask(self, size: int) -> int:
-        """Returns the alignment of values of a size, less one."""
+        """Returns the alignment mask (alignment - 1) of values of a size."""
         return 0 if self._is_ros1 else size - 1
 
 
@@ -287,7 +287,7 @@ def _protobuf_decoder(channel: Channel) -> Decoder:
 
 
 def _in_order(files: Any) -> Iterator[Any]:
-    """Yields definitions after those that they need."""
+    """Yields message definitions in dependency order."""
     definitions, visited = {file.name: file for file in files}, set()
 
     def visit(name: str) -> Iterator[Any]:
@@ -318,7 +318,7 @@ _PROTOBUF_DTYPES = {
 
 
 def _value(value: Any, field: Any) -> Any:
-    """A value in a message of protobuf, as those of ROS are."""
+    """Converts a value of a protobuf message to the form of ROS messages."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         inner = field.message_type.fields_by_name["value"]
         return {str(name): _one(item, inner) for name, item in value.items()}

@@ -23,7 +23,7 @@ _HEAD = struct.Struct("<BQ")
 _HEAD_SIZE = _HEAD.size
 # Records with messages, or that messages need.
 _WANTED = ("SCHEMA", "CHANNEL", "MESSAGE", "CHUNK")
-# The library takes all others for none.
+# The library reads no other value as "none".
 _COMPRESSIONS = ("", "none", "zstd", "lz4")
 
 
@@ -145,7 +145,7 @@ def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
 
 
 def _content(record: Any, flaws: Flaws) -> list[Any]:
-    """Returns the records in a chunk, or the record if it is none."""
+    """Returns the records in a chunk record; any other record by itself."""
     if not isinstance(record, import_extra("mcap.records").Chunk):
         return [record]
     try:
@@ -183,7 +183,7 @@ def metadata(path: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def attachment(path: str, name: str) -> bytes | None:
-    """Returns an attachment of a file that is whole; None if there is none of that name."""
+    """Returns an attachment of a complete MCAP file; None without an attachment of that name."""
     with _File(path) as file:
         file.seek(0)
         for record in import_extra("mcap.reader").make_reader(file).iter_attachments():

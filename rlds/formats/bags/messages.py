@@ -34,7 +34,7 @@ class Channel:
 
 
 class Message(NamedTuple):
-    """A message as it is in a file; times are in nanoseconds."""
+    """A message as stored in a recording; times are in nanoseconds."""
 
     channel: Channel
     log_time: int

@@ -108,7 +108,7 @@ class Overview:
             raise self.missing(reason, recording)
 
     def missing(self, reason: str, recording: BagRecording) -> SourceError:
-        """Returns the error that something was not seen."""
+        """Returns the error that a topic or field is missing in the recordings."""
         topics = ", ".join(
             f"{topic} ({plain_type(seen.channel.type) or seen.channel.encoding}"
             + (f", {seen.rate:.3g} Hz)" if seen.rate else ")")
@@ -202,7 +202,7 @@ def _clock(overview: Overview, picked: Iterable[FieldReader]) -> str:
 
 
 def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[FieldReader]:
-    """Yields those of some fields that have images, video or a few numbers."""
+    """Yields readers of the fields with images, video or a few numbers."""
     for field in fields:
         try:
             picked = picked_of(field, seen.channel, seen.data)
@@ -222,7 +222,7 @@ def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[FieldReader]:
 
 
 def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
-    """Returns the fields that a topic may be; some may have nothing in them."""
+    """Returns the candidate fields of a topic; some may be empty."""
     parts = topic.strip("/").split("/")
     while len(parts) > 1 and parts[-1] in _OF_IMAGES:
         parts.pop()
@@ -250,7 +250,7 @@ def _kind_of(seen: _Topic) -> str:
 
 
 def _numeric(message: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yields the paths of vectors of numbers in a message, but for those that are empty."""
+    """Yields the paths of non-empty vectors of numbers in a message."""
     for name, value in message.items():
         inner = f"{path}/{name}" if path else name
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Recordings: files that belong together, found and opened."""
+"""Recordings of robots: files that belong together, located and opened."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRec
 
 
 def _looks_like(path: str | os.PathLike[str], family: Family) -> bool:
-    """Whether there are recordings at a path; reads little of them."""
+    """Whether a path holds recordings; reads little of them."""
     recordings = find_recordings(path, family)
     if not recordings:
         return False

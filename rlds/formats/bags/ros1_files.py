@@ -16,7 +16,7 @@ def messages(
     path: str, flaws: Flaws, topics: Collection[str] | None, begin: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of their times; see `MessageReader`."""
-    del flaws  # Such a file is whole, or an error.
+    del flaws  # A ROS 1 bag is complete, or raises an error.
     with import_extra("rosbags.rosbag1").Reader(path) as reader:
         chosen = [it for it in reader.connections if topics is None or it.topic in topics]
         channels = {

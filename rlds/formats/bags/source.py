@@ -126,7 +126,7 @@ class BagSource(Source):
             self.config = self._adjusted(self.config, rate, policy, max_age)
             self._overview.check(self.config, self._recordings[0])
             self._picked = self._pick()
-        # With the joints in the order that was found.
+        # Joint names in the order of the recording.
         picked_fields = {path: item.config for path, item in self._picked.items()}
         fields = [picked_fields.get(field.field, field) for field in self.config.fields]
         self.config = dataclasses.replace(self.config, fields=tuple(fields))
@@ -141,7 +141,7 @@ class BagSource(Source):
         if self._stored is None:
             self._picked = self._pick()
 
-    # --- What there is
+    # --- Topics and episodes
 
     def _look(self, config: BagConfig | None) -> Overview:
         """Looks at recordings until all that is requested was seen."""
@@ -209,7 +209,7 @@ class BagSource(Source):
 
     @property
     def _videos(self) -> list[str]:
-        """The fields that are packets of video: they are fields of the episode."""
+        """Returns the camera fields that are video packets, which become fields of the episode."""
         return [path for path, picked in self._picked.items() if picked.kind == "video"]
 
     def _episode_fields(self) -> Mapping[str, Any]:
@@ -343,7 +343,7 @@ class BagSource(Source):
         )
 
     def _steps_in(self, recording_index: int, span: EpisodeSpan) -> _Steps:
-        """Returns the steps of an episode that have the values that they need.
+        """Returns the steps of an episode that have a message for every required field.
 
         Raises:
           SourceError: A field makes steps without a value an error.
@@ -383,7 +383,7 @@ class BagSource(Source):
         return self._indexed[1]
 
     def _is_complete(self, recording_index: int, span: EpisodeSpan) -> bool:
-        """Whether all of an episode is there."""
+        """Whether an episode is complete: not cut, damaged or without its end."""
         index = self._index_of(recording_index)
         flaws = index.flaws
         damages = [
@@ -409,7 +409,7 @@ class BagSource(Source):
         return columns
 
     def _add_next_states(self, columns: dict[str, Any]) -> bool:
-        """Adds actions that are next states; whether there are any."""
+        """Adds actions that are the next state; returns whether a field is such an action."""
         configs = [config for config in self.config.fields if config.policy == "next_state"]
         for config in configs:
             if config.source in columns:
@@ -471,7 +471,7 @@ class BagSource(Source):
 
 
 def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
-    """Says why no step has all it needs: the clocks of topics may be different ones."""
+    """Explains why no step is complete: topics may use different clocks."""
     spans = {path: track.stamps for path, track in tracks.items()} | {"the clock": times}
     ranges = [
         f"{name}: {len(stamps)} messages"

@@ -24,7 +24,7 @@ def messages(
     path: str, flaws: Flaws, topics: Collection[str] | None, begin: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of their rows; see `MessageReader`."""
-    del flaws  # Such a file is whole, or an error.
+    del flaws  # A SQLite bag is complete, or raises an error.
     # As it is: nothing is written, and no journal beside it is looked for.
     uri = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:

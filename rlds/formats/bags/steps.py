@@ -171,7 +171,7 @@ def ages_of(track: Track, rows: Any, times: Any) -> tuple[Any, Any]:
 
 
 def values_of(track: Track, field: FieldOf, rows: Any, times: Any) -> Any:
-    """Returns the numbers of steps: of messages, or between them; NaN or zero for none."""
+    """Returns numbers for steps, from messages or interpolated; NaN or zero without a message."""
     values = np.zeros((*rows.shape, *track.values.shape[1:]), track.values.dtype)
     is_there = rows >= 0
     if field.policy in ("linear", "slerp") and is_there.any():
@@ -185,7 +185,7 @@ def values_of(track: Track, field: FieldOf, rows: Any, times: Any) -> Any:
 
 
 def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
-    """Interpolates; exactly known values stay unchanged."""
+    """Interpolates between messages; values at the exact time stay unchanged."""
     following = np.minimum(rows + 1, len(track.values) - 1)
     before, begin, end = track.values[rows], track.stamps[rows], track.stamps[following]
     share = (times - begin) / np.maximum(end - begin, 1)
@@ -193,7 +193,7 @@ def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
     one, two = before.astype(np.float64), track.values[following].astype(np.float64)
     if is_slerp:
         cosine = np.sum(one * two, axis=-1, keepdims=True)
-        two = np.where(cosine < 0, -two, two)  # The same rotation, the short way.
+        two = np.where(cosine < 0, -two, two)  # The same rotation, by the shorter path.
         angle = np.arccos(np.clip(np.abs(cosine), 0, 1))
         sine = np.maximum(np.sin(angle), 1e-12)
         weights = [
@@ -209,14 +209,14 @@ def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
 
 
 def next_values(column: Any) -> Any:
-    """Returns the values of the next steps; the last one has none."""
+    """Returns the values of the next steps; zeros for the last step."""
     shifted = np.zeros_like(column)
     shifted[:-1] = column[1:]
     return shifted
 
 
 def stacked(values: Sequence[Any], field: Field) -> Any:
-    """Returns a column; something plain in the place of None."""
+    """Stacks values to a column; None becomes a placeholder."""
     if field.is_text or field.encoding:
         absent: Any = _absent(field) if any(value is None for value in values) else None
         return objects(absent if value is None else value for value in values)

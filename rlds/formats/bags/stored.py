@@ -1,4 +1,4 @@
-"""Episodes that were exported as MCAP files: they come back as they were."""
+"""Reads episodes exported by `rlds` as MCAP files, restored without loss."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class StoredEpisodes:
 
         Args:
           index: The number of the episode.
-          fields: The paths of the fields of a step that are wanted.
-          about: The paths of the fields of an episode.
+          fields: The paths of the requested fields of steps.
+          about: The paths of the requested fields of the episode.
 
         Raises:
           SourceError: It is damaged.

@@ -46,11 +46,11 @@ class Track:
         return Track(self.logged[rows], self.stamps[rows], self.numbers[rows], values)
 
     def within(self, begin: int, end: int) -> Track:
-        """Returns the part between two log times, and the message before it, ordered by stamps."""
+        """Returns the track between two log times, with the message before, ordered by stamps."""
         first, after = np.searchsorted(self.logged, [begin, end], side="left")
         rows = np.arange(max(first - 1, 0), after)
         if first and first < after and self.stamps[first - 1] > self.stamps[first:after].min():
-            rows = rows[1:]  # It is of another run.
+            rows = rows[1:]  # The stamp is of another run.
         return self.at(rows[np.argsort(self.stamps[rows], kind="stable")])
 
 
@@ -156,7 +156,7 @@ def _stamp(message: Message, decoded: Any, config: FieldOf | Clock) -> int:
 
 
 def _begins(value: Any, config: EpisodesBy) -> bool | None:
-    """Whether an episode begins with a marker; None if it is none."""
+    """Whether a marker message begins an episode; None if it is no marker."""
     value = value.item() if isinstance(value, np.generic) else value
     if config.start is not None and value == config.start:
         return True
@@ -198,7 +198,7 @@ def read_values(
     topics: dict[str, list[str]] = {}
     for path in numbers:
         topics.setdefault(picked[path].config.topic, []).append(path)
-    # The messages between these times: their numbers, in the order in which they come, and times.
+    # Message numbers by topic between these times, in file order, and their log times.
     expected = {}
     for topic, paths in topics.items():
         track = tracks[paths[0]]

@@ -47,7 +47,7 @@ class NoValueError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class FieldReader:
-    """The field for values in messages, and a function that extracts them.
+    """A step field, and the function that extracts its value from a message.
 
     Attributes:
       field: The type of the values.
@@ -193,7 +193,7 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> FieldR
 
 
 def _names_of(config: FieldOf, message: Any, values: np.ndarray) -> tuple[str, tuple[str, ...]]:
-    """Returns the path of the names of values, and the names; empty if they are no such names."""
+    """Returns the path of the names of values, such as joints, and the names; or empty."""
     if config.names == "none" or not isinstance(message, Mapping):
         return "", ()
     path = config.names or next((name for name in _NAMES if name in message), "")
@@ -207,7 +207,7 @@ def _array(numbers: Any, dtype: str) -> np.ndarray:
     """Returns numbers as an array."""
     if isinstance(numbers, np.ndarray | np.generic | bool):
         array = np.asarray(numbers)
-    elif isinstance(numbers, int | float):  # Of JSON, where 1 may be followed by 1.5.
+    elif isinstance(numbers, int | float):  # JSON numbers: 1 may be followed by 1.5.
         array = np.asarray(numbers, dtype or np.float64)
     elif isinstance(numbers, Mapping):
         array = _joined(list(numbers.values()), dtype)
@@ -283,7 +283,7 @@ def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldR
 
 
 def _depth_encoding(image: Any) -> str:
-    """Returns the encoding of depths before they were compressed, which the format begins with."""
+    """Returns the encoding of depths before compression: the first word of `format`."""
     name = str(image["format"]).partition(";")[0].strip().lower()
     if _PIXELS.get(name, ("", 0, False))[:2] not in (("u2", 1), ("f4", 1)):
         raise ValueError(
@@ -294,7 +294,7 @@ def _depth_encoding(image: Any) -> str:
 
 
 def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReader:
-    """Returns how depths are taken out of codes of their inverses; 0 stands for no depth."""
+    """Returns the reader of depths stored as codes of inverse depth; 0 is no depth."""
 
     def depths(image: Any) -> np.ndarray:
         data = _content(image, is_json)

@@ -52,7 +52,7 @@ _SPLITS = ("training", "validation")
 _ENDS = "ep_start_end_ids.npy"
 _SCENES = "scene_info.npy"
 _ANNOTATIONS = "auto_lang_ann.npy"
-# Texts that are kept as they are.
+# Texts that are kept unchanged.
 _TEXTS = ("statistics.yaml", ".hydra/merged_config.yaml")
 # The largest dataset has 2.4 million.
 _MAX_STEPS = 1 << 23
@@ -191,7 +191,7 @@ class CalvinSource(Source):
         return Lengths.of(lengths, final_observation_known=False)
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        """Returns how many steps the ranges have, and how many windows are annotated in them."""
+        """Counts the steps of the ranges, and the annotated windows in them."""
         steps, of_split = self._lengths(split).num_steps, self._splits[split]
         return {"steps": int(steps.sum()), "annotations": of_split.num_annotations}
 
@@ -238,7 +238,7 @@ class CalvinSource(Source):
         begin = of_split.ranges[index][0]
         files = [of_split.step(step_number) for step_number in numbers] if paths else []
         for step_number, file in zip(numbers, files):
-            if not file.exists():  # Before there is memory for so many.
+            if not file.exists():  # Checked before memory is allocated.
                 raise SourceError("no such file", file=file, row=step_number - begin)
         columns = {}
         for path in paths:

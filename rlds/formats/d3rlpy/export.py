@@ -1,4 +1,4 @@
-"""Writes datasets of d3rlpy 2: those that came from it, and any others."""
+"""Writes datasets of d3rlpy 2, from d3rlpy or any other source."""
 
 from __future__ import annotations
 
@@ -132,9 +132,9 @@ class D3rlpyExport(Export):
             file["version"] = VERSION
 
     def _columns_of(self, episode: SourceEpisode) -> Iterator[tuple[str, Any]]:
-        """Yields the columns of an episode, those of parts as `<column>/<part>`."""
+        """Yields the columns of an episode; parts of tuple observations as `<column>/<part>`."""
         terminated = bool(episode.steps[rlds.IS_TERMINAL][-1])
-        # The row of a terminal state is no transition, and d3rlpy does not know it.
+        # d3rlpy stores transitions only, so the row of a terminal state is left out.
         end = episode.num_steps - (terminated and episode.final_observation_known)
         for name, path in self._paths.items():
             zeros = np.zeros(episode.num_steps, np.float32)

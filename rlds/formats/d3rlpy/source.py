@@ -91,7 +91,7 @@ class D3rlpySource(RowsSource):
         )
 
     def _read_index(self, opened: Any) -> None:
-        """Reads which columns and episodes there are."""
+        """Reads the columns and the number of episodes."""
         version = as_text(self._value(opened, _VERSION))
         if version != VERSION:
             fault = (
@@ -159,7 +159,7 @@ class D3rlpySource(RowsSource):
         return names
 
     def _bounds(self, index: int) -> tuple[int, int]:
-        """The first row of an episode, and the one after its last; for d3rlpy 2, its numbers."""
+        """Returns the row range of an episode (d3rlpy 1), or its index range (d3rlpy 2)."""
         return bounds(self._ends, index) if self._is_first else (index, index + 1)
 
     def _slice(self, index: int) -> slice:

@@ -98,11 +98,11 @@ class Boundary:
         return ends
 
     def _is_jump(self, rows: np.ndarray, next_rows: np.ndarray) -> Any:
-        """Whether positions, the first two numbers, are farther from the others than the jump."""
+        """Whether the position (first two numbers) jumps farther than `jump` to the next row."""
         return np.linalg.norm((next_rows - rows)[:, :2], axis=1) > self.jump
 
     def cut(self, is_end: np.ndarray) -> np.ndarray:
-        """Returns the rows after the last of each episode: ends of the file and of windows, too."""
+        """Returns the end rows of episodes, including the ends of the file and of windows."""
         ends = np.union1d(np.flatnonzero(is_end) + 1, [len(is_end)])
         length = self.length
         if length is None:

@@ -129,7 +129,7 @@ class D4rlExport(Export):
         all_known = True
         with new_file(path) as (file, check), PartFiles() as parts:
             sidecar = hdf5_sidecar_writer(file, self._sidecar)
-            # Episodes of a part that come one after the other are next to each other there.
+            # Consecutive episodes of a part are contiguous in it.
             for _, run in itertools.groupby(self.each_or_stored(), _part_of):
                 begin, first = ends[-1], None
                 for each in run:
@@ -159,7 +159,7 @@ class D4rlExport(Export):
         return self._with_end(episode)
 
     def _with_end(self, episode: SourceEpisode) -> SourceEpisode:
-        """An episode that an edit has cut, with the mark by which others see where it ends."""
+        """Marks the end of an episode that an edit has cut, for other readers of D4RL."""
         last = episode.num_steps - episode.final_observation_known - 1
         marks = [episode.steps[name] for name in {TERMINALS, TIMEOUTS} & self._arrays.keys()]
         if TIMEOUTS not in self._arrays or any(np.any(column[last]) for column in marks):
@@ -201,7 +201,7 @@ class D4rlExport(Export):
             yield REWARDS, np.zeros(num_rows, np.float32)
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
         for name, is_end in ((TERMINALS, is_terminal), (TIMEOUTS, not is_terminal)):
-            # In files of D4RL without timeouts, something else says where episodes end.
+            # Files of D4RL without timeouts mark ends of episodes otherwise.
             if name not in self._arrays and not self._is_recorded:
                 yield name, np.arange(num_rows) == (num_rows - 1 if is_end else num_rows)
         if NEXT_OBSERVATIONS not in self._arrays and episode.final_observation_known:
@@ -211,7 +211,7 @@ class D4rlExport(Export):
 
 
 def _part_of(episode: SourceEpisode | Place) -> Any:
-    """The part that has an episode; None if it is written anew."""
+    """Returns the staged part that has an episode; None if the episode is written."""
     return episode.source if isinstance(episode, Place) else None
 
 

@@ -60,7 +60,7 @@ SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
 _REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
 # Windows into the arrays, which D4RL has for files that are too large to load.
 _VIRTUAL = "virtual"
-# Under this name, the metadata of a dataset has what a file has beside its rows.
+# The metadata key for the arrays and attributes of a file outside its rows.
 METADATA_KEY, VECTORS = "hdf5", "vectors"
 # The rows after the last one of each episode, in a file that an export wrote.
 EPISODE_ENDS = f"{SIDECAR_GROUP}/rows"
@@ -175,7 +175,7 @@ class RowReader:
         return {**self.__dict__, "_blocks": {}}
 
     def sizes(self, name: str) -> tuple[int, int]:
-        """Returns how many rows an array has, and how many of them make a block."""
+        """Returns the number of rows of an array, and of rows in a block."""
         if name not in self._sizes:
             with self._file.read(field=name) as file:
                 array = self._file.array(file, name)
@@ -209,7 +209,7 @@ class RowReader:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _chunks(self, name: str, begin: int, end: int, episode: str | None) -> Iterator[np.ndarray]:
-        """Reads rows chunk by chunk, to tell which one is damaged."""
+        """Reads rows chunk by chunk, to locate a damaged chunk."""
         with self._file.read(episode, name) as file:
             chunks = self._file.array(file, name).chunks
         size = chunks[0] if chunks else end - begin
@@ -236,7 +236,7 @@ class RowReader:
             yield begin, self.rows(name, begin, min(begin + size, length))
 
     def pairs(self, name: str, following: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yields rows of an array with those of another that are one later, in blocks.
+        """Yields blocks of rows of an array, with the next rows of another array.
 
         Args:
           name: The path of the array.

@@ -156,7 +156,7 @@ class D4rlSource(Hdf5RowsSource):
         super().__init__(path, follow_links=follow_links)
         self._dataset = _dataset_of(self._path.name, dataset)
         self._name = self._path.name
-        if dataset is not None and self._dataset is not None:  # Downloads have other names.
+        if dataset is not None and self._dataset is not None:  # Downloaded files have other names.
             self._name = os.path.basename(self._dataset.file)
         self._stem = self._name.removesuffix(".hdf5")
         with self._file:
@@ -212,14 +212,14 @@ class D4rlSource(Hdf5RowsSource):
         )
 
     def _find_episodes(self) -> None:
-        """Finds where the episodes end, and which ends are no cuts."""
+        """Determines the ends of episodes, and which of the ends are no cuts."""
         arrays, flags = self._contents.arrays, (self._terminals, self._timeouts)
         self.boundary.check(arrays, self._name)
         with self._file:
             self._marked = self.boundary.find_ends(self._reader, arrays, *flags)
         self._ends = self.boundary.cut(self._marked)
 
-    # --- What there is ---------------------------------------------------------------------------
+    # --- Fields and metadata ---------------------------------------------------------------------
 
     @functools.cached_property
     def step_fields(self) -> Mapping[str, Field]:  # type: ignore[override]
@@ -302,7 +302,7 @@ class D4rlSource(Hdf5RowsSource):
                 final.append(self._reader.rows(NEXT_OBSERVATIONS, last, last + 1))
         except SourceChangedError:
             raise
-        except SourceError:  # Reading the episodes raises it again, with the episode it is in.
+        except SourceError:  # Reading the episode raises the error again, with its key.
             return _NextObservations(None)
         if num_inconsistent:
             return _NextObservations(num_inconsistent)

@@ -163,7 +163,7 @@ class DroidSource(Hdf5EpisodesSource):
 
 
 class _Trajectory(EpisodeGroup):
-    """A file whose arrays have the places of cameras in their paths, not the serial numbers."""
+    """A trajectory file, with camera positions in array paths in place of serial numbers."""
 
     def __init__(self, hdf5: Hdf5File, group: Any, roles: Mapping[str, str]) -> None:
         super().__init__(hdf5, group)
@@ -177,7 +177,7 @@ class _Trajectory(EpisodeGroup):
         }
 
     def attributes(self) -> dict[str, Any]:
-        """Returns all of them as text, as each lab has its own."""
+        """Returns all attributes as text, as each lab has its own."""
         values = super().attributes()
         return {"attributes": json.dumps({name: _as_json(values[name]) for name in sorted(values)})}
 
@@ -220,7 +220,7 @@ def _uuid_of(folder: epath.Path) -> str:
 
 
 def _walk(folder: epath.Path, levels: int) -> Iterator[epath.Path]:
-    """Yields the folders of episodes at a place or below it."""
+    """Yields the folders of episodes at a path or below it."""
     if not folder.is_dir():
         return
     names = [entry.name for entry in stores.list_directory(folder)]

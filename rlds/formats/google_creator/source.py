@@ -62,7 +62,7 @@ _TAG = "tag:"
 _IMAGE, _KEYS, _INFO = "image", "keys", "info"
 _TAGS, _NOTES = "tags", "notes"
 _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
-# Numbers that Python made, of whichever type it happened to be.
+# Numbers whose type depends on Python, not on the environment.
 _NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
 _JPEG = b"\xff\xd8\xff"
 # Protobuf reads the features of a dataset that are nested a little deeper, but not much.
@@ -217,7 +217,7 @@ class RldsCreatorSource(Source):
         return episode
 
     def _check_images(self, steps: Mapping[str, Any], name: str) -> None:
-        """Checks image files, which are stored as they are without decoding."""
+        """Checks image files, which are stored without decoding."""
         if self._image is None:
             return
         file, expected = self._path / name, self._image.shape[2]
@@ -234,7 +234,7 @@ class RldsCreatorSource(Source):
         return read_member(self._path, name, _MAX_BYTES)
 
     def _kept_steps(self, steps: Sequence[StepData]) -> tuple[Sequence[StepData], bool]:
-        """Returns the steps before the end, and whether a tag ends them."""
+        """Returns the steps up to the truncating tag, and whether there is such a tag."""
         for index, step in enumerate(steps):
             data = step.custom_data if isinstance(step.custom_data, dict) else {}
             if any(data.get(f"{_TAG}{label}") for label in self._end_tags):

@@ -111,7 +111,7 @@ class ImitationSource(RowsSource):
         return self._tables
 
     def _location(self, index: int) -> tuple[int, int]:
-        """The file of a trajectory, and its row there."""
+        """Returns the index of the file of a trajectory, and its row there."""
         for file_index, count in enumerate(self._sizes):
             if index < count:
                 return file_index, index
@@ -128,7 +128,7 @@ class ImitationSource(RowsSource):
         return array
 
     def _column(self, name: str, index: int) -> np.ndarray:
-        """A column of the steps of a trajectory."""
+        """Returns a column of the steps of a trajectory."""
         file_index, row = self._location(index)
         with source_errors(self._files[file_index], row=row, field=name):
             return as_rows(self._array(name, index).flatten())

@@ -1,4 +1,4 @@
-"""Arrays in files of several kinds, read in the same way: rows of a name."""
+"""Arrays in files (HDF5, NPZ, CSV, Parquet and others), read by name and rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Arrays(dict[str, FileArray]):
         self.path = path
 
     def value(self, name: str) -> Any:
-        """Reads an array as a whole."""
+        """Reads all of an array."""
         length = self[name].length
         return self[name].rows(0, 1)[0] if length is None else self[name].rows(0, length)
 
@@ -199,7 +199,7 @@ def _csv(path: str) -> dict[str, FileArray]:
 
 
 def _parse(path: str, name: str, texts: list[str]) -> np.ndarray:
-    """Returns a column of text as numbers or bools, if all of it is that."""
+    """Returns a text column of a CSV file as numbers or bools, if all values are."""
     plain = [text.strip() for text in texts]
     given = {*plain}
     is_number = _NUMBERS[1][0].match
@@ -290,7 +290,7 @@ KINDS: Mapping[str, Callable[[str], dict[str, FileArray]]] = {
 
 
 def _column(read: Callable[[], np.ndarray], length: int) -> FileArray:
-    """Returns a column of a table, which is read as a whole, and kept."""
+    """Returns a column of a table, which is read completely and cached."""
     column = functools.cache(read)
 
     def rows(begin: int, end: int) -> np.ndarray:

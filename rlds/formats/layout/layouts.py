@@ -133,7 +133,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def table(self) -> RowsTable:
         """The table of the rows."""
-        # With next observations, no other field has a value for the final one.
+        # With next observations, other fields have no value for the final observation.
         other_fields: Any = "transitions" if self.next else "observations"
         transitions = [path for path, field in self.steps.items() if field.of]
         table = RowsTable({}, self.order, other_fields, transitions)

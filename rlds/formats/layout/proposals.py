@@ -153,7 +153,7 @@ class _Proposal:
             yield f"leave_out: [{', '.join(map(_quoted, left_out))}]"
 
     def _ends(self) -> tuple[str, Collection[str]]:
-        """Returns the value of `episodes`, and the arrays that it uses."""
+        """Returns a proposal for the key `episodes`, and the arrays that it uses."""
         if self._seen.one_per:
             return f"{{one_per: {self._seen.one_per}}}", ()
         rows = self._rows
@@ -175,7 +175,7 @@ class _Proposal:
         return UNKNOWN, ()
 
     def _flag(self, name: str) -> str:
-        """Returns a description of an array of flags; nothing if it is none."""
+        """Describes an array of flags; returns an empty text for other arrays."""
         field, length = self._fields[name], self._arrays[name].length or 0
         is_scalar = field.shape in ((), (1,)) and field.column_dtype.kind in "biuf"
         if not is_scalar or not _FLAGS.match(_last(name)) or length > _MOST_ROWS:
@@ -224,7 +224,7 @@ def _path_of(name: str, used: dict[str, str]) -> str:
 
 
 def _free(path: str, used: dict[str, str]) -> str:
-    """Returns a path that no other field has."""
+    """Returns an unused field path."""
     number, name = 1, path
     while name in used or conflicts(used, name) or root_of(name) in _RESERVED:
         number, name = number + 1, f"{path}_{number}"

@@ -117,7 +117,7 @@ class LayoutSource(RowsSource):
         return [os.path.join(self._root, name) for name in names]
 
     def _arrays(self, location: _Location) -> Arrays:
-        """Returns the arrays of a file, a folder or a group; the last ones stay open."""
+        """Returns the arrays of a file, folder or group; the last ones stay open."""
         key = location[:2]
         if self._opened is None or self._opened[0] != key:
             self._opened = key, open_arrays(*key, self._layout.arrays)
@@ -175,7 +175,7 @@ class LayoutSource(RowsSource):
         return dataclasses.replace(field, shape=shape, **_meaning(entry))
 
     def _is_constant(self, arrays: Arrays, name: str) -> bool:
-        """Whether an array has a row for each step, of which an episode takes one."""
+        """Whether an array has a row for each step, though its field is one of the episode."""
         return not self._layout.episodes.one_per or arrays[name].is_column
 
     # --- Episodes.
@@ -397,7 +397,7 @@ class LayoutSource(RowsSource):
     def _lengths(self, split: str) -> Lengths:
         extra = self._layout.final == "next"
         lengths = [(it.end or 0) - it.begin + extra for it in self._locations]
-        # Without final observations, flags say which last steps are transitions.
+        # Without final observations, flags tell whether the last step is a transition.
         return Lengths.of(lengths, final_observation_known=bool(self._layout.final) or None)
 
     @functools.cached_property
