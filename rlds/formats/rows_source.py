@@ -101,7 +101,7 @@ class EpisodeRows(NamedTuple):
 
 
 def bounds(ends: np.ndarray, index: int) -> tuple[int, int]:
-    """Returns the first row of an episode, and the one after its last.
+    """Returns the row range of an episode: first row, and end.
 
     Args:
       ends: The rows after the last of each episode.
@@ -154,7 +154,7 @@ class RowsSource(Source):
         """Reads the rows of an episode of some fields, by their paths."""
 
     def _final(self, run: EpisodeRows) -> Any:
-        """Returns the final observation, if it is the "next" one."""
+        """Returns the final observation, if it comes from next observations."""
         raise NotImplementedError
 
     def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:

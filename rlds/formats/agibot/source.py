@@ -258,7 +258,7 @@ class _Proprio(EpisodeGroup):
             )
 
     def _add_action(self, path: str, array: Any) -> None:
-        """Adds an action array with a row for each step; an empty one gets the shape of its state."""
+        """Adds an action array with a row for each step; an empty one is like its state."""
         state = path.replace(rlds.ACTION, _STATE, 1)
         name = path if array.shape[0] else state
         if not self._rows_stored.get(name):

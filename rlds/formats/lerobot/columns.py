@@ -23,7 +23,7 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["DataColumn", "column_of", "contradiction", "image_field", "values_of"]
 
-# Makes an error of what is wrong with a column, and in which row of it.
+# Makes the error of a fault of a column, and of its row in the column.
 Damage: TypeAlias = Callable[..., SourceError]
 
 # Names of dtypes in NumPy, where those in Arrow differ.
@@ -98,7 +98,7 @@ def contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
 
 
 def image_field(data: bytes, unit: str | None = None) -> Field:
-    """Returns the field of images like one.
+    """Returns the field of images like an encoded one.
 
     Args:
       data: The file of the image.
@@ -170,7 +170,7 @@ def _numbers(field: Field, array: Any, damage: Damage) -> np.ndarray:
     rows, shape = len(array), [size or 0 for size in field.shape]
     sizes = shape
     if shape and not (_is_list(array.type) and _is_list(_storage_type(array.type.value_type))):
-        sizes = [math.prod(shape)]  # In one list.
+        sizes = [math.prod(shape)]  # A list is one row.
     per_row = 1
     for size in sizes:
         _check_no_null(array, per_row, damage)

@@ -22,7 +22,7 @@ from rlds_ecosystem.model.columns import objects
 
 __all__ = ["PATH", "DataFiles"]
 
-# Ends the name of what a column of images has beside their bytes.
+# The suffix for the column of file names of an image column.
 PATH = "/path"
 
 _EPISODE_INDEX, _FRAME_INDEX = "episode_index", "frame_index"
@@ -30,7 +30,7 @@ _MAX_OPEN = 8
 
 
 class DataFiles:
-    """Reads columns of the rows of an episode, and checks that they are its rows.
+    """Reads columns of the rows of an episode, and checks their episode and frame numbers.
 
     The first data file that can be read decides what the columns are.
 
@@ -53,7 +53,7 @@ class DataFiles:
     ) -> None:
         self._root, self._features = root, features
         self._opened: dict[tuple[str, ...], ParquetRows] = {}
-        # File, columns, first row; the rows as they are stored, and their values.
+        # The rows read last: file, columns, first row, Arrow table, decoded values.
         self._cached: tuple[str, list[str], int, Any, dict[str, np.ndarray]] | None = None
         self.columns, self.schema = self._first_columns(table)
 
@@ -144,7 +144,7 @@ class DataFiles:
         return cached[3].slice(begin, row.length), columns
 
     def together(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
-        """Returns the rows of an episode and of those after it, as they are stored.
+        """Returns the stored rows of an episode and of the following episodes, as an Arrow table.
 
         Args:
           row: The first episode.
@@ -164,7 +164,7 @@ class DataFiles:
     def _read_ahead(
         self, row: EpisodeRow, names: Sequence[str], values: Sequence[str]
     ) -> tuple[Any, Any]:
-        """Reads an episode, with rows after it unless one is damaged."""
+        """Reads the rows of an episode, and following rows unless one is damaged."""
         with contextlib.suppress(SourceError):
             table = self._read_table(row, names, range(row.length), ahead=True)
             return table, self._values(row, values, range(table.num_rows), table)
@@ -211,7 +211,7 @@ class DataFiles:
     def _read_table(
         self, row: EpisodeRow, names: Sequence[str], span: range, *, ahead: bool = False
     ) -> Any:
-        """Reads rows, with a reader that goes on where it was last."""
+        """Reads rows with a cached reader, which continues after the rows read last."""
         file, key = os.fspath(self._root / row.file), tuple(names)
         with source_errors(file, episode=row.key):
             rows = self._opened.pop(key, None)  # Another thread has its own.

@@ -56,7 +56,7 @@ Frames: TypeAlias = Clip | Span
 
 # The sizes of files in LeRobot, in MB.
 _SIZES = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
-# Entries that `info.json` has in one version, and not in the other.
+# Entries of `info.json` in one version only.
 _OF_VERSIONS = {"total_videos", "total_chunks", *_SIZES}
 PATHS: Mapping[Version, tuple[str, str]] = {
     "v3.0": (
@@ -132,7 +132,7 @@ class NewEpisode:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodesOfPart:
-    """Episodes of a part, one after the other, to be written as they are stored (3.0).
+    """Consecutive episodes of a staged part, to be copied unchanged (3.0).
 
     Attributes:
       table: Their rows.
@@ -186,7 +186,7 @@ class DatasetFiles(abc.ABC):
         self._data_path, self._video_path = PATHS[self.version]
         self._cameras = [n for n, entry in info["features"].items() if entry["dtype"] == "video"]
         self._fps = float(info["fps"])
-        self._texts: list[str] = []  # Of the tasks. What there was keeps its number.
+        self._texts: list[str] = []  # Task texts. Existing tasks keep their numbers.
         self._tasks: dict[str, int] = {}
         for text in [*before.tasks, *tasks]:
             self._tasks.setdefault(text, len(self._texts))
@@ -247,7 +247,7 @@ class DatasetFiles(abc.ABC):
         self._num_rows += num_rows
 
     def _write_extras(self, extras: Mapping[str, bytes], index: int = 0) -> None:
-        """Writes further files of the next episode, or of one after it."""
+        """Writes extra files of the next episode, or of a later one."""
         episode_index = self._num_episodes + index
         folder = self._directory / layout.EXTRAS.format(episode_index=episode_index)
         for name, data in extras.items():
@@ -261,7 +261,7 @@ class DatasetFiles(abc.ABC):
         return self._tasks[text]
 
     def _renumbered(self, rows: NewEpisode) -> dict[str, np.ndarray]:
-        """The columns of numbers of tasks that are others here."""
+        """Returns the columns of task numbers that change in the new dataset."""
         new = {
             name: self._new_numbers(name, numbers, rows.known_tasks)
             for name, numbers in rows.numbers.items()
@@ -269,7 +269,7 @@ class DatasetFiles(abc.ABC):
         return {n: of for n, of in new.items() if not np.array_equal(of, rows.numbers[n])}
 
     def _new_numbers(self, name: str, numbers: np.ndarray, texts: TextTable) -> np.ndarray:
-        """A column of numbers of tasks, as they are here."""
+        """Converts a column of task numbers to the numbers in the new dataset."""
         used = np.unique(numbers).tolist()
         try:
             return renumbered(numbers, {n: self._task(texts[n]) for n in used if n in texts})
@@ -312,7 +312,7 @@ class DatasetFiles(abc.ABC):
         return Before(
             self._num_episodes,
             self._num_rows,
-            self._first_file + 1,  # With files before, one episode is written.
+            self._first_file + 1,  # When appending to existing files, one episode is written.
             list(self._texts),
             self._total,
             json.loads((self._directory / layout.INFO).read_text()),
@@ -357,7 +357,7 @@ class DatasetFiles(abc.ABC):
         lengths: Sequence[int],
         tasks: Sequence[str],
     ) -> None:
-        """Adds the table rows of episodes that other processes have added.
+        """Adds the table rows of episodes that other processes have written.
 
         Args:
           table_rows: The results of the method `table_rows`, for one file after the other.
@@ -377,7 +377,7 @@ class DatasetFiles(abc.ABC):
 
     @abc.abstractmethod
     def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
-        """Writes the table of the next episode, and its clips; notes in `entry` where they are."""
+        """Writes the table of the next episode, and its clips; adds their location to `entry`."""
 
     @abc.abstractmethod
     def _write_episodes(self) -> None:
@@ -409,7 +409,7 @@ class _Files30(DatasetFiles):
             name: _VideoFiles(*start, name, info, keeps_clips=self._keeps_clips)
             for name in self._cameras
         }
-        self._num_files = 0  # Of rows, if others have written them.
+        self._num_files = 0  # Files of rows that other processes have written.
         self._stored: list[Any] = []  # Tables of the episodes that were copied.
         of_videos = [videos.close for videos in self._videos.values()]
         for close in (self._data.close, self._episodes.close, *of_videos):
@@ -501,7 +501,7 @@ class _Files30(DatasetFiles):
         return table.cast(arrow.schema({**types, **self._known_types(columns)}))
 
     def _known_types(self, names: Collection[str]) -> dict[str, Any]:
-        """The types of columns of the table of episodes that are known."""
+        """Returns the known types of columns of the table of episodes."""
         types = {field.name: field.type for field in self._episode_schema or ()}
         return {
             name: types[name]
@@ -537,14 +537,14 @@ class _Files30(DatasetFiles):
 
     def _finish(self) -> None:
         self._stack.close()
-        if not self._first_file:  # Otherwise there are rows in other files.
+        if not self._first_file:  # Otherwise some rows are in other files.
             self._select_quantiles()
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(tasks_table(self._texts), self._directory / layout.TASKS)
         write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     def _select_quantiles(self) -> None:
-        """Finds the quantiles of all rows, where a sketch does not have them."""
+        """Computes the quantiles of all rows that the sketches have not determined."""
         selections = self._total.selections()
         select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(selections))
         num_files = self._num_files or self._data.num_files
@@ -577,7 +577,7 @@ class _Select:
 
 
 class _VideoFiles:
-    """The files of a video feature that clips are added to, one after the other (3.0).
+    """Appends clips to the files of a video feature (3.0).
 
     Args:
       directory: The folder of the dataset.
@@ -608,10 +608,10 @@ class _VideoFiles:
         self._placed: tuple[Callable[[], Span], int] | None = None
 
     def _starts_file(self, span: Span, num_rows: int) -> bool:
-        """Whether frames cannot be in the file of those that were placed last."""
+        """Whether frames need a new file, as they cannot follow the last frames in theirs."""
         if (last := self._last) is None or self._is_own(span, num_rows) or self._is_own(*last):
             return True
-        # LeRobot finds a frame by counting those before it.
+        # LeRobot locates a frame by counting the frames before it.
         is_uneven = abs(last[0].seconds - len(last[0].packets) / self._fps) > _TOLERANCE
         return is_uneven or not span.video.info.can_follow(last[0].video.info)
 
@@ -648,7 +648,7 @@ class _VideoFiles:
           is_staged: Whether it is in a part of what is written, whose files become others.
         """
         span = clip if isinstance(clip, Span) else clip.span
-        # A file that is at least half full stays as it is, so that it is copied.
+        # A file that is at least half full is copied unchanged.
         is_full = not span.packets.start and 2 * span.video.size >= self._max_bytes
         is_next = self._starts_file(span, num_rows) or (is_full and not is_staged)
         if is_next or self._size + span.size >= self._max_bytes:
@@ -715,7 +715,7 @@ class _Files21(DatasetFiles):
 
     def _write_video(self, clip: Frames, path: Path, name: str) -> None:
         span = span_of(clip)
-        assert span.is_file  # Frames are copied from files of the same version only.
+        assert span.is_file  # Frames are copied only from files of the same version.
         if (begin := span.copy_file(path) * self._fps) > 0.5:
             raise ValueError(
                 f"{path.name}, {name}: the episode begins with frame {begin:.0f} of its clip, "
@@ -735,7 +735,7 @@ class _Files21(DatasetFiles):
 
 
 class _Several:
-    """Places episodes of parts whose files are their own (2.1): many are written by one call."""
+    """Plans writing of episodes with their own files (2.1): many episodes in one call."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -761,7 +761,7 @@ def write_below(folder: Path, name: str, data: bytes) -> None:
 
 
 def check_is_below(name: str) -> None:
-    """Checks that a file of the dataset cannot be elsewhere: others may have made the metadata.
+    """Checks that the path of a file stays below the dataset: metadata is untrusted.
 
     Raises:
       ValueError: It can be.

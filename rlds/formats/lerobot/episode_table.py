@@ -37,7 +37,7 @@ _FILE, _PLACE = "file of the table", "place in the file"
 # The first row of an episode in its data file.
 _BEGIN = "first row"
 _MAX, _FAR = 1 << 62, 1e18
-# To read several rows of a wide table takes little more time than to read one.
+# Reading several rows of a wide table takes little more time than reading one.
 _ROWS_AT_ONCE = 64
 
 
@@ -320,7 +320,7 @@ class EpisodeMetadata:
         columns = parts[0]
         if len(parts) > 1:
             columns = {name: np.concatenate([part[name] for part in parts]) for name in columns}
-        # Rows are counted over all data files; the first that is known is the first of its file.
+        # Row offsets count over all data files; the least offset in a file is its first row.
         _, groups = _numbered(*(columns[name] for name in _DATA_FILE))
         firsts = np.full(len(groups), _MAX)
         np.minimum.at(firsts, groups, columns[_FROM])
@@ -337,7 +337,7 @@ class EpisodeMetadata:
         return columns
 
     def _find_lost(self) -> dict[int, SourceError]:
-        """Finds episodes that have rows, but no line in the table: a recording was interrupted.
+        """Returns errors of episodes that have rows but no table row: an interrupted recording.
 
         Returns:
           The errors, by `episode_index`; by an unused number if that is not known.
@@ -358,7 +358,7 @@ class EpisodeMetadata:
         for file in walk(self._root / "data", ".parquet"):
             named = num_named[os.fspath(file)[begin:]]
             if named and not self._info.is_v3:
-                continue  # It has no other episode.
+                continue  # A file of version 2.x has one episode.
             fault = (
                 f"the data files have its rows, but {table} does not list it. If its recording "
                 "was interrupted, run `rlds recover`"
@@ -383,7 +383,7 @@ class EpisodeMetadata:
 
 
 def _alone(video: str) -> str:
-    """Returns the column that marks a video file with no other episode."""
+    """Returns the name of the column that marks episodes alone in their video file."""
     return f"videos/{video}/alone"
 
 
@@ -393,10 +393,10 @@ def _next(video: str) -> str:
 
 
 def _numbered(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first of the rows that are equal, for each that differs; and the one of each."""
+    """Groups equal rows: returns the first row of each group, and the group of each row."""
     rows = np.stack(columns)
     is_new = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
-    # Most are like the one before.
+    # Most rows equal the one before.
     begins = np.flatnonzero(np.append(np.ones(min(rows.shape[1], 1), bool), is_new))
     _, firsts, groups = np.unique(rows[:, begins], axis=1, return_index=True, return_inverse=True)
     return begins[firsts], np.repeat(groups, np.diff(begins, append=rows.shape[1]))
@@ -414,7 +414,7 @@ def _line_at(file: stores.PathLike, offset: int) -> dict[str, Any]:
 
 
 def _values_in(table: Any) -> dict[str, Any]:
-    """The columns of a table by name: arrays of statistics that all have one shape, else lists."""
+    """Returns table columns by name: statistics of one shape as arrays, others as lists."""
     values: dict[str, Any] = {}
     for name in table.column_names:
         if name.startswith("stats/"):

@@ -27,7 +27,7 @@ __all__ = [
 
 REWARD, DONE, TRUNCATED = "next.reward", "next.done", "next.truncated"
 
-# Names that LeRobot gives a meaning.
+# Names with a meaning in LeRobot.
 _RESERVED = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
 # Usual paths of the text of the task.
 _INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
@@ -89,7 +89,7 @@ def columns_of(
 
 
 def why_not(field: Field) -> str:
-    """Returns why LeRobot has no column for a field; empty if it has."""
+    """Explains why LeRobot has no column for a field; empty if it has one."""
     if field.encoding or _is_image(field):
         return "" if _is_image(field) else "LeRobot has no such images"
     if None in field.shape:
@@ -136,7 +136,7 @@ def _name(path: str, field: Field) -> str:
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """Returns a name that no other feature has, as much like the wanted one as possible."""
+    """Returns an unused feature name, as similar as possible to the requested one."""
     taken = {*taken, *_RESERVED}
     if name in taken or not name.strip("."):
         name = f"{rlds.STEPS}.{name}"

@@ -49,7 +49,7 @@ _LARGE, _SMALL = 300, 150
 _MOST_QUANTILES = 4096
 # The number of episodes, and bytes of rows, to add together.
 _EPISODES_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
-# The largest column for which statistics are computed together with others.
+# The largest column whose statistics are computed together with other columns.
 _SMALL_COLUMN = 1 << 14
 # Bisection steps in the search for a quantile of images.
 _HALVINGS = 40
@@ -147,7 +147,7 @@ def _of_depths(images: Sequence[np.ndarray]) -> Statistics:
 
 
 def sampled_frames(num_frames: int) -> list[int]:
-    """Returns the frames of an episode that its statistics are of.
+    """Returns the indices of the frames that the statistics of an episode sample.
 
     >>> len(sampled_frames(50)), len(sampled_frames(1000)), sampled_frames(150)[:4]
     (50, 177, [0, 2, 3, 5])
@@ -189,7 +189,7 @@ def shaped_like(
 
 
 def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any:
-    """Returns a table of episodes with the statistics of a column that has other numbers now.
+    """Returns a table of episodes with new statistics of a renumbered column.
 
     Args:
       table: The table, see `statistics_in`, with the lengths of the episodes.
@@ -208,7 +208,7 @@ def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any
         for kind, values in stored.items():
             kinds[kind][has_some] = values
         is_shifted = np.maximum.reduceat(change, begins) == np.minimum.reduceat(change, begins)
-        # Sums of halves are exact; others would be rounded in another way.
+        # Sums of halves are exact; other sums depend on the order.
         is_exact = (shift == 0) | (2 * kinds["mean"][:, 0] % 1 == 0)
         is_shifted &= has_some & is_exact
     for kind in kinds.keys() - {"std", "count"}:
@@ -337,7 +337,7 @@ class Total:
             self._add_rows()
 
     def add_rows_of(self, other: Total) -> None:
-        """Adds the rows that another one has, for quantiles."""
+        """Adds the rows of another total, for quantiles."""
         other._add_rows()
         for name, sketch in other._sketches.items():
             if name in self._sketches:
@@ -368,7 +368,7 @@ class Total:
         rows: np.ndarray | None,
         knots: Callable[[], np.ndarray],
     ) -> None:
-        """Adds episodes of a feature: their rows, or their knots if they have none."""
+        """Adds the quantile data of a feature: rows, or the knots of episodes without rows."""
         if rows is None:
             self._knots.setdefault(name, []).append(knots())
         elif rows.size % size:
@@ -390,7 +390,7 @@ class Total:
         return {name: Selection(of) for name, of in self._sketches.items() if of.error}
 
     def select(self, selections: Mapping[str, Selection]) -> None:
-        """Takes the quantiles that `selections` have found in all rows."""
+        """Sets the exact quantiles from the `selections` of all rows."""
         self._exact = {name: of.quantiles() for name, of in selections.items()}
 
     @property
@@ -424,7 +424,7 @@ class Selection:
     def __init__(self, sketch: QuantileSketch) -> None:
         self._last = sketch.count - 1
         error, shares = sketch.error + 3 / self._last, np.array([*QUANTILES.values()])
-        with np.errstate(invalid="ignore"):  # Between infinite values is none that is known.
+        with np.errstate(invalid="ignore"):  # There is no interpolation between infinite values.
             low = np.stack(sketch.quantiles([*np.clip(shares - error, 0, 1)]))
             self._high = np.stack(sketch.quantiles([*np.clip(shares + error, 0, 1)]))
         self._low = np.where(np.isnan(low), -np.inf, low)
@@ -444,7 +444,7 @@ class Selection:
             self._between[cell[0]][cell[1]].append(between.copy())
 
     def merge(self, other: Selection) -> None:
-        """Adds the values that another one of the same sketch has seen."""
+        """Merges a selection of the same sketch."""
         self._num_less += other._num_less
         self._num_equal += other._num_equal
         for ours, theirs in zip(self._between, other._between):
@@ -500,7 +500,7 @@ def _moments(kinds: Statistics) -> Statistics:
 
 
 def _merged(kinds: Statistics) -> Statistics:
-    """The moments of several distributions, which the first axis is of."""
+    """Combines the moments of several distributions along the first axis."""
     if len(kinds["count"]) == 1:
         return {kind: value[0] for kind, value in kinds.items()}
     minima, maxima, means, stds, counts = (

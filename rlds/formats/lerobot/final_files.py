@@ -36,7 +36,7 @@ class Rows(Protocol):
 
 @dataclasses.dataclass
 class _Plan:
-    """The files that there are in the end.
+    """The plan of the final files of a dataset.
 
     Attributes:
       lengths: The number of rows of each episode.
@@ -94,7 +94,7 @@ class _FileWriter:
 
 
 def _runs(locations: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
-    """Yields the ranges of episodes that follow each other in a part."""
+    """Yields ranges of consecutive episodes of a part."""
 
     def run_of(numbered: tuple[int, Place]) -> tuple[AnySource, str, int]:
         position, location = numbered
@@ -128,14 +128,14 @@ def copied(location: Place, schema: Any, task_columns: Sequence[str]) -> NewEpis
 
 
 def are_staged(export: Export) -> bool:
-    """Whether parts have all episodes."""
+    """Whether staged parts have all episodes."""
     if export.staged is None or export.order is None:
         return False
     return export.staged.indices >= {*export.order}
 
 
 def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Place]:
-    """Writes a dataset whose episodes parts have; yields the place of each first.
+    """Writes a dataset from staged parts; yields the location of each episode first.
 
     Args:
       export: The export.
@@ -148,7 +148,7 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Pl
     for index in export.each_staged():
         location = export.staged.place(index)
         yield location
-        if location.source is not source:  # A part has its episodes in order.
+        if location.source is not source:  # Episodes of a part are in order.
             source, base, before = location.source, base_of(location.source), dict[str, Any]()
             sizes, lengths, known_texts = base.sizes(), iter(base.lengths.tolist()), {*plan.tasks}
             plan.tasks += [text for text in base.texts.values() if text not in known_texts]

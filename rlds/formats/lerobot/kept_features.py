@@ -51,14 +51,14 @@ class KeptFeatures:
     names: Mapping[str, str | None]
 
     def described(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns their entries in `info.json`; `features` has the old ones."""
+        """Returns the entries of the features in `info.json`; `features` has the old entries."""
         named = {new: features[old] for new, old in self.before.items() if old in features}
         named |= self._new
         return named | {n: it for n, it in layout.DEFAULT_COLUMNS.items() if n not in named}
 
     @property
     def _new(self) -> dict[str, Any]:
-        """The features that there were not."""
+        """The new features."""
         new = {column.name: column.feature() for column in self.added}
         has_language = not self.texts or PERSISTENT in self.before
         return new if has_language else {**new, PERSISTENT: FEATURE}

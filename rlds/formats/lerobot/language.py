@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 PERSISTENT, EVENTS = "language_persistent", "language_events"
-# Below it, steps have a text of each style.
+# The group of step fields with a text of each style.
 LANGUAGE = "language"
 STYLES = ("subtask", "plan", "memory", "motion", "task_aug")
 _OF_EVENTS = ("interjection", "vqa", "trace", "tool_calls")
@@ -77,7 +77,7 @@ def styles_of(columns: Collection[str]) -> list[str]:
 
 
 def labels_in(fields: Iterable[str]) -> dict[str, str]:
-    """Returns which fields of steps are labels that become texts: their styles, by path.
+    """Returns the styles of label fields that become language texts, by path of the field.
 
     >>> labels_in(["label/subtask", "label/slip", "action"])
     {'label/subtask': 'subtask'}
@@ -128,7 +128,7 @@ def with_texts(
         role = "user" if style == "task_aug" else "assistant"
         for text, rows in _runs(column):
             for line in text.split("\n") if style == "task_aug" else [text]:
-                if rows.start or line:  # Before the first text, nothing is said.
+                if rows.start or line:  # There is no text before the first one.
                     entry = {"role": role, "content": line, "style": style}
                     time = float(times[rows.start])
                     result.append({**entry, "timestamp": time, "camera": None, "tool_calls": None})
@@ -159,12 +159,12 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Returns the style, role and camera of a row; a later row replaces one with the same."""
+    """Returns the key of a row (style, role, camera); a later row replaces an equal key."""
     return row["style"], row["role"], row.get("camera")
 
 
 def _runs(column: np.ndarray) -> Iterable[tuple[str, slice]]:
-    """Yields the texts of a column, with the rows that have them one after the other."""
+    """Yields runs of equal texts in a column: the text, and its rows."""
     begin = 0
     for text, rows in itertools.groupby(column.tolist()):
         end = begin + len([*rows])
@@ -173,7 +173,7 @@ def _runs(column: np.ndarray) -> Iterable[tuple[str, slice]]:
 
 
 def _in_order(stored: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
-    """The times at which texts of a style begin to hold, and these texts."""
+    """Returns the start times of the texts of a style, and the texts, in order."""
     texts: dict[float, list[str]] = {}
     for row in stored:
         if row["style"] == style:

@@ -80,15 +80,15 @@ OLDER_SIDECAR, TASK = "meta/rlds", "task"
 DIGEST = "meta/rlds.json"
 
 
-# Under this name, the metadata of a dataset holds what is in its tables.
+# The metadata key for the content of the tables of a dataset.
 METADATA_KEY = "lerobot"
 # The name of the text of a task.
 LANGUAGE_INSTRUCTION = "language_instruction"
 
-# Under this name, a feature of `info.json` says which table of texts its numbers are of.
+# The key of a feature of `info.json` for the table of texts that its numbers refer to.
 TABLE = "table"
 
-# The columns that every data file has. `info.json` lists them among the features.
+# The columns of every data file. `info.json` lists them among the features.
 DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "timestamp": {"dtype": "float32", "shape": [1], "names": None},
     "frame_index": {"dtype": "int64", "shape": [1], "names": None},
@@ -105,7 +105,7 @@ NUMBERS = ("episode_index", "index", "task_index")
 
 # Of episodes of parts: how many bytes their rows have.
 DATA_BYTES = "data/bytes"
-# The columns of the table of episodes, and what the names of further ones begin with.
+# The columns of the table of episodes, and the prefixes of further columns.
 EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "dataset_to_index")
 EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
 
@@ -162,7 +162,7 @@ class LeRobotFeature:
 
     @property
     def is_video(self) -> bool:
-        """Whether its frames are in mp4 files, so that it has no column."""
+        """Whether the feature has frames in mp4 files, and no column."""
         return self.dtype == "video"
 
     @property
@@ -265,7 +265,7 @@ class Info:
 
     @property
     def depths(self) -> dict[str, np.ndarray | None]:
-        """The depth of each code of the video features, by name; None if there are no codes."""
+        """The depth of each code of video features, by name; None for video without depth codes."""
         return {
             name: depths_of_codes(feature.codes, feature.unit)
             for name, feature in self.features.items()

@@ -1,4 +1,4 @@
-"""Episodes that came from LeRobot: the same rows and packets, in files of the current layout."""
+"""Writes episodes that came from LeRobot: the same rows and packets, in the current layout."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ from tfds_files.png import encode_png
 
 __all__ = ["LeRobotRows", "order_of"]
 
-# Columns that number rows of episodes; those that were cut are counted anew.
+# Columns that number the rows of an episode; renumbered if rows were cut.
 _FRAME, _TIME = "frame_index", "timestamp"
 
 
@@ -134,7 +134,7 @@ class LeRobotRows:
             self._is_edited or len(episodes) != raw.get("total_episodes")
         )
         self._subtasks = table_in(episodes.metadata, OF_SUBTASKS)
-        # Otherwise the table of tasks is the same again.
+        # Otherwise the table of tasks stays the same.
         below = reading.bases(episodes.source)
         self._bases = bases = [base for base in below if isinstance(base, LeRobotSource)]
         is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
@@ -154,10 +154,10 @@ class LeRobotRows:
     def _columns_of_tasks(
         self, metadata: Mapping[str, Any], features: dict[str, dict[str, Any]]
     ) -> list[str]:
-        """The columns of numbers of tasks, beside `task_index`; notes it in `features`."""
+        """Returns the columns of task numbers besides `task_index`; marks them in `features`."""
         columns = [column_of(field, None) for field in decoded_schema(metadata["schemas"]["data"])]
         text = self._files.get(MODALITY, {}).get("text", "{}")
-        # The fields of datasets that older releases converted do not say it.
+        # Datasets that older releases converted lack this in their fields.
         stored = tables_of(text, columns, metadata["info"]["features"])
         tables = {name: stored.get(old, "") for name, old in self._features.before.items()}
         for name, path in self.paths.items():
@@ -173,7 +173,7 @@ class LeRobotRows:
 
     @property
     def unchecked(self) -> set[str]:
-        """Fields that name places, or are made by options of the source."""
+        """Fields that name locations in files, or depend on options of the source."""
         files = {path for path in self._spec if path.startswith(f"{VIDEO}/")}
         files -= {f"{VIDEO}/{self.paths[name]}/{CLIP}" for name in self._info.videos}
         ends = {f"{rlds.STEPS}/{name}" for name in (rlds.IS_TERMINAL, rlds.DISCOUNT)}
@@ -240,7 +240,7 @@ class LeRobotRows:
         source = with_random_access(episodes.source)
         columns = [self.paths[name] for name in self.task_columns]
         for index in range(len(episodes)):
-            with contextlib.suppress(SourceError):  # Reading it all raises this error.
+            with contextlib.suppress(SourceError):  # Reading the episode raises the error.
                 paths = [self._task_path, *columns]
                 steps = reading.read_steps(source, *episodes.place(index), paths)
                 if f"{rlds.STEPS}/{self._task_path}" in self._spec:
@@ -262,7 +262,7 @@ class LeRobotRows:
         return copied(location, self._schema, self.task_columns)
 
     def _copied(self, location: Place) -> NewEpisode:
-        """An episode as it is stored."""
+        """Returns a stored episode without decoding it."""
         source = location.source
         assert isinstance(source, LeRobotSource)
         rows = source.stored_episode(location.split, location.index, self._schema)
@@ -274,7 +274,7 @@ class LeRobotRows:
         return dataclasses.replace(rows, statistics=statistics, numbers=numbers)
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """An episode whose clips are the packets that its frames are made of."""
+        """Returns an episode to compare: with only the packets of its frames in its clips."""
         about = dict(leaves_at(episode.metadata, None))
         for name, clip in self._clips(episode).items():
             about[f"{VIDEO}/{self.paths[name]}/{CLIP}"] = b"".join(packets_of(clip))
@@ -319,7 +319,7 @@ class LeRobotRows:
             if not column.field.is_text:
                 statistics[column.name] = of_column(steps[column.path])
         for name in {SUBTASK_INDEX, *self.task_columns} & statistics.keys():
-            # The numbers may be others now.
+            # The task numbers may have changed.
             statistics[name] = of_column_like(steps[self.paths[name]], statistics[name])
         numbers = {name: np.asarray(steps[self.paths[name]]) for name in self.task_columns}
         extras = leaves_at(episode.metadata.get(EXTRA_FILES, {}), None)
@@ -335,7 +335,7 @@ class LeRobotRows:
         )
 
     def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
-        """Has the rows of an episode begin with 0: LeRobot looks for its frames by their time."""
+        """Renumbers the rows of an episode from 0: LeRobot locates frames by time."""
         frames = steps[self.paths[_FRAME]]
         begun = frames - frames[:1]
         if _TIME in self.paths and frames[0]:
@@ -349,7 +349,7 @@ class LeRobotRows:
             steps[path] = np.full(len(frames), json.dumps(rows, ensure_ascii=False), object)
 
     def _with_texts(self, steps: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The column of language with the texts of other fields."""
+        """Returns the language column, with the texts of label fields."""
         times = (np.arange(len(steps[self.paths[_FRAME]])) / self._info.fps).astype(np.float32)
         times = steps[self.paths[_TIME]] if _TIME in self.paths else times
         stored, old = "null", {}
@@ -363,7 +363,7 @@ class LeRobotRows:
         return np.full(len(times), json.dumps(rows, ensure_ascii=False), object)
 
     def _array(self, column: DataColumn, steps: Mapping[str, np.ndarray]) -> Any:
-        """A column, as `NewEpisode` has it."""
+        """Returns a column in the form of `NewEpisode`."""
         path, kind = self.paths[column.name], column.kind
         if kind == "image":
             names = map(as_text, steps[f"{IMAGE_FILE}/{path}"])

@@ -22,10 +22,10 @@ __all__ = ["MODALITY", "modality_of", "read_modality", "renamed", "tables_of"]
 MODALITY = "meta/modality.json"
 
 _ORIGINAL = "original_key"
-# The features that GR00T takes parts from, unless they name another.
+# The default features from which GR00T takes parts.
 _DEFAULTS = {"state": "observation.state", "action": rlds.ACTION}
 _ANNOTATION, _TEXT = "annotation", "human.action.task_description"
-# Words in the names of elements, and what they are part of; all else is an arm.
+# Words in element names, by the part of the robot; the default is the arm.
 _PARTS = {
     "gripper": {"gripper", "claw", "finger", "fingers", "jaw"},
     "hand": {"hand", "thumb", "palm", "pinky"},
@@ -100,7 +100,7 @@ def renamed(text: str, names: Mapping[str, str | None]) -> str:
         modality = json.loads(text)
         kinds = {kind: dict(parts) for kind, parts in modality.items()}
         changed = {kind: _renamed(kind, parts, names) for kind, parts in kinds.items()}
-    except (ValueError, TypeError, AttributeError):  # It is something else; it stays.
+    except (ValueError, TypeError, AttributeError):  # Of another form; it stays.
         return text
     return text if changed == kinds else json.dumps(changed, indent=4, ensure_ascii=False) + "\n"
 
@@ -118,7 +118,7 @@ def _renamed(
 
 
 def _origin(kind: str, key: str, part: Mapping[str, Any]) -> Any:
-    """The feature that a part is taken from."""
+    """Returns the feature that a part is a slice of."""
     default = {"video": f"observation.images.{key}", _ANNOTATION: f"{_ANNOTATION}.{key}"}
     return part.get(_ORIGINAL, _DEFAULTS.get(kind, default.get(kind)))
 

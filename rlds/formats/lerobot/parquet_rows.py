@@ -123,7 +123,7 @@ class ParquetRows:
         about = self._metadata.row_group(group)
         row_bytes = max(about.total_byte_size, 1) / max(about.num_rows, 1)
         end, num_groups = self._metadata.num_row_groups, 1
-        # Each that may be read takes time before the first is, and often no more is wanted.
+        # Opening more row groups takes time before the first row, and few are needed.
         while group < end:
             yield from self._file.iter_batches(
                 batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH)),

@@ -1,4 +1,4 @@
-"""Records straight into a LeRobot dataset, version 3.0, which is whole after each episode."""
+"""Records into a LeRobot dataset, version 3.0, which is complete after each episode."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _TASK = "task"
 _THREAD = "envlogger-lerobot"
 # The prefix of the name of a log whose episode is in the dataset.
 _ADDED = "added-"
-# A log ends with its episode: it is small, and its chunks may be.
+# A log has one episode, so its chunks may be small.
 _FLUSH_INTERVAL, _MAX_PENDING_BYTES = 0.5, 1 << 22
-# In the metadata of such a log: with which arguments it was recorded.
+# The metadata key of a log for the arguments of its recorder.
 _ARGUMENTS = "recording"
 
 
@@ -138,7 +138,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         self._log: RiegeliBackendWriter | None = None  # Until the episode after it begins.
         self._folder = self._own  # Of that log.
         self._num_steps, self._has_ended = 0, False  # Of its last episode.
-        # Of the last one that was added: its log, and the tables without its episode.
+        # Of the episode added last: its log, and the dataset tables before it.
         self._done: Path | None = None
         self._old_tables: dict[str, bytes | None] | None = None
         self._was_reported = False
@@ -161,7 +161,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             self._log.push()
 
     def _begin_episode(self, data: StepData) -> None:
-        """Writes a step to a new log, and only then has the one before added to the dataset."""
+        """Writes a step to a new log, and then adds the previous log to the dataset."""
         folder = self._own / f"{RUNNING}{time.time_ns()}"
         arguments = {"fps": self._fps, "task": self._task, "robot_type": self._robot_type or ""}
         log = None
@@ -183,7 +183,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             shutil.rmtree(folder, ignore_errors=True)
             if self._log is None or not isinstance(error, StorageError):
                 raise
-            # It was accepted, and is not lost, whatever the error says of the new log.
+            # The step was accepted, and is not lost if the new log fails.
             self._fail(error.__cause__ or error)
             self._log.record_step(data, True)
             return
@@ -216,7 +216,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     @override
     def flush(self) -> None:
-        """Adds all ended episodes to the dataset, and brings the running one to the disk.
+        """Adds all ended episodes to the dataset, and syncs the running episode to disk.
 
         Raises:
           StorageError: Not all can be written.
@@ -305,7 +305,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 f"{COMPLETE!r} to mark it, because another program began the dataset",
                 stacklevel=3,
             )
-        if threading.current_thread().name == _THREAD:  # The garbage collector closes this there.
+        if threading.current_thread().name == _THREAD:  # The garbage collector closes it here.
             self._add(folder)
             return
         self._adding = self._thread.submit(self._add, folder)
@@ -328,7 +328,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     # --- The dataset
 
     def expect(self, features: Mapping[str, Any]) -> None:
-        """Lets a new dataset take only episodes of these features."""
+        """Declares the features of a new dataset; other episodes are refused."""
         if not self._current.num_episodes:
             self._current = dataclasses.replace(self._current, info={"features": features})
 
@@ -368,7 +368,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             )
 
     def add_log(self, folder: Path, task: str | None = None) -> tuple[int, int]:
-        """Adds the episodes of a log, which gets another name then.
+        """Adds the episodes of a log, and renames its folder.
 
         Args:
           folder: The log; of a recorder that has no trouble, it has one episode.
@@ -414,7 +414,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
             self._old_tables = {name: _content(self._root / name) for name in _TABLES}
             self._begin(folder, after.num_episodes, names)
-            # The tables come last: until then, the dataset is the old one.
+            # The tables are replaced last: until then, readers see the old dataset.
             for name in (*sorted(names, reverse=True), *_TABLES):
                 (self._root / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(draft / name, self._root / name)
@@ -459,7 +459,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             shutil.rmtree(done)
 
     def _check_features(self, info: Mapping[str, Any]) -> None:
-        """Checks that an episode has the features of those before."""
+        """Checks that an episode has the features of the dataset."""
         earlier = self._current.info.get("features") or info["features"]
         for name in {**earlier, **info["features"]}:
             recorded, stored = (features.get(name, {}) for features in (info["features"], earlier))
@@ -512,7 +512,7 @@ def recordings_in(root: Path) -> list[Path]:
 
 
 def undone_files(root: Path) -> list[str]:
-    """Returns the files of an episode that was not added when a process ended: its log is there."""
+    """Returns the files of an episode that a killed process has not added; its log exists."""
     is_counted, _, names = _journal(root)
     return [] if is_counted else names
 
@@ -575,7 +575,7 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
 
 
 def _with_kind(folder: Path, kind: str) -> Path:
-    """Returns the folder of a log while it is recorded, or after it is added."""
+    """Returns the name of the folder of a log in a state: running, or added."""
     return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED))
 
 

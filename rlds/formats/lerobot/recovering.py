@@ -83,7 +83,7 @@ class Recovered:
 
     @property
     def is_changed(self) -> bool:
-        """Whether there was anything to recover."""
+        """Whether the recovery changes the dataset."""
         return bool(self.faults or self.lost)
 
 
@@ -148,7 +148,7 @@ def recover(
 
 @dataclasses.dataclass
 class _Episode:
-    """An episode whose rows are there.
+    """An episode whose rows exist.
 
     Attributes:
       index: Its `episode_index`.
@@ -214,7 +214,7 @@ class _Remains:
         (episodes, steps), (claimed, rows) = map(sum, zip(recovered, self._added)), self._claimed
         return Recovered(os.fspath(path), claimed, episodes, rows, steps, faults, (*self._lost,))
 
-    # --- What is there
+    # --- The existing files
 
     def _read_info(self) -> Info | None:
         file = self._root / layout.INFO
@@ -254,7 +254,7 @@ class _Remains:
         return entries
 
     def _parquet(self, name: str) -> ParquetRows | None:
-        """The rows of a file; None, and a fault, if it cannot be read."""
+        """Returns a reader of a Parquet file; None if unreadable, which is noted as a fault."""
         with self._noting(name):
             with open(self._root / name, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 4))
@@ -284,7 +284,7 @@ class _Remains:
         }
 
     def _finished(self, name: str, schema: Any, info: Info) -> ParquetRows:
-        """A file that has no footer, with one."""
+        """Returns a reader of a file without a footer, from a completed copy."""
         file = self._scratch / name.replace("/", "-")
         data = (self._root / name).read_bytes()
         num_left = len(data)
@@ -349,7 +349,7 @@ class _Remains:
     # --- Frames
 
     def _video(self, name: str) -> VideoFile | None:
-        """A video; None if it cannot be read."""
+        """Returns an open video; None if it cannot be read."""
         if name not in self._videos:
             self._videos[name] = None
             with self._noting(name):
@@ -409,7 +409,7 @@ class _Remains:
     def _find_in_order(
         self, info: Info, camera: str, ends: Mapping[str, int], waiting: list[_Episode]
     ) -> None:
-        """Finds the frames of episodes that no table speaks of: they follow those of the others."""
+        """Finds the frames of episodes without table rows: they follow the frames of the others."""
         files, num_claimed = self._files(f"videos/{camera}", ".mp4"), self._claimed[0]
         for file in files:
             video = self._video(file)
@@ -420,7 +420,7 @@ class _Remains:
             while waiting and waiting[0].length <= num_frames - end:
                 first.append((waiting.pop(0), end))
                 end += first[-1][0].length
-            # The remaining ones have been encoded to files of their own, or not yet.
+            # The remaining episodes have own video files, or images that are not encoded yet.
             own = [self._left_frames(info, camera, episode) for episode in waiting]
             late = [e for e, clip in zip(waiting, own) if clip is None and e.index < num_claimed]
             # There may be frames between episodes, too: those of final observations, for example.
@@ -455,7 +455,7 @@ class _Remains:
         return None
 
     def _keep_whole(self, info: Info) -> None:
-        """Keeps the episodes that have all frames, and compares the tables."""
+        """Keeps the episodes with all frames, and notes missing table rows."""
         complete = []
         for episode in self.episodes:
             missing = [name for name in info.videos if name not in episode.frames]
@@ -505,10 +505,10 @@ class _Remains:
             fault = error.what if isinstance(error, SourceError) else "is missing"
             (self._lost if is_loss else self._faults).append(f"{name}: {fault}")
 
-    # --- What is written
+    # --- Writing
 
     def write(self, path: Path) -> None:
-        """Writes a dataset of the episodes that are whole."""
+        """Writes a dataset of the complete episodes."""
         if self._info is not None and self.episodes:
             self._write(path, self._info)
         self.add_recordings(path)
@@ -567,7 +567,7 @@ class _Remains:
                 shutil.copyfile(self._root / name, path / name)
 
     def _read(self, path: str, begin: int, end: int) -> Any:
-        """Reads rows, with a reader that goes on where it was last."""
+        """Reads rows with a cached reader, which continues after the rows read last."""
         rows = self._opened.pop(path, None) or ParquetRows(path)
         self._opened = {**dict([*self._opened.items()][-2:]), path: rows}
         return rows.read(begin, end)
@@ -577,7 +577,7 @@ class _Remains:
         entry = self._entries.get(episode.index, {})
         if not episode.row or entry.get("length") != episode.length:
             return {}
-        with contextlib.suppress(SourceError):  # They are made anew.
+        with contextlib.suppress(SourceError):  # The statistics are recomputed.
             if episode.index in self._table_rows:
                 path, row = self._table_rows[episode.index]
                 entry = self._read(path, row, row + 1).to_pylist()[0]
@@ -612,7 +612,7 @@ class _Remains:
         return NewEpisode(columns, tasks, statistics, frames, cells, numbers, self._tasks, values)
 
     def _replace_text(self, where: str, number: int) -> None:
-        """Gives a task a text in place of one that is lost."""
+        """Sets a replacement for the lost text of a task."""
         text = self._tasks[number] = f"task {number}"
         self._lost.append(f"{where}: the text of task {number} is lost; {text!r} replaces it")
 
@@ -659,7 +659,7 @@ def _clip_of(frames: Frames, num_frames: int) -> Clip:
 
 
 def _encoded(images: Sequence[Path], fps: float) -> Clip:
-    """A clip of images that LeRobot had not encoded yet, as it would encode them."""
+    """Encodes the images that LeRobot had not encoded yet to a clip, with its settings."""
     pictures = [import_extra("PIL.Image").open(image).convert("RGB") for image in images]
     frames = [np.asarray(picture) for picture in pictures]
     video = Video(codec="av1", fps=fps, gop=2, delays=True)

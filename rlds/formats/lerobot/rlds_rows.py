@@ -72,7 +72,7 @@ from tfds_files.png import encode_png
 __all__ = ["RldsRows"]
 
 _FLAG = {"dtype": "bool", "shape": [1], "names": None}
-# Of texts, if none is known to be that of the task.
+# The note on texts, if none is recognized as the task.
 _HINT = "if it is the text of the task, pass task={0!r} (-T task={0} on the command line)"
 # LeRobot 0.3 checks the distances of time stamps, which are of 32 bits.
 _TOLERANCE = 1e-4
@@ -135,9 +135,9 @@ class RldsRows:
         derived = [path for path, field in fields.items() if is_derived(path, field)]
         taken = {*to_sidecar, *derived, self._task, *self._texts.values(), PERSISTENT, EVENTS}
         self._flags = [DONE, TRUNCATED]
-        if METADATA_KEY in episodes.metadata:  # LeRobot's counters are counted anew.
+        if METADATA_KEY in episodes.metadata:  # LeRobot's counters are renumbered.
             taken |= DEFAULT_COLUMNS.keys() | {p for p in fields if root_of(p) == IMAGE_FILE}
-            self._flags = []  # Flags that it has are fields.
+            self._flags = []  # Its own flags are fields.
         tasks, without_table = _numbered_tasks(episodes, fields, taken)
         self._columns = columns_of(fields, {*taken, *without_table}, self._flags)
         self.task_columns = [column.name for column in self._columns if column.field.table]
@@ -185,7 +185,7 @@ class RldsRows:
         return encoded_placements(sidecar_placements(self.sidecar, self._why), self._episodes)
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """An episode whose clips are packets: they share files."""
+        """Returns an episode to compare: clips as packets, which share files."""
         about = dict(leaves_at(episode.metadata, None))
         for path in self._cameras.names:
             clip = Clip(bytes(about[f"{path}/{CLIP}"]), int(about[f"{path}/{FIRST}"]))
@@ -219,7 +219,7 @@ class RldsRows:
         (path / DIGEST).write_text(json.dumps({SAID: self.sidecar.digest}))
 
     def _copies(self, location: Place) -> bool:
-        """Whether an episode is stored as it would be written; notes its rows if it is."""
+        """Whether an episode is stored as it would be written; keeps its rows if it is."""
         source, at = location.source, (location.split, location.index)
         if source not in self._bases:
             self._bases[source] = self._alike(source)
@@ -235,7 +235,7 @@ class RldsRows:
             paths = [self._task, f"{rlds.STEPS}/{self._task}"]
             tasks = self._tasks_of(reading.read(source, *at, paths), num_rows)
         if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or self._unlike(base):
-            return False  # If something is wrong, writing it says so.
+            return False  # Writing the episode raises the error.
         self._describe(base)
         self._stored = rows
         return True
@@ -245,7 +245,7 @@ class RldsRows:
         return copied(location, self._schema, self.task_columns)
 
     def _unlike(self, base: LeRobotSource) -> str:
-        """A feature that has another shape in the episodes so far; empty if there is none."""
+        """Returns a feature whose shape differs from earlier episodes; empty if there is none."""
         stored, shapes = base.info.raw["features"], self.described()
         unlike = (name for name in shapes if [*stored[name]["shape"]] != [*shapes[name]["shape"]])
         return next(unlike, "")
@@ -269,7 +269,7 @@ class RldsRows:
         )
 
     def _alike(self, source: Source) -> LeRobotSource | None:
-        """Returns the dataset of a source, if it and its sidecar have just the written fields."""
+        """Returns the LeRobot dataset of a source, if it stores exactly the written fields."""
         if not isinstance(source, RestoredSource):
             return None
         if not isinstance(base := source.source, LeRobotSource):
@@ -289,7 +289,7 @@ class RldsRows:
         return base if is_alike else None
 
     def described(self) -> dict[str, Any]:
-        """Returns entries of features that the episodes so far have made known."""
+        """Returns the entries of features in `info.json` that depend on the written episodes."""
         shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
         return {**shapes, **self._cameras.described}
 
@@ -376,7 +376,7 @@ class RldsRows:
         return reused or of_images(images)
 
     def _readable(self, name: str, kinds: Statistics) -> Statistics:
-        """Statistics without those that readers stop at: of no image, by a name with "image"."""
+        """Drops statistics that readers refuse: of a non-image whose name contains "image"."""
         channels = (3,) if self._version == "v2.1" else (1, 3)
         if "image" not in name:
             return kinds

@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 _MAX_FILE = 1 << 28
-# The other files that a dataset's metadata keeps, together.
+# The size limit of all other files in the metadata.
 _MAX_OTHERS = 1 << 25
 
 
 def read_info(root: epath.Path) -> Info:
-    """Reads info.json; which version the files are of is seen from them."""
+    """Reads info.json; the version is detected from the files."""
     file = root / layout.INFO
     with source_errors(file):
         raw = json.loads(read_bytes(file))
@@ -152,7 +152,7 @@ def read_bytes(file: epath.Path) -> bytes:
 
 
 def read_lines(file: epath.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yields the lines of a file of JSON, each with the byte that it begins with."""
+    """Yields the objects of a JSON Lines file, each with its byte offset."""
     check_is_file(file)
     offset = 0
     with stores.open_binary(file) as opened:
@@ -180,7 +180,7 @@ def decoded_schema(text: str) -> Any:
 
 
 def walk(folder: epath.Path, suffix: str = "") -> Iterator[epath.Path]:
-    """Yields the files in a folder, and in those in it."""
+    """Yields the files in a folder and its subfolders."""
     if not folder.exists():
         return
     for entry in sorted(stores.list_directory(folder), key=lambda entry: entry.name):

@@ -83,8 +83,8 @@ from rlds_ecosystem.model.nests import nest, root_of
 
 __all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
 
-# The fields of an episode, beside `video`: what the tables say of it, in JSON, with its statistics;
-# the files that RoboCasa has of it.
+# The fields of an episode besides `video`: its table row with statistics, in JSON;
+# the extra files of RoboCasa.
 ROW, EXTRA_FILES = "lerobot/row", "extras"
 
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
@@ -94,7 +94,7 @@ _BYTES_AT_ONCE = 4 << 20
 
 
 class _Stored(NamedTuple):
-    """An episode as it is stored: the place in the table, rows, tasks, frames, further files."""
+    """An undecoded episode: position in the table, rows, tasks, frames, extra files."""
 
     position: int
     table: Any
@@ -207,7 +207,7 @@ class LeRobotSource(Source):
         state = {name: value for name, value in vars(self).items() if name != "about"}
         return {**state, "_stored": None}  # Files may be large that `about` has.
 
-    # --- What there is.
+    # --- Fields and metadata.
 
     def _tables(self, task_columns: Sequence[str] | None) -> dict[str, str]:
         """Returns the tables of texts whose numbers columns hold, by column."""
@@ -219,7 +219,7 @@ class LeRobotSource(Source):
             if name not in features or name not in self._columns:
                 column_names = ", ".join(self._columns)
                 raise ValueError(f"task_columns: got {name!r}, expected some of {column_names}")
-            # An export has it, too.
+            # Exports keep this mark.
             features[name][layout.TABLE] = OF_TASKS if name in task_columns else ""
         return tables_of(text, self._columns.values(), features)
 
@@ -277,7 +277,7 @@ class LeRobotSource(Source):
         return stored
 
     def placed(self, sidecar: Sidecar) -> Sidecar | None:
-        """Returns a sidecar with paths of fields for the places that an export names.
+        """Returns a sidecar whose `places` are paths of fields, not names of LeRobot features.
 
         None if there is no such place here.
         """
@@ -418,7 +418,7 @@ class LeRobotSource(Source):
         unknown: dict[str, SourceError] = {}
         for file in walk(self._root / "data", ".parquet") if self.task_columns else ():
             error = functools.partial(SourceError, file=file)
-            with contextlib.suppress(SourceError, KeyError):  # Reading its episodes says it.
+            with contextlib.suppress(SourceError, KeyError):  # Reading the episodes raises it.
                 rows = ParquetRows(file, self.task_columns)
                 table = rows.read(0, rows.num_rows)
                 for name in self.task_columns:
@@ -444,7 +444,7 @@ class LeRobotSource(Source):
             return {}
         if sorted(begins) != begins or not num_episodes - num_lost <= begins[-1] <= num_episodes:
             return {}
-        # The last one has the episodes that the table does not name.
+        # The last split has the episodes without table rows.
         return {**splits, names[-1]: range(splits[names[-1]].start, num_episodes)}
 
     # --- One episode.
@@ -457,7 +457,7 @@ class LeRobotSource(Source):
         if self._table.lost:
             return None
         positions = self._splits[split]
-        # Otherwise only reading them tells of terminal states, or of damage.
+        # Otherwise terminal states and damage are known only after reading.
         is_all = self._flag is None and self._table.is_sound
         lengths = self._table.lengths[positions.start : positions.stop]
         return Lengths.of(lengths, final_observation_known=False if is_all else None)
@@ -514,7 +514,7 @@ class LeRobotSource(Source):
             yield rows, dict(zip(videos, of))
 
     def frames(self, split: str, index: int, name: str) -> Span:
-        """Returns where the frames of a video feature are, to be copied."""
+        """Returns the location of the frames of a video feature, to be copied."""
         row = self._table.row(self._splits[split][index])
         return self._videos.span(row, name, functools.partial(self._timestamps, row))
 
@@ -653,7 +653,7 @@ class LeRobotSource(Source):
             return int(crc)
 
     def _about(self, at: int, row: EpisodeRow, paths: Collection[str]) -> dict[str, Any]:
-        """The wanted fields of an episode by path."""
+        """Returns the requested fields of an episode by path."""
         about: dict[str, Any] = {}
         if ROW in paths:
             about[ROW] = json.dumps(
@@ -676,7 +676,7 @@ class LeRobotSource(Source):
         return self._data.read(row, [_TIMESTAMP])[_TIMESTAMP]
 
     def _steps(self, row: EpisodeRow, paths: Collection[str], span: range) -> dict[str, Any]:
-        """Returns the wanted columns of the steps by path, and the flags."""
+        """Returns the requested columns of steps by path, and the flags."""
         if not row.length:
             raise SourceError("no rows", file=self._root / row.file)
         files = {name for name, column in self._columns.items() if column.kind == "image"}

@@ -51,14 +51,14 @@ def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
     for name, feature in features.items():
         if feature["dtype"] != "video":
             fields.append(arrow.field(name, _arrow_type(feature)))
-            if feature["dtype"] != "language":  # LeRobot itself knows what it is.
+            if feature["dtype"] != "language":  # LeRobot itself recognizes the type.
                 entries[name] = _feature_of_datasets(feature)
     metadata = {"huggingface": json.dumps({"info": {"features": entries}})}
     return arrow.schema(fields, metadata)
 
 
 def column_array(column: np.ndarray, arrow_type: Any) -> Any:
-    """Returns a column of numbers or texts as it is in a table."""
+    """Returns a column of numbers or texts as an Arrow array."""
     arrow = import_extra("pyarrow")
     if column.dtype == object:
         return arrow.array(column.tolist(), arrow_type)
@@ -76,7 +76,7 @@ def column_array(column: np.ndarray, arrow_type: Any) -> Any:
 
 
 def numbers_in(column: Any) -> np.ndarray:
-    """Returns all numbers of a column of a table, one after the other."""
+    """Returns all numbers of a column of a table, flattened."""
     arrow = import_extra("pyarrow")
     array = column.combine_chunks() if isinstance(column, arrow.ChunkedArray) else column
     while arrow.types.is_nested(array.type):
@@ -107,7 +107,7 @@ def is_of_numbers(arrow_type: Any) -> bool:
 
 
 def image_array(files: Sequence[bytes], paths: Sequence[str | None]) -> Any:
-    """Returns a column of images as it is in a table."""
+    """Returns a column of images as an Arrow array."""
     arrow = import_extra("pyarrow")
     columns = [arrow.array(files, arrow.binary()), arrow.array(paths, arrow.string())]
     return arrow.StructArray.from_arrays(columns, ["bytes", "path"])
@@ -142,7 +142,7 @@ def tasks_table(
 
 
 def size_of(table: Any) -> int:
-    """Returns how many bytes the values of a table have, however they are in memory."""
+    """Returns the size of the values of a table in bytes, independent of the memory layout."""
     return sum(_size_of(array) for column in table.columns for array in column.chunks)
 
 
@@ -173,7 +173,7 @@ def _width(kind: Any) -> int | None:
 
 
 class TableFiles:
-    """Parquet files that tables are added to, one after the other.
+    """Appends tables to Parquet files.
 
     Args:
       directory: The folder that `template` begins in.
@@ -224,7 +224,7 @@ class TableFiles:
     def add_several(
         self, table: Any, lengths: Iterable[int], sizes: Iterable[int]
     ) -> tuple[int, int]:
-        """Writes several tables, which are in one and go to one file, as if one by one.
+        """Writes concatenated tables to one file, as if they were added one by one.
 
         Args:
           table: All of them.
@@ -264,7 +264,7 @@ class TableFiles:
 
     def _write_group(self) -> None:
         if self._waiting:
-            # In one piece: how it was in pieces would show in the file.
+            # Combined, as chunks would change the file.
             table = import_extra("pyarrow").concat_tables(self._waiting).combine_chunks()
             self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))

@@ -108,7 +108,7 @@ def finish_parquet(
 
 
 def _pages(data: bytes) -> Iterator[_Page]:
-    """The pages, as far as they are whole."""
+    """Returns the complete pages."""
     position, file = len(_MAGIC), io.BytesIO(data)
     while position < len(data):
         file.seek(position)
@@ -126,7 +126,7 @@ def _pages(data: bytes) -> Iterator[_Page]:
 
 
 def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Group]:
-    """The groups of rows, as far as they are whole."""
+    """Yields the complete groups of rows."""
     begin = 0
     while begin < len(pages):
         total, group = 0, None
@@ -146,7 +146,7 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Grou
 def _group(
     pages: Sequence[_Page], begin: int, leaves: Sequence[_Column], num_rows: int
 ) -> _Group | None:
-    """A group of so many rows, if the pages are one."""
+    """Returns a group of `num_rows` rows if the pages form one; otherwise None."""
     columns = []
     has_dictionaries = pages[begin].is_dictionary or leaves[0].is_boolean
     for width, is_boolean in leaves:
@@ -167,7 +167,7 @@ def _group(
 
 
 def _template(schema: Any) -> _Struct:
-    """The footer of a file with such columns, and one group of rows."""
+    """Returns the footer of a file with the same columns, and one group of rows."""
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
     output = io.BytesIO()
     with parquet.ParquetWriter(output, schema, write_page_index=False) as writer:

@@ -56,7 +56,7 @@ class Videos:
             first, last = int(frames.min()), int(frames.max())
             if span.is_whole_file and not video.fault:
                 file_clip = video.clip(0, video.info.num_frames)
-                clip = dataclasses.replace(file_clip, first=first)  # The file as it is.
+                clip = dataclasses.replace(file_clip, first=first)  # The complete file.
             else:
                 # In older exports, a frame between episodes is that of the final observation.
                 between = video.times[last + 1 : last + 2] < span.next - 0.5 / self._fps
@@ -64,7 +64,7 @@ class Videos:
             return clip_values(clip, frames - first if self._by_time else None)
 
     def span(self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]) -> Span:
-        """Returns where the frames of an episode are, to be copied; see `read`."""
+        """Returns the location of the frames of an episode, to be copied; see `read`."""
         with source_errors(self._path(row.videos[name]), episode=row.key, field=name):
             video, frames = self._frames(row, name, timestamps)
             span = video.span(int(frames.min()), int(frames.max()) + 1)

@@ -135,7 +135,7 @@ class EnvLoggerExport(Export):
         return int(google_crc32c.extend(digest, beside))
 
     def _metadata(self) -> dict[str, Any]:
-        """Returns the metadata of the log: the recorded one, or the specs of the fields."""
+        """Returns the metadata of the log: the recorded metadata, or specs of the fields."""
         metadata = dict(self.episodes.metadata)
         if lineage.KEY in metadata:  # Values in logs are not nested as deep.
             metadata[lineage.KEY] = json.dumps(metadata[lineage.KEY], ensure_ascii=False)
@@ -211,7 +211,7 @@ class EnvLoggerExport(Export):
 
 
 def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
-    """The first log, if all episodes are of the environment whose specs it has."""
+    """Returns the first log, if all episodes have the specs of its environment."""
     source = episodes.source
     for log in reading.bases(source):
         if isinstance(log, EnvLoggerSource):
@@ -222,7 +222,7 @@ def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
 
 
 def _are_recorded(now: Any, recorded: Any, fixed: Sequence[str]) -> bool:
-    """Whether fields are those of a log, but for custom data or metadata that a log holds."""
+    """Whether fields equal those of a log, except custom data or metadata that a log can hold."""
     fields, old = (dict(leaves_at(as_fields(each), None)) for each in (now, recorded))
     if any(fields.get(path) != old[path] for path in old if root_of(path) in fixed):
         return False
@@ -240,7 +240,7 @@ def _has_tuples(spec: Any) -> bool:
 
 
 def _with_tuples_of(spec: Any, value: Any) -> Any:
-    """A value whose tuples are those of a spec, in which a dataset has dicts."""
+    """Converts dicts of a dataset to the tuples of a spec."""
     if isinstance(spec, Mapping) and isinstance(value, Mapping):
         return {name: _with_tuples_of(spec.get(name), child) for name, child in value.items()}
     if isinstance(spec, list | tuple) and isinstance(value, Mapping):
@@ -256,7 +256,7 @@ def _recorded_name(path: str) -> str:
 
 
 def _with_tuples(content: Any) -> Any:
-    """Values of JSON for a log, whose lists have items of one type."""
+    """Converts mixed lists of JSON to tuples: lists in a log have items of one type."""
     if isinstance(content, Mapping):
         return {name: _with_tuples(value) for name, value in content.items()}
     if isinstance(content, list | tuple):
@@ -265,7 +265,7 @@ def _with_tuples(content: Any) -> Any:
 
 
 def _can_hold(field: Any) -> bool:
-    """Whether a log has values of a field as they are; files of images are bytes."""
+    """Whether a log can hold values of a field unchanged; image files are bytes."""
     if not isinstance(field, Field) or (not field.encoding and {None, 0} & {*field.shape}):
         return False
     if field.encoding:

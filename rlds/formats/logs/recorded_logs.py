@@ -27,7 +27,7 @@ Logs: TypeAlias = LogSource | Sequence[LogSource] | Mapping[str, LogSource | Seq
 
 @dataclasses.dataclass(eq=False)
 class Log:
-    """A log that is opened when it is read.
+    """A log of EnvLogger, which is opened on reading.
 
     Attributes:
       path: Its directory; of a reader that was given, in words which one it is.
@@ -52,7 +52,7 @@ class Log:
 
     def __post_init__(self) -> None:
         self.name = self.path
-        if isinstance(self.source, envlogger.Reader):  # The owner of that one may close it.
+        if isinstance(self.source, envlogger.Reader):  # The owner may close its reader.
             self.source = self.source.copy()
 
     def open(self) -> envlogger.Reader:

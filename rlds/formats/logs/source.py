@@ -71,7 +71,7 @@ from rlds_ecosystem.model.nests import at, map_named_leaves, nest, root_of
 
 __all__ = ["EnvLoggerSource"]
 
-# Of a log of so many episodes it is kept which kinds of metadata they have.
+# Logs of at least this many episodes cache the kinds of their metadata.
 _MANY = 10_000
 _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
@@ -158,7 +158,7 @@ class EnvLoggerSource(Source):
         self.specs: dict[str, Any] = {}
         try:
             recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
-        except _VideoDiffersError:  # Frames are what all of them have.
+        except _VideoDiffersError:  # All logs have the frames.
             for log in self._all_logs():
                 log.video = "frames"
             self._idle, examples, samples = IdleReaders(), {}, []
@@ -184,7 +184,7 @@ class EnvLoggerSource(Source):
     def _all_logs(self) -> list[Log]:
         return [log for logs in self._logs.values() for log in logs]
 
-    # --- What there is ---------------------------------------------------------------------------
+    # --- Fields and metadata ---------------------------------------------------------------------
 
     def _scan(
         self, log: Log, examples: dict[Any, _Recorded], samples: list[Mapping[str, Any]]
@@ -243,7 +243,7 @@ class EnvLoggerSource(Source):
                 ) from error
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields of steps of which there are specs."""
+        """Returns the fields of steps, from specs."""
         left_out = (*rlds.STEP_FLAGS, *self._left_out)
         fields: Any = fields_from_spec({k: v for k, v in specs.items() if k not in left_out}) or {}
         return map_named_leaves(self._rounded, fields) if self._rounds else fields
@@ -254,7 +254,7 @@ class EnvLoggerSource(Source):
         return dataclasses.replace(field, dtype=np.float32) if is_wide else field
 
     def _find_episode_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields of the metadata of which there are specs."""
+        """Returns the fields of episodes, from specs of the metadata."""
         fields: Any = fields_from_spec(specs) or {}
         return fields
 
@@ -346,7 +346,7 @@ class EnvLoggerSource(Source):
         log, position = self._location(split, index)
         with self._idle.borrow(log) as reader, _errors_of(log, position):
             episode = reader.episodes[position]
-            begins = episode[0].timestep.first()  # Before the rest: a reader holds one chunk.
+            begins = episode[0].timestep.first()  # Read first: a reader holds one chunk.
             wants_video = bool(self._video) and (fields is None or VIDEO in map(root_of, fields))
             packets: dict[tuple[str, ...], Any] = {}
             if not wants_video and set(self.fields.step_paths(fields)) <= set(rlds.STEP_FLAGS):
@@ -399,7 +399,7 @@ class EnvLoggerSource(Source):
         return type(self) is EnvLoggerSource and are_files and not is_changed
 
     def stored_episode(self, split: str, index: int) -> EpisodePositions:
-        """Returns where an episode is stored, to be copied.
+        """Returns the location of a stored episode, to be copied.
 
         Raises:
           SourceError: It is damaged.
@@ -429,7 +429,7 @@ class EnvLoggerSource(Source):
         return int(crc)
 
     def is_copied(self, split: str) -> bool:
-        """Whether episodes are as their logs have them: no video decoded, no field left out."""
+        """Whether episodes can be copied from their logs: no video decoded, no field left out."""
         return not self._left_out and all(log.video != "frames" for log in self._logs[split])
 
     def recorded_metadata(self) -> dict[str, Any]:
@@ -454,7 +454,7 @@ class EnvLoggerSource(Source):
         return step_flags([len(episode)], is_terminal)
 
     def _location(self, split: str, index: int) -> tuple[Log, int]:
-        """Returns the log that an episode is in, and its number there."""
+        """Returns the log that has an episode, and its index in the log."""
         log_index = bisect.bisect_right(self._ends[split], index)
         return self._logs[split][log_index], index - self._begin(split, log_index)
 
@@ -463,7 +463,7 @@ class EnvLoggerSource(Source):
         return int(self._ends[split][log_index] - self._logs[split][log_index].num_episodes)
 
     def _run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
-        """Reads episodes that follow each other at once, which is faster than one by one.
+        """Reads consecutive episodes together, which is faster than one by one.
 
         Returns:
           The episodes from `begin` on, at most those of one log, up to the first that has to be
@@ -547,14 +547,14 @@ class EnvLoggerSource(Source):
             steps=steps,
             origin=Origin(log.name, begin, begin + len(is_terminal)),
             truncated=not is_terminal[-1],
-            # If it does not end, the environment was reset before, or recording stopped.
+            # Without an end, the environment was reset early, or the recording stopped.
             complete=begins and ends,
             metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
             counts={"steps": len(is_terminal)},
         )
 
     def _match_metadata(self, columns: Any, log: Log, index: int) -> dict[str, Any]:
-        """Returns the metadata of an episode, after checking that it is like that of the others."""
+        """Returns the metadata of an episode, after matching it with the declared fields."""
         try:
             columns = match_columns(columns, self._expected_metadata, rows=1, where="")
         except MismatchError as error:
@@ -596,19 +596,19 @@ class EnvLoggerSource(Source):
 
 @contextlib.contextmanager
 def _errors_of(log: Log, index: int) -> Iterator[None]:
-    """Says where in a log something is wrong."""
+    """Adds the log and the episode to errors."""
     try:
         yield
     except MismatchError as error:
         raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
-    except StorageError:  # Of the operating system, it may be.
+    except StorageError:  # May come from the operating system.
         raise
     except (EnvLoggerError, TypeError, ValueError) as error:
         raise SourceError(str(error), file=log.path, episode=index) from error
 
 
 def _video_in(reader: envlogger.Reader) -> VideoFields:
-    """Returns the fields of which a reader gives packets."""
+    """Returns the video fields of a reader, which it reads as packets."""
     backend = reader.backend
     gives_packets = isinstance(backend, RiegeliBackendReader) and backend.gives_packets
     return backend.video if gives_packets else VideoFields({})  # type: ignore[attr-defined]
@@ -640,7 +640,7 @@ def _files_of(log: Log) -> list[epath.Path]:
 
 
 class _KeptKinds:
-    """Episodes whose metadata are of all kinds that there are in a log, kept in the cache.
+    """Cached indices of episodes: one for each kind (types) of metadata in a log.
 
     To look at the metadata of a million episodes takes half a minute.
 
@@ -658,7 +658,7 @@ class _KeptKinds:
         self._key = [1, repr(dict(defaults)), [list(facts) for facts in files]]
 
     def read(self) -> list[int] | None:
-        """Returns the numbers of the episodes; None if they are not known."""
+        """Returns the cached indices; None if there are none."""
         with contextlib.suppress(OSError, ValueError):
             if self._file is not None:
                 content = json.loads(self._file.read_bytes())
@@ -667,7 +667,7 @@ class _KeptKinds:
         return None
 
     def write(self, episodes: Sequence[int]) -> None:
-        """Keeps the numbers of the episodes, if there is a place."""
+        """Caches the indices, if there is a cache."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -689,7 +689,7 @@ def _sound_metadata(
 
 
 def _kind_of(columns: Any) -> Any:
-    """Returns the types in the metadata of an episode; equal ones fit the same features."""
+    """Returns the types in the metadata of an episode; equal types fit the same features."""
     if isinstance(columns, Mapping):
         return tuple((name, _kind_of(child)) for name, child in columns.items())
     if isinstance(columns, (list, tuple)):
@@ -698,7 +698,7 @@ def _kind_of(columns: Any) -> Any:
 
 
 def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
-    """Returns specs for all fields of a step: the recorded ones, the rest from recorded values."""
+    """Returns specs of all step fields: recorded specs, or specs of recorded values."""
     known_specs = {field: spec for field, spec in recorded.items() if spec is not None}
     files = reader.backend if len(known_specs) == len(recorded) else None
     for index, episode in enumerate(reader.episodes):
@@ -730,7 +730,7 @@ def _first_steps(
     numbers = np.flatnonzero(lengths >= min(2, lengths.max()))
     for number in {int(numbers[0]), int(numbers[-1])}:
         episode = reader.episodes[number]
-        with contextlib.suppress(EnvLoggerError, TypeError, ValueError):  # Read it to learn more.
+        with contextlib.suppress(EnvLoggerError, TypeError, ValueError):  # Reading tells more.
             yield _step_columns([episode[step] for step in range(min(2, len(episode)))], specs)
 
 

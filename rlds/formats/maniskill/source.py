@@ -48,7 +48,7 @@ __all__ = [
 EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
 # The field of an episode that is its entry of the JSON file.
 ENTRY = "entry"
-# The end of the folder beside the files for what the format has no place for.
+# The suffix of the sidecar folder of a file.
 # The folder in which earlier releases kept the sidecar of a file.
 _OLDER_SIDECAR = ".rlds"
 
@@ -211,7 +211,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         )
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        """Yields which episodes are in one of the two files only."""
+        """Yields errors of episodes in only one of the two files."""
         for row, entry in enumerate(self._json.get(EPISODES, [])):
             number = _number_of(entry)
             name = EPISODES if number is None else f"{TRAJECTORY}{number}"

@@ -24,7 +24,7 @@ __all__ = [
     "metadata_of",
 ]
 
-# The attributes of an episode that have a place of their own in its metadata.
+# The attributes of an episode with separate fields in its metadata.
 ID, TOTAL_STEPS, _SEED, OPTIONS = "id", "total_steps", "seed", "options"
 _OWN_PLACE = (ID, TOTAL_STEPS, _SEED, OPTIONS)
 _RECORDED_ID, _SEED_KNOWN, _OPTIONS_KNOWN = "recorded_episode_id", "seed_known", "options_known"
@@ -90,7 +90,7 @@ def metadata_of(
 
 
 def _has_own_place(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
-    """Whether a field of its own holds an attribute completely."""
+    """Whether a separate field holds all of an attribute."""
     if name == OPTIONS:
         return _is_json(value)
     own_fields = {ID: recorded_id, _SEED: seed}
@@ -120,14 +120,14 @@ def absent_infos(fields: Mapping[str, Any]) -> list[str]:
 
 
 def decoded(value: Any) -> Any:
-    """Returns bytes as text, and any other value as it is."""
+    """Returns bytes as text, and other values unchanged."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def common_attributes(
     common: dict[str, np.ndarray] | None, attributes: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The attributes that have one dtype and shape in all episodes so far."""
+    """Returns the attributes with the same dtype and shape in all episodes so far."""
     arrays = {}
     for name, value in attributes.items():
         if name in _OWN_PLACE or "/" in name or isinstance(value, Mapping | list):

@@ -66,7 +66,7 @@ from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 __all__ = ["MinariExport"]
 
 _COMPUTED = ("total_episodes", "total_steps", "data_format", "dataset_id", "dataset_size")
-# All that this export says anew of episodes that did not come from Minari.
+# The metadata keys that this export writes for episodes from other formats.
 _OWN = (
     *_COMPUTED,
     *SPACES.values(),
@@ -141,20 +141,20 @@ class MinariExport(Export):
         self._source = episodes.source
         self._drop = unknown_final_observation == "drop_last_transition"
         steps = spec.pop(rlds.STEPS)
-        if examples := self._source.can.examples:  # It may not say all that is known of others.
+        if examples := self._source.can.examples:  # The dataset may store only some of the fields.
             stored = examples.folder.features
             spec = {name: field for name, field in spec.items() if name in stored}
         self._steps, self._of_episode = (dict(leaves_at(fields, None)) for fields in (steps, spec))
         features = _features_of(episodes.source)
         self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
-        # Strings of other features are just bytes.
+        # Strings of other features are bytes.
         self._are_texts = {p for p, it in features.items() if it.class_name.endswith(".Text")}
         self._texts: dict[str, _Texts] = {}
         self._check_fields()
         self._paths = self._minari_paths()
         self._jpegs = self._kept_jpegs()
         self._spaces = _spaces_of(self._spaces_in_json())
-        # Values in Minari are read from there; it has no row for final actions.
+        # Values are read back from Minari, which has no row for final actions.
         field_paths = {path: field_path(there) for path, there in self._paths.items()}
         whole_paths = [path for path, there in self._paths.items() if _has_final(there)]
         self._sidecar = Sidecar.of(episodes, field_paths, whole_paths, drops_final_row=self._drop)
@@ -219,7 +219,7 @@ class MinariExport(Export):
         return paths
 
     def _kept_jpegs(self) -> set[str]:
-        """All that Minari takes for images, if all is JPEG with colours, which it decodes alike."""
+        """Returns the image fields to keep as JPEG: all images of Minari, if all are colour JPEG."""
         images = {
             path: field
             for path, field in self._steps.items()
@@ -232,7 +232,7 @@ class MinariExport(Export):
         return {*images} if are_kept else set()
 
     def _spaces_in_json(self) -> dict[str, str]:
-        """Returns the spaces of observations and actions: those that they had, or new ones."""
+        """Returns the spaces of observations and actions in JSON: recorded or new ones."""
         spaces = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
         leaves = _spaces_of(spaces).leaves
         written = {there: path for path, there in self._paths.items() if root_of(there) in SPACES}
@@ -261,7 +261,7 @@ class MinariExport(Export):
         return box(field.column_dtype, field.shape)
 
     def _recorded_leaf(self, path: str) -> LeafSpace | None:
-        """Returns the space that a field had in Minari, before an edit gave it another name."""
+        """Returns the recorded space of a field, under its name before an edit."""
         names = stored_names(self._source)
         field = f"{rlds.STEPS}/{path}"
         root, *parts = names.get(field, field).split("/")[1:]
@@ -299,7 +299,7 @@ class MinariExport(Export):
                 write = stack.enter_context(hdf5_writer(data, self._compression))
             numbers = self._write_episodes(write, sidecar)
             spaces = self._spaces_in_json()
-            if self._recorded or self._given:  # Texts are known now.
+            if self._recorded or self._given:  # The longest text is known now.
                 sidecar.sidecar = self._restated(self._sidecar, spaces if self._recorded else {})
         described = {
             **self._described(spaces),
@@ -360,7 +360,7 @@ class MinariExport(Export):
         """Returns metadata.json, when all episodes are written."""
         described = {"jpeg_encoding": bool(self._jpegs), "minari_version": _MINARI_VERSION}
         if self._recorded:
-            # Without images, it means nothing what they would be.
+            # Without images, the image format has no effect.
             has_images = any(leaf.is_image for leaf in self._spaces.leaves.values())
             if not has_images:
                 described = {name: self._recorded.get(name, it) for name, it in described.items()}
@@ -421,7 +421,7 @@ class MinariExport(Export):
 def _as_column(
     values: np.ndarray, field: Field, *, is_text: bool, keeps_jpeg: bool
 ) -> StoredColumn:
-    """Returns a column of an episode as one of Minari.
+    """Converts a column of an episode to Minari's form.
 
     Args:
       values: The values.
@@ -457,7 +457,7 @@ def _has_final(minari_path: str) -> bool:
 
 
 def _holds(leaf: LeafSpace, field: Field) -> bool:
-    """Whether a space is of the dtype and the shape of a field."""
+    """Whether a space has the dtype and shape of a field."""
     if leaf.kind == "Text" or field.is_text:
         return leaf.field.is_text == field.is_text
     shape = leaf.jpeg.shape if leaf.is_image and field.encoding else leaf.shape
@@ -496,7 +496,7 @@ class _Texts:
             self._longest = max(self._longest, len(text))
 
     def space(self) -> dict[str, Any]:
-        """Returns the space that holds all of them."""
+        """Returns the space that holds all values seen."""
         return {
             "type": "Text",
             "max_length": self._longest,

@@ -39,7 +39,7 @@ __all__ = ["Hdf5Storage", "hdf5_writer"]
 
 _FILE = "main_data.hdf5"
 _EPISODE = "episode_"
-# Of how many episodes it is kept what is in them.
+# The number of episodes whose arrays and attributes are cached.
 _MOST_KNOWN = 20_000
 
 

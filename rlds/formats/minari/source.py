@@ -68,7 +68,7 @@ from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
 __all__ = ["METADATA_KEY", "MinariSource", "field_path", "recognizes"]
 
-# Under this name, the metadata of a dataset holds what Minari's metadata.json says.
+# The metadata key for the content of Minari's metadata.json.
 METADATA_KEY = "minari"
 
 _FLAGS = (TERMINATIONS, TRUNCATIONS)
@@ -153,7 +153,7 @@ class MinariSource(Source):
         indices = self._storage.indices()
         if len(indices) != total or indices != list(range(total)):
             present = set(indices)
-            # There is one in a number more than are present.
+            # The first missing index is among these.
             first = range(min(total, len(indices) + 1))
             missing = [index for index in first if index not in present]
             held = f"the files hold {len(indices)}"
@@ -165,7 +165,7 @@ class MinariSource(Source):
             raise SourceError("there is no episode", file=self._metadata_file)
         return range(total)
 
-    # --- What there is, over all episodes.
+    # --- Fields of all episodes.
 
     def _scan(self) -> tuple[dict[str, Field], dict[str, np.ndarray]]:
         """Returns the fields of all columns, and the common attributes of all episodes.
@@ -222,7 +222,7 @@ class MinariSource(Source):
             return None if has_no_space else f"missing in the {SPACES[group]}"
         return _mismatch(leaf, field)
 
-    # --- What it becomes.
+    # --- Fields in RLDS.
 
     @property
     @override
@@ -259,7 +259,7 @@ class MinariSource(Source):
         return [stores.as_path(file) for file in (self._metadata_file, *self._storage.files())]
 
     def num_episodes(self, split: str) -> int:
-        """Returns how many episodes there are."""
+        """Returns the number of episodes."""
         return len(self._indices)
 
     def _totals(self, split: str) -> Mapping[str, int]:
@@ -312,7 +312,7 @@ class MinariSource(Source):
         )
 
     def _absent_infos(self, index: int, read: Collection[str]) -> list[str]:
-        """Returns the infos that an episode lacks, given the columns that were read of it."""
+        """Returns the infos that an episode lacks, given its columns."""
         unread = [path for path in self._columns if root_of(path) == INFOS and path not in read]
         present = self._storage.read(index, unread, slice(0)).columns if unread else {}
         return [path for path in unread if path not in present]
@@ -320,7 +320,7 @@ class MinariSource(Source):
     def _steps(
         self, index: int, columns: Mapping[str, np.ndarray], paths: Collection[str], rows: slice
     ) -> dict[str, Any]:
-        """Returns the wanted columns, by the paths of their fields."""
+        """Returns the requested columns, by field path."""
         count = len(columns[REWARDS])
         num_steps = len(range(*rows.indices(count + 1)))
         steps = {}
@@ -341,7 +341,7 @@ class MinariSource(Source):
         return steps
 
     def _fit(self, path: str, column: StoredColumn, index: int, first: int) -> np.ndarray:
-        """Returns the values of a column as the features have them."""
+        """Converts a column to the dtype and shape of its field."""
         fault = self._why_wrong(path, column.field)
         if fault is not None:
             raise self._storage.error(fault, index, path)
@@ -377,7 +377,7 @@ class MinariSource(Source):
                 raise self._storage.error(str(error), index, path, first + row) from error
 
     def _check_lengths(self, columns: Mapping[str, np.ndarray], index: int, rows: slice) -> int:
-        """Returns how many transitions there are."""
+        """Checks the lengths of columns; returns the number of transitions."""
         for path in SCALARS:
             if path not in columns:
                 raise self._storage.error("missing", index, path)
@@ -430,7 +430,7 @@ def _holds_numbers(field: Field) -> bool:
 
 
 def _are_alike(field: Field, expected: Field) -> bool:
-    """Whether two fields are the same, but for the dtype of numbers."""
+    """Whether two fields are equal apart from the dtype of numbers."""
     if _holds_numbers(field) and _holds_numbers(expected):
         return field.shape == expected.shape
     return field == expected

@@ -25,7 +25,7 @@ _PIXELS = {"low": 0, "high": 255}
 
 @dataclasses.dataclass(frozen=True)
 class LeafSpace:
-    """A space that has no others below it.
+    """A leaf of the tree of spaces.
 
     Attributes:
       kind: The name of the space, such as "Box".
@@ -46,7 +46,7 @@ class LeafSpace:
 
     @property
     def jpeg(self) -> Field:
-        """The field of images that are kept as JPEG: grey ones have a channel, too."""
+        """The field of images kept as JPEG files; grey images have one channel."""
         height, width, *channels = self.shape
         return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
 

@@ -45,7 +45,7 @@ FORMATS = ("hdf5", "arrow", "parquet")
 # The columns of an episode. OBSERVATIONS and INFOS have a row more than the others.
 OBSERVATIONS, ACTIONS, REWARDS, INFOS = "observations", "actions", "rewards", "infos"
 TERMINATIONS, TRUNCATIONS = "terminations", "truncations"
-# A number for each transition, which says how long the episode is, and how it ended.
+# Columns with a number for each transition: the length and the end of the episode.
 SCALARS = (REWARDS, TERMINATIONS, TRUNCATIONS)
 # The keys of the spaces in metadata.json.
 SPACES = {OBSERVATIONS: "observation_space", ACTIONS: "action_space"}
@@ -64,7 +64,7 @@ class StoredColumn(NamedTuple):
 
 
 class RawEpisode(NamedTuple):
-    """An episode as it is stored.
+    """A stored episode of Minari, before conversion.
 
     Attributes:
       columns: The columns by their paths; maybe only some.
@@ -105,7 +105,7 @@ class EpisodeStorage(abc.ABC):
 
     @abc.abstractmethod
     def indices(self) -> list[int]:
-        """Returns which episodes there are, in order.
+        """Returns the indices of the stored episodes, in order.
 
         Raises:
           SourceError: The file that has all of them is damaged.
@@ -113,7 +113,7 @@ class EpisodeStorage(abc.ABC):
 
     @abc.abstractmethod
     def path(self, index: int) -> str:
-        """Returns where an episode is, as a path below the dataset."""
+        """Returns the path of an episode below the dataset."""
 
     @abc.abstractmethod
     def structure(self, index: int) -> Structure:

@@ -35,7 +35,7 @@ from rlds_ecosystem.model.nests import nest, root_of
 __all__ = ["TableStorage", "copy_table", "write_table"]
 
 _METADATA = "metadata.json"
-# Columns of which the last row is only there because all have the same length in a table.
+# Columns whose last row is padding: all columns of a table have the same length.
 _PADDED = (ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS)
 
 
@@ -71,7 +71,7 @@ class TableStorage(EpisodeStorage):
         arrow = import_extra("pyarrow")
         file = self._directory.parent / self.path(index)
         for path in (file, file.parent / _METADATA):
-            if path.exists():  # Otherwise opening it says so.
+            if path.exists():  # Otherwise opening the file raises the error.
                 check_is_file(path)
         try:
             with file.open("rb") as opened:
@@ -94,7 +94,7 @@ class TableStorage(EpisodeStorage):
         return RawEpisode(columns, attributes)
 
     def _table(self, file: Any, paths: Collection[str] | None, *, is_empty: bool) -> Any:
-        """Reads a table, of all columns that have something wanted in them."""
+        """Reads a table with all columns that contain requested paths."""
         roots = None if paths is None else {root_of(path) for path in paths}
         if self._format == "parquet":
             parquet = import_extra("pyarrow.parquet").ParquetFile(file)
@@ -163,7 +163,7 @@ def _row_shape(size: int, leaf: LeafSpace | None, field: Any) -> tuple[int, ...]
     return tuple(int(length) for length in shape.split(b",") if length)
 
 
-# In Parquet files, Minari reads no more rows of an episode than these.
+# The limit of rows that Minari reads of an episode in Parquet.
 _MAX_PARQUET_ROWS = 131_072
 
 

@@ -26,7 +26,7 @@ _FLAGS = {
     **dict.fromkeys(("done", "dones"), _DONE),
     **dict.fromkeys(("truncated", "truncations", "timeout", "timeouts"), _TRUNCATED),
 }
-# The share of other rows with an action of zero above which a first zero is an accident.
+# The share of zero actions above which a first zero action is no placeholder.
 _OTHERS_ZERO = 0.1
 
 
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
     time_limit: int | None = None
 
     def path_of(self, name: str) -> str:
-        """Returns the path in an episode of an array, or of those in a group."""
+        """Returns the field path of an array, or of a group of arrays."""
         root, slash, suffix = name.partition("/")
         if "" in name.split("/"):
             raise ValueError(f"an array with the name {name!r}, expected no empty parts")
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 
 
 class EpisodeFile:
-    """An open file with an episode; arrays are read when they are requested.
+    """An open `.npz` file of an episode; arrays are read on demand.
 
     Attributes:
       file: The file.
@@ -133,7 +133,7 @@ class EpisodeFile:
         return self._file.read(self._arrays[path])
 
     def ending(self) -> tuple[bool, bool]:
-        """Returns whether the episode ended in a terminal state, and whether all of it is there."""
+        """Returns whether the episode is terminal, and whether it is complete."""
         ends = {
             name: self._is_set(name)
             for name in self._flags
@@ -154,12 +154,12 @@ class EpisodeFile:
 
     @property
     def is_done_ambiguous(self) -> bool:
-        """Whether a `done` may be a time limit, as no flag says which."""
+        """Whether `done` may mean a time limit, as no other flag tells."""
         explicit = (_TERMINAL, rlds.IS_TERMINAL, _TRUNCATED)
         return _DONE in self._flags and not any(name in self._flags for name in explicit)
 
     def starts_with_placeholder(self) -> bool:
-        """Whether the first action is zero, and hardly another: the others may have led here."""
+        """Whether only the first action is zero: actions may precede their observations."""
         actions = [self._file.read(self._arrays[p]) for p in self.paths if is_in(p, rlds.ACTION)]
         if self.num_steps != self.num_rows or any(part.dtype.kind != "f" for part in actions):
             return False
@@ -171,7 +171,7 @@ class EpisodeFile:
         return name is None or bool(np.all(self._file.read(name)))
 
     def _find_following(self) -> dict[str, str]:
-        """Finds the next observations, if each observation has them, but no final one."""
+        """Finds next observations that give the final observation of the episode."""
         observed = [path for path in self.paths if is_in(path, rlds.OBSERVATION)]
         pairs = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observed}
         are_there = self.num_steps == self.num_rows and all(

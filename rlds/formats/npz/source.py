@@ -234,7 +234,7 @@ class NpzSource(RowsSource):
     @override
     def _steps(self, run: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         steps = super()._steps(run, columns)
-        if run.handle.are_steps:  # Their last rows stay as they are.
+        if run.handle.are_steps:  # Their last rows stay unchanged.
             steps |= nest({p: rows for p, rows in columns.items() if root_of(p) in OF_TRANSITIONS})
         return steps
 

@@ -33,7 +33,7 @@ __all__ = ["NUM_FRAMES", "RluAtariTransitionsSource"]
 NUM_FRAMES = 4
 NUM_FILES = 100
 
-# The two rows of a record are fields of their own. Joined, these have their names.
+# A record has two fields for its two rows; joined, they get these names.
 _ACTIONS = "a_t, a_tp1"
 _FRAMES = tuple(f"o_t[{index}], o_tp1[{index}]" for index in range(NUM_FRAMES))
 
@@ -63,7 +63,7 @@ class RluAtariTransitionsSource(RluWindowsSource):
     }
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
-        """Returns the fields with both rows in one: actions, and frames by their place."""
+        """Returns the fields with both rows joined: actions, and frames by position."""
         prepared = dict(values)
         for name, (dtype, count) in _EXPECTED.items():
             _check(name, values, dtype, count)

@@ -33,7 +33,7 @@ LEVELS = ("cartpole", "catch", "mountain_car")
 # The probability that another action is taken than the agent has chosen.
 NOISES = ("0.0", "0.1", "0.2", "0.3", "0.4", "0.5")
 NUM_RUNS = 5
-# All of a run, and the two sets that it was divided into.
+# The complete run, and the two sets that it was divided into.
 SUBSETS = ("full", "full_train", "full_valid")
 
 _RECORDED_DISCOUNT = "recorded_discount"
@@ -51,7 +51,7 @@ class RluBsuiteSource(RluWindowsSource):
     field_paths: ClassVar[Mapping[str, Path]] = {_RECORDED_DISCOUNT: (ARRIVED, _RECORDED_DISCOUNT)}
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
-        """Returns the fields with two discounts, the recorded one and that of the module."""
+        """Returns the fields with two discounts: the recorded one, and that of the transition."""
         discounts, step_types = _numbers(values, rlds.DISCOUNT), _numbers(values, STEP_TYPE)
         leads_to_end = (step_types[1:] == LAST)[: len(discounts)]
         masked = discounts.copy()

@@ -21,7 +21,7 @@ _FILE_NAME = re.compile(r"(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<number>\d{5})")
 
 
 def find_files(path: PathOrPaths, prefix: str | None) -> dict[str, epath.Path]:
-    """Returns files by names that are the same wherever they are.
+    """Returns files by machine-independent names.
 
     Args:
       path: A directory with files, or a file, or a list of files. In a directory the files are
@@ -49,7 +49,7 @@ def find_files(path: PathOrPaths, prefix: str | None) -> dict[str, epath.Path]:
 
 
 def count_sets(files: Iterable[epath.Path]) -> dict[str, dict[str, int]]:
-    """Returns how many files of each published set there are, and of how many."""
+    """Counts the files of each published set, and the files that the set should have."""
     sets: dict[str, dict[str, int]] = {}
     for file in files:
         match = _FILE_NAME.fullmatch(file.name)
@@ -60,7 +60,7 @@ def count_sets(files: Iterable[epath.Path]) -> dict[str, dict[str, int]]:
 
 
 def _named(files: Sequence[epath.Path]) -> dict[str, epath.Path]:
-    """Names files by as much of the ends of their paths as it takes to tell them apart."""
+    """Names files by the shortest unique ends of their paths."""
     if not files:
         raise FileNotFoundError("files: expected at least one file.")
     for depth in range(1, 1 + max(len(file.parts) for file in files)):

@@ -59,7 +59,7 @@ class RluLocomotionSource(RluControlSuiteSource):
         return self.camera_shape if name.endswith("camera") else None
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
-        """Returns a string for each row of a camera, where there is one for all rows."""
+        """Splits camera fields stored as one string to one string a row."""
         rows = num_rows(values, self.row_field)
         return {name: self._split(name, column, rows) for name, column in values.items()}
 

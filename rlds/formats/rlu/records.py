@@ -64,7 +64,7 @@ Per: TypeAlias = Literal["row", "transition", "episode"]
 
 
 class FieldError(ValueError):
-    """A field of a record is not as it has to be."""
+    """A field of a record is invalid."""
 
     def __init__(self, field: str, fault: str, row: int | None = None) -> None:
         super().__init__(fault)
@@ -97,7 +97,7 @@ class RecordField:
         return self.stored_as.kind == "O" and self.dtype.kind != "O"
 
     def declared(self) -> DatasetField:
-        """Returns the field that it becomes in the dataset."""
+        """Returns the field in the dataset."""
         encoding = "png" if self.is_image else ""
         dtype = bytes if self.dtype.kind == "O" else self.dtype
         return DatasetField(dtype, self.shape, encoding)
@@ -196,7 +196,7 @@ def read_fields(
 def _column(name: str, values: Values, field: RecordField, rows: int) -> np.ndarray:
     rows = count(field.per, rows)
     stored_as = values.dtype if isinstance(values, np.ndarray) else np.dtype(object)
-    if stored_as != field.stored_as and len(values):  # Of what is empty, no kind is recorded.
+    if stored_as != field.stored_as and len(values):  # Empty lists have no recorded kind.
         kinds = [_in_words(dtype) for dtype in (stored_as, field.stored_as)]
         raise FieldError(name, f"{kinds[0]}, but {kinds[1]} in the first record")
     stored_as = field.stored_as

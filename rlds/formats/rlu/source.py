@@ -99,9 +99,9 @@ class RluSource(Stream):
 
     # The differences of the products.
     _DESCRIPTION: ClassVar[str]
-    builder_name: ClassVar[str]  # The builder that is there for it.
+    builder_name: ClassVar[str]  # The TFDS builder of the product.
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
-    row_field: ClassVar[str]  # Has one value per row.
+    row_field: ClassVar[str]  # The field with one value a row.
     id_fields: ClassVar[Sequence[str]] = ()  # Fields that should tell episodes apart.
     ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA that is always so.
     action_led_here: ClassVar[bool] = False  # In the order RSA.
@@ -137,7 +137,7 @@ class RluSource(Stream):
                 file=keys[0].rpartition(":")[0],
             )
 
-    # --- What a product says ---------------------------------------------------------------------
+    # --- Declarations of products ----------------------------------------------------------------
 
     def field_path(self, name: str) -> Path:
         """Returns the path of the field that a field of the records becomes; see `field_paths`."""
@@ -237,7 +237,7 @@ class RluSource(Stream):
             yield part, index, prepared
 
     def _check_product(self) -> None:
-        """Checks that there is no other builder for these records."""
+        """Checks that the records do not belong to another product."""
         right = _builder_of(self._files)
         if right not in (None, self.builder_name):
             raise SourceError(
@@ -266,7 +266,7 @@ class RluSource(Stream):
             return self._lay_out(values)
 
     def _lay_out(self, values: Mapping[str, Values]) -> dict[str, RecordField]:
-        """Returns how the fields of a record are laid out, by their names.
+        """Returns the layout of the fields of a record, by name.
 
         What is there once is of the episode, unless it is of steps. What is there one time less
         than there are rows is not there for the last row, in pieces of episodes. Floats are vectors
@@ -369,7 +369,7 @@ class RluSource(Stream):
         return from_sars(**steps)
 
     def _has_placeholder(self, field: RecordField) -> bool:
-        """Whether one of the values of a field belongs to no transition."""
+        """Whether one value of a field is a placeholder of no transition."""
         is_known = self._is_final_observation_known
         return is_known and field.per == "row" and field.path[0] in TRANSITION
 
@@ -388,7 +388,7 @@ class RluSource(Stream):
         return {PLACEHOLDERS: {**placeholders, **arrived}}
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
-        """Checks rewards and discounts here, where it is known which rows they are from."""
+        """Checks that rewards and discounts are finite, while their rows are known."""
         for name in _FINITE:
             wrong = np.flatnonzero(~np.isfinite(steps[name]))
             if len(wrong):
@@ -459,7 +459,7 @@ def _without_mark(path: Path) -> Path:
 
 
 def _merged(columns: Any, more: Any) -> Any:
-    """Columns with more of them, which may be at other places of the same dicts."""
+    """Merges nested columns."""
     if not isinstance(more, Mapping):
         return more
     return {

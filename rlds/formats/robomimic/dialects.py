@@ -41,7 +41,7 @@ _ISAAC_QUATERNION = (
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """The meaning of the names in a file, where dialects differ.
+    """A dialect of robomimic files: the meaning of names that differ between writers.
 
     Attributes:
       name: Its name.
@@ -57,7 +57,7 @@ class Dialect:
     docs: tuple[tuple[str, str], ...] = _ROBOSUITE
 
     def doc(self, path: str) -> str:
-        """Returns the description of an array; empty if there is none."""
+        """Returns the documentation of an array; empty if there is none."""
         return next((text for pattern, text in self.docs if re.fullmatch(pattern, path)), "")
 
 

@@ -37,7 +37,7 @@ __all__ = ["RobomimicExport"]
 _ACTIONS, _OBS, _REWARDS, _DONES = "actions", "obs", "rewards", "dones"
 _ENVIRONMENT = "env_args"
 _NO_ENVIRONMENT: Mapping[str, Any] = {"env_name": "", "type": 2, "env_kwargs": {}}
-# The fields that have places first.
+# The fields that get their arrays first.
 _OF_RLDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
 _NUMBER = "num_demos"
 # HDF5 has no place for attributes that are larger.
@@ -77,7 +77,7 @@ class RobomimicExport(Hdf5EpisodesExport):
     ) -> None:
         self._env_args, self._compression = env_args, compression
         super().__init__(episodes)
-        # A placeholder of an array that is missing in all of a part is none in the whole dataset.
+        # An array that is missing in a complete part may exist in other parts.
         self.copies_parts = not any(self._is_optional(path) for path in self.array_paths)
         self.names = {f"{rlds.STEPS}/{path}": name for path, name in self.array_paths.items()}
         self.reasons = {
@@ -190,7 +190,7 @@ class RobomimicExport(Hdf5EpisodesExport):
             if path in file:
                 write_attributes(file[path], attributes)
         stated = file["data"].attrs
-        for name in self._texts.keys() - {*stated}:  # A merge has decided between unlike ones.
+        for name in self._texts.keys() - {*stated}:  # A merge has resolved differing attributes.
             stated[name] = self._texts[name]
         data = [content["attributes"].get("data", {}) for content in self._outside]
         is_lost = _ENVIRONMENT not in stated and any(_ENVIRONMENT in each for each in data)
@@ -198,7 +198,7 @@ class RobomimicExport(Hdf5EpisodesExport):
             stated[_ENVIRONMENT] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
 
     def _masks_of(self, episode: SourceEpisode) -> list[str]:
-        """Returns the masks that an episode is in: those that it was in, or its split."""
+        """Returns the masks of an episode: recorded masks, or its split."""
         if MASKS in episode.metadata:
             return [as_text(mask) for mask in np.asarray(episode.metadata[MASKS]).reshape(-1)]
         if self.metadata and len({split for split, *_ in self.episodes.ranges}) == 1:
@@ -265,7 +265,7 @@ class RobomimicExport(Hdf5EpisodesExport):
 
 
 def _common(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the common values of all that have them."""
+    """Returns the values that are equal in all mappings that have their key."""
     merged = {name: value for each in several for name, value in each.items()}
     return {
         name: value
@@ -275,6 +275,6 @@ def _common(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _observation_path(path: str) -> str:
-    """The path that robomimic has for a part of the observation; it knows no groups in `obs`."""
+    """Returns the array path of a part of the observation, without groups in `obs`."""
     suffix = path.partition("/")[2] or rlds.OBSERVATION
     return f"{_OBS}/{suffix.replace('/', '.')}"

@@ -75,7 +75,7 @@ class Demo:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenDemo]:
-        """Opens it to be read.
+        """Opens the demonstration for reading.
 
         Raises:
           SourceError: It is damaged.
@@ -211,7 +211,7 @@ class OpenDemo:
         self._arrays: dict[str, np.ndarray] = {}
 
     def array(self, path: str, rows: slice = slice(None)) -> np.ndarray:
-        """Reads rows of an array; all of them are read once.
+        """Reads rows of an array, which is read completely once and cached.
 
         Args:
           path: The path of the array in the demonstration.

@@ -26,7 +26,7 @@ _HasSteps: TypeAlias = Callable[[Demo, str], bool]
 
 @dataclasses.dataclass
 class Merged:
-    """An array or an attribute, as all demonstrations have it.
+    """An array or attribute with the dtype and shape that all demonstrations share.
 
     Attributes:
       kind: The kind of its values.

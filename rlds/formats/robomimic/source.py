@@ -50,7 +50,7 @@ from rlds_ecosystem.model.nests import Paths, conflicts, has, is_in, nest, root_
 
 __all__ = ["ATTRIBUTES", "EP_META", "MASKS", "METADATA_KEY", "TABLE", "RobomimicSource"]
 
-# Under this name, the metadata of a dataset holds what the files say.
+# The metadata key for the attributes, masks and other content of files.
 METADATA_KEY = "robomimic"
 ATTRIBUTES, MASKS, FIRST, LAST = "attributes", "masks", "first_rows", "last_rows"
 TABLE = Hdf5Table(
@@ -135,7 +135,7 @@ class RobomimicSource(Source):
                 f"{demo.file.name}/{demo.name}" if len(paths) > 1 else demo.name
                 for demo in self._demos
             ]
-            # Exports write what the names mean in robomimic itself.
+            # Exports use the names of robomimic itself.
             self._is_exported = first.is_exported and len(paths) == 1
             arrays = next((demo.arrays for demo in sound(first.demos)), ())
             proposed = "robomimic" if self._is_exported else dialect_of(first.attributes, arrays)
@@ -201,7 +201,7 @@ class RobomimicSource(Source):
         )
 
     def _sidecar(self) -> Any:
-        # Loads much that other files do not need.
+        # Imported late: it loads much that other files do not need.
         from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 
         return read_hdf5_sidecar(self._files[0].hdf5)
@@ -245,7 +245,7 @@ class RobomimicSource(Source):
             is_final_known = self._is_shifted or demo.num_steps > demo.length
             paths = self.fields.step_paths(fields)
             begin, end, _ = rows.indices(demo.num_steps)
-            # All of an array is read here, if at all, and then kept for the steps.
+            # An array is read completely here, and cached for the steps.
             metadata = {
                 path: self._value(opened, path) for path in self.fields.episode_paths(fields)
             }
@@ -263,7 +263,7 @@ class RobomimicSource(Source):
                 counts={"rows": demo.length},
             )
 
-    # --- Which fields there are.
+    # --- Fields.
 
     def _fields_of_steps(self) -> dict[str, Field]:
         fields: Paths[Field | None] = Paths(dict.fromkeys(rlds.STEP_FLAGS))
@@ -467,7 +467,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 def _open_files(
     paths: Sequence[epath.Path], follow_links: bool
 ) -> tuple[list[DemoFile], list[tuple[str, SourceError]]]:
-    """Opens files; of several, others are readable where one is cut short."""
+    """Opens files; skips truncated files if there are several."""
     files: list[DemoFile] = []
     cut: list[tuple[str, SourceError]] = []
     for path in paths:

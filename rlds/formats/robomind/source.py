@@ -40,7 +40,7 @@ _TABLE = Hdf5Table(
     steps={"puppet": "observation", "observations": "observation", "master": "action"},
     actions="master",
 )
-# The shapes of frames that are no files, by how many bytes they have.
+# The shapes of frames of raw pixels, by size in bytes.
 _FRAMES = {height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))}
 # Levels of folders above that of the episodes.
 _LEVELS = 3
@@ -153,7 +153,7 @@ def _find_episodes(path: str | os.PathLike[str]) -> dict[str, list[Hdf5Episode]]
 
 
 def _walk(path: Any, levels: int) -> Iterator[epath.Path]:
-    """Yields the files at a place or below it.
+    """Yields the trajectory files at a path or below it.
 
     Each folder of an episode should have one, so it is yielded even if it is not there.
     """

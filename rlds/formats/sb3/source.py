@@ -48,7 +48,7 @@ def _record_of(name: str, *arguments: Any) -> Record:
     return Record(name, arguments)
 
 
-# Names of classes in it. They are not constructed.
+# Classes in the pickle, which are not constructed.
 _RECORDS = {
     name: functools.partial(_record_of, name)
     for name in (
@@ -212,7 +212,7 @@ class Sb3Source(RowsSource):
         if state["full"]:
             rows = np.concatenate([np.arange(state["pos"], state["buffer_size"]), rows])
             if not self._knows_next:
-                rows = rows[1:]  # The observation of the oldest is the final one of the newest.
+                rows = rows[1:]  # Overwritten by the newest final observation.
         episodes = []
         for env in range(state["n_envs"]):
             ends = state["dones"][rows, env] != 0
@@ -326,7 +326,7 @@ class Sb3Source(RowsSource):
             Origin(self._file.name, int(rows[0]), int(rows[0]) + count),
             count,
             episode.is_done and not timeout,
-            # Without next observations, that of a done was overwritten by the one after the reset.
+            # Without next observations, the final observation is overwritten by the reset.
             "next" if self._knows_next or not episode.is_done else "",
             episode.is_done and not episode.is_cut,
             episode,
@@ -366,5 +366,5 @@ class Sb3Source(RowsSource):
 
 
 def _parts(observation: Any) -> dict[str, np.ndarray]:
-    """The arrays of an observation, by name; one that is alone has none."""
+    """Returns the arrays of an observation, by name; a single array has no name."""
     return dict(observation) if isinstance(observation, Mapping) else {"": observation}

@@ -125,7 +125,7 @@ class EpisodeEncoder:
         return encoded if is_right else None
 
     def _encode_alone(self, episode: SourceEpisode) -> Encoded:
-        """Encodes an episode as it is; a dataset need not have all that is known of it."""
+        """Encodes an episode without matching; drops metadata that the dataset lacks."""
         steps = self._with_files(episode.steps, self._of_steps)
         fields = {name: it for name, it in fields_of(episode).items() if name in self._fields}
         example = self._encoder.encode({**fields, rlds.STEPS: steps})
@@ -150,7 +150,7 @@ class EpisodeEncoder:
         return encoded
 
     def _matched(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
-        """The columns of steps in the form of the fields; those whose rows differ as they are."""
+        """Returns step columns matched with the fields; ragged columns stay unchanged."""
         columns = dict(leaves_at(steps, None)) if self._ragged else {}
         ragged = {path: columns[path] for path in self._ragged if _differs(columns.get(path))}
         expected = self._steps
@@ -164,7 +164,7 @@ class EpisodeEncoder:
         return matched
 
     def _with_files(self, columns: Any, feature: Any) -> Any:
-        """Columns, with PNG files in place of the pixels that become such."""
+        """Encodes pixels to PNG files in columns whose feature stores PNG."""
         if isinstance(columns, Mapping) and isinstance(feature, Features):
             return {
                 name: self._with_files(column, feature[name]) for name, column in columns.items()
@@ -191,7 +191,7 @@ def _taken(columns: Any, rows: Any) -> Any:
 
 
 def _joined(columns: Sequence[Any]) -> Any:
-    """The columns of several episodes, one after the other."""
+    """Concatenates columns of several episodes."""
     head = columns[0]
     if isinstance(head, Mapping):
         return {name: _joined([column[name] for column in columns]) for name in head}
@@ -217,7 +217,7 @@ def counts_of(episode: SourceEpisode) -> dict[str, int]:
 
 def _error_of(violation: Violation, episode: SourceEpisode) -> SourceError:
     row = violation.step
-    if row is not None:  # The final observation is found in the last row, if not in one of its own.
+    if row is not None:  # Without a row of its own, the final observation is in the last row.
         row = min(episode.origin.begin + row, episode.origin.end - 1)
     return SourceError(
         violation.what,

@@ -19,7 +19,7 @@ _MAX_BYTES = 1 << 20
 def in_groups(
     episodes: Iterable[tuple[int, SourceEpisode]],
 ) -> Iterator[list[tuple[int, SourceEpisode]]]:
-    """Yields numbered episodes in lists: small ones of one form together, others by themselves."""
+    """Yields lists of numbered episodes: small episodes of equal form are grouped."""
     group: list[tuple[int, SourceEpisode]] = []
     kind: Hashable = None
     room = 0.0
@@ -33,7 +33,7 @@ def in_groups(
             kind, room = tuple(forms), _MAX_BYTES
         group.append(item)
         room -= size
-        if room <= 0:  # It need not wait in memory for the next one.
+        if room <= 0:  # A large episode does not wait in memory.
             yield group
             group = []
         del item

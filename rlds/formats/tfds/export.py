@@ -65,7 +65,7 @@ CONVERSION = "conversion"
 _FORMATS = ("tfrecord", "array_record", "parquet")
 # Entries of `dataset_info.json` that do not depend on the examples.
 _KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
-# Features that are a `Tensor` and no more; others say what its numbers mean.
+# Plain tensor features; other features give their numbers a meaning.
 _PLAIN = ("", "Tensor", "Scalar")
 # Larger examples are decoded and compared one by one, of smaller ones one in each group.
 _FEW_BYTES = 1 << 14
@@ -109,7 +109,7 @@ def digest_of_inputs(source: AnySource) -> str:
     """Tells raw data from other raw data, by the names and sizes of the files."""
     files = []
     for path in map(stores.as_path, source.inputs()):
-        with contextlib.suppress(FileNotFoundError):  # It names what is no file.
+        with contextlib.suppress(FileNotFoundError):  # The input is not a file.
             files.append([path.name, path.stat().length])
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
@@ -147,8 +147,8 @@ class TfdsExport(Export):
     keeps_splits: ClassVar[bool] = True
     from_parts: ClassVar[bool] = True
     compares_stored: ClassVar[bool] = True
-    needed_flags = ()  # It copies them as they are.
-    statistics = ("dataset_statistics*.json",)  # dlimp, Octo and OpenVLA make them anew.
+    needed_flags = ()  # Examples are copied unchanged.
+    statistics = ("dataset_statistics*.json",)  # dlimp, Octo and OpenVLA recompute them.
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class TfdsExport(Export):
     def _encoded(self) -> Iterator[tuple[str, SourceEpisode, bytes]]:
         """Yields the episodes of a part as they are written, with their splits and examples."""
         self.watch.begin()
-        # Each part is checked by itself, whoever writes which.
+        # Each part is checked alone, independent of the worker.
         encoder = self._episode_encoder()
         damaged: SourceError | None = None
         is_any = False
@@ -415,7 +415,7 @@ class TfdsExport(Export):
         return lineage.CONVERT in done and {*done} <= {"keep", lineage.CONVERT}
 
     def _check_files(self) -> None:
-        """Checks that files that are copied have no more episodes than is known of."""
+        """Checks that copied files hold no more episodes than dataset_info.json declares."""
         source = self.episodes.source
         if not (isinstance(source, FolderSource) and self._is_conversion):
             return
@@ -457,7 +457,7 @@ class TfdsExport(Export):
         }
 
     def _staged_key(self, index: int) -> str:
-        """The key of an episode, as the example has it that a part has."""
+        """Returns the key of an episode from its example in a staged part."""
         assert self.staged is not None
         source, split, at = self.staged.place(index)
         assert isinstance(source, FolderSource)
@@ -601,7 +601,7 @@ class _ShardWriter:
         name = shard_name(self.template, self.name, split, self.file_format, shard, count)
         if (self.folder / name).exists():
             return
-        # Another worker may be at the same, if this one was thought to be dead.
+        # Another worker may write the same shard, if this one was taken for dead.
         draft = self.folder / f".{name}.{uuid.uuid4().hex}"
         try:
             write_records(draft, self.file_format, plan.examples(shard))
@@ -642,7 +642,7 @@ def _example(location: Place) -> bytes | bytearray:
 
 
 def _are_equal(one: Any, two: Any) -> bool:
-    """Whether numbers are equal: some NaNs become others."""
+    """Whether numbers are equal; any NaN equals any NaN."""
     ones, twos = np.asarray(one), np.asarray(two)
     are_floats = ones.dtype == twos.dtype and ones.dtype.kind == "f"
     return are_floats and np.array_equal(ones, twos, equal_nan=True)
@@ -666,7 +666,7 @@ def _direct(feature: Any) -> Any:
 
 
 def _stored_source(episodes: Episodes) -> FolderSource | None:
-    """The first dataset whose examples are copied, if all episodes have the fields that it has."""
+    """Returns the first stored dataset whose examples can be copied: its fields are unchanged."""
     source = episodes.source
     if not any(isinstance(base, FolderSource) for base in reading.bases(source)):
         return None

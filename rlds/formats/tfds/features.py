@@ -120,7 +120,7 @@ class TensorStorage:
         return dtype, encoding
 
 
-# Every bit is kept, and the features say the rest.
+# Every bit is kept, and the features record the meaning.
 EXACT = TensorStorage(float64="bytes")
 
 
@@ -159,7 +159,7 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
             )
     steps = {**as_fields(fields.steps), **dict.fromkeys(fields.flags, Field(np.bool_))}
     of_episode = as_fields({**EPISODE_FIELDS, **fields.episode})
-    # An image that is a file stays one, of which TFDS has the bytes.
+    # Image files stay image files, stored by TFDS as bytes.
     of_episode = map_named_leaves(lambda path, field: _as_file(field), of_episode)
     try:
         of_steps = feature_of(steps, rlds.STEPS, storage, source.about.images_as_png)
@@ -209,7 +209,7 @@ def feature_of(
             shape=shape, dtype=dtype, encoding_format=field.encoding or "png", doc=field.doc
         )
     dtype, encoding = (storage or EXACT).of_tensor(shape, dtype, "none", path)
-    # TFDS reads plain values of one size only, and one that varies in an episode as such.
+    # TFDS reads plain values of one size only.
     is_ragged = None in shape and (storage is not None or shape.count(None) > 1)
     if is_ragged and encoding == "none":
         if dtype.kind == "O" or dtype.name == _NOT_FROM_BYTES:
@@ -220,7 +220,7 @@ def feature_of(
 
 
 def _as_stored(feature: Feature, path: str, storage: TensorStorage) -> Feature:
-    """A feature that was given, changed so that it keeps its values."""
+    """Returns a given feature, changed to store its values without loss."""
     if isinstance(feature, Features):
         children = {name: _as_stored(it, f"{path}/{name}", storage) for name, it in feature.items()}
         return dataclasses.replace(feature, features=children)

@@ -169,7 +169,7 @@ class FolderSource(Source):
             return {str(path): field_from_json(content) for path, content in entries}
 
     def _described(self, path: str, field: Any) -> Any:
-        """A field with its names and unit; as a text, if it is one."""
+        """Returns a field with element names and unit; text fields as text."""
         stored = self._meanings.get(path)
         if stored is None or not isinstance(field, Field):
             return field
@@ -195,7 +195,7 @@ class FolderSource(Source):
     @functools.cached_property
     def _meaning(self) -> DatasetMeaning | None:
         """The meaning of the fields, if the dataset is known: files do not define elements."""
-        with contextlib.suppress(ValueError):  # Then it is not known; `rlds validate` says why.
+        with contextlib.suppress(ValueError):  # `rlds validate` explains why.
             return find_meaning(self.name, self.folder.metadata)
         return None
 
@@ -228,7 +228,7 @@ class FolderSource(Source):
         )
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        """Yields which files hold more or fewer episodes than they should, or are not listed."""
+        """Yields errors of files with fewer or more episodes than declared, and of unlisted files."""
         lengths = self.folder[split].shard_lengths, self.folder[split].stored_lengths()
         for file, declared, length in zip(self.folder[split].paths, *lengths):
             if length != declared:
@@ -275,14 +275,14 @@ class FolderSource(Source):
         )
 
     def _origin(self, split: str, index: int) -> Origin | None:
-        if ORIGIN in self.folder.features:  # Each episode says it, and so does each copy.
+        if ORIGIN in self.folder.features:  # Each episode stores its own origin.
             return None
         file, record = self.folder[split].place_of(index)
         return Origin(file.name, record, record + 1)
 
     @functools.cached_property
     def _paths(self) -> list[str]:
-        """The paths of all fields, as `read` has them."""
+        """The paths of all fields, in the form that `read` takes."""
         fields = {**_fields_of(self.folder.features), rlds.STEPS: self._steps}
         return [path for path, _ in leaves_at(fields, None)]
 
@@ -297,7 +297,7 @@ def _or(value: Any, otherwise: bool) -> bool:
 
 
 def _named(meaning: DatasetMeaning, path: str, field: Any) -> Any:
-    """A field with the names, the unit and the kind of its elements, as far as they are known."""
+    """Returns a field with the known names, unit and kind of its elements."""
     if not isinstance(field, Field) or len(field.shape) != 1 or not field.shape[0]:
         return field
     names, unit = meaning.names_of(path, field.shape[0]), meaning.unit_of(path)

@@ -143,7 +143,7 @@ class WebdatasetExport(Export):
                 else:
                     fields = self._sample(episode)
                 for field, data in fields:
-                    # Nothing but its bytes is written, so that files are the same again.
+                    # Only bytes are written (no times), so that repeated exports are identical.
                     info = tarfile.TarInfo(f"{key}.{field}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))

@@ -1,4 +1,4 @@
-"""The samples of tar files, as the library webdataset finds them.
+"""The samples of tar files, grouped as by the library webdataset.
 
 Members in a row with the same key are a sample. The key is the path up to the first dot of its last
 part, and the rest is the name of a field: `dir.v1/ep1.steps.npz` is the field `steps.npz` of the
@@ -132,7 +132,7 @@ class TarShard:
 
 @contextlib.contextmanager
 def _opened(path: epath.Path, begin: int = 0) -> Iterator[tarfile.TarFile]:
-    """Opens a tar file where one of its members begins."""
+    """Opens a tar file at the offset of a member."""
     with path.open("rb") as file:
         file.seek(begin)
         with tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:

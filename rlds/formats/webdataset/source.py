@@ -117,7 +117,7 @@ class WebdatasetSource(Source):
         self._shards = [TarShard(file) for file in files]
         self._samples = [(shard, sample) for shard in self._shards for sample in shard.samples]
         self._episodes: list[range] = []  # The samples of each.
-        # The names of episodes whose steps come after those of others, and where.
+        # Errors of episodes whose steps are interleaved with other episodes, by name.
         self._scattered: dict[str, SourceError] = {}
         with source_errors(files[0]):
             self._find_episodes()
@@ -134,7 +134,7 @@ class WebdatasetSource(Source):
             before, (name, number) = name, self._name_of(row)
             last = seen.get(name)
             rises = last is not None and number is not None and number > last
-            # Shards may number their steps anew.
+            # Shards may restart the step numbers.
             goes_on = name == before and (rises or sample.number > 0)
             if self._group == "number" and goes_on:
                 self._episodes[-1] = range(self._episodes[-1].start, row + 1)
@@ -151,7 +151,7 @@ class WebdatasetSource(Source):
         match = _NUMBERED.fullmatch(key) if self._group == "number" else None
         return (key, None) if match is None else (match[1], int(match[2]))
 
-    # --- What there is.
+    # --- Fields and metadata.
 
     def _find_fields(self) -> None:
         """Takes the fields of the first episode that can be read."""
@@ -209,7 +209,7 @@ class WebdatasetSource(Source):
         return shard.read(sample, [SIDECAR_FIELD])[SIDECAR_FIELD]
 
     def stored_sample(self, index: int) -> tuple[TarShard, Sample]:
-        """Returns the file and the sample that an episode is, if a sample is one."""
+        """Returns the shard and the sample of an episode that is a single sample."""
         return self._samples[self._episodes[index][0]]
 
     @override
@@ -274,7 +274,7 @@ class WebdatasetSource(Source):
                 if one is None or other is None:
                     fault = "missing" if other is None else "no such field in the first episode"
                     raise SourceError(fault, file=file, field=path)
-                # The sidecar says which sizes there may be.
+                # The sidecar declares the sizes.
                 may_differ = self._is_exported and one.encoding and other.encoding
                 if not may_differ and (one.dtype, one.shape) != (other.dtype, other.shape):
                     fault = f"{other}, but {one} in the first episode"
@@ -348,7 +348,7 @@ class WebdatasetSource(Source):
         return _Raw(steps, {}, num_members)
 
     def _check_numbers(self, rows: range) -> None:
-        """Checks that steps follow one another, with none left out where a shard ends."""
+        """Checks that step numbers increase, without a gap between shards."""
         numbers = [self._name_of(row)[1] or 0 for row in rows]
         files = [self._samples[row][0].path for row in rows]
         pairs = list(itertools.pairwise(zip(numbers, files)))

@@ -27,15 +27,15 @@ from rlds_ecosystem.model.columns import objects
 
 __all__ = ["IMAGE_CODECS", "ZarrArray"]
 
-# A chunk in one of these is the file of an image.
+# Codecs whose chunks are image files.
 IMAGE_CODECS: Mapping[str, str] = {
     "imagecodecs_jpegxl": "jpegxl_decode",
     "imagecodecs_jpeg2k": "jpeg2k_decode",
 }
-# The decoders of numcodecs for these make as many bytes as there are, whatever the size of a chunk.
+# Codecs whose numcodecs decoder ignores the declared chunk size.
 _DEFLATE = ("zlib", "gzip")
 _CODECS = ("", "blosc", "zstd", "lz4", *_DEFLATE, *IMAGE_CODECS)
-# Of compressed chunks: what a codec writes besides the values, such as the profile of an image.
+# Overhead of a compressed chunk, such as the colour profile of an image.
 _LARGEST_HEADER = 1 << 16
 # Filters by kind of dtype: a text after its length. zarr 3.0 has them on text of fixed length, too.
 _FILTERS = {"O": ("vlen-utf8",), "U": ("", "vlen-utf8"), "S": ("", "vlen-bytes")}
@@ -167,7 +167,7 @@ class ZarrArray:
         return f"{self.name}/{self._separator.join(map(str, position)) or '0'}"
 
     def check_row(self, row: int) -> None:
-        """Checks that there is a chunk with a row, before there is room for all up to it.
+        """Checks that the chunk of a row exists, before memory is allocated up to it.
 
         Raises:
           SourceError: There is none.
@@ -203,13 +203,13 @@ class ZarrArray:
             return cached[1]
         data = self._read(position)
         if data is None:
-            # Of one value, which takes no memory.
+            # A broadcast of one value, which takes no memory.
             return np.broadcast_to(np.array(self._fill_value(), self._native), self._chunks)
         row = position[0] * self._chunks[0] if position else None
         with source_errors(self.files.path, field=self.name, row=row):
             try:
                 chunk = self._decoded(data)
-            except MemoryError as error:  # Of codecs that make room for what a chunk declares.
+            except MemoryError as error:  # Codecs that allocate what a chunk declares.
                 raise ValueError(
                     f"the {len(data):,} bytes declare more than memory holds"
                 ) from error
@@ -227,7 +227,7 @@ class ZarrArray:
         return self.dtype.type(value if is_text else value or 0)
 
     def _decoded(self, data: bytes) -> np.ndarray:
-        """Returns a chunk; raises any error of a codec if it is damaged."""
+        """Decodes a chunk; raises any error of the codec if it is damaged."""
         count, order = math.prod(self._chunks), self._order
         if self._filter:
             texts = memoryview(self._decompressed(data, None)).cast("B")
@@ -247,7 +247,7 @@ class ZarrArray:
         return values.reshape(self._chunks, order=order)  # type: ignore[call-overload]
 
     def _decompressed(self, data: bytes, size: int | None) -> Any:
-        """Returns the bytes of a chunk: as many as the codec makes, or as there is room for."""
+        """Decompresses a chunk, up to the expected size."""
         if not self.codec:
             return data
         if self.codec in _DEFLATE and size is not None:

@@ -102,7 +102,7 @@ class ZarrExport(Export):
         return root == CHUNKS and name in self._buffer["images"]
 
     def _name_of(self, path: str) -> str:
-        """Returns a name for an array that no other one has."""
+        """Returns an unused array name."""
         if self._is_chunks(path):
             return DATA + path.removeprefix(f"{CHUNKS}/")
         short = path.removeprefix(f"{rlds.OBSERVATION}/").replace("/", "_")
@@ -132,7 +132,7 @@ class ZarrExport(Export):
 
     @override
     def files_order(self) -> Sequence[int] | None:
-        # A dataset of TFDS has them in another order.
+        # TFDS shuffles episodes.
         return self.order_of_origin() if METADATA_KEY in self.episodes.metadata else None
 
     @override
@@ -209,7 +209,7 @@ class ZarrExport(Export):
 
 
 def _copy(location: Place, arrays: Iterable[ArrayWriter], sidecar_writer: SidecarWriter) -> int:
-    """Copies an episode of a part; returns how many rows it has."""
+    """Copies an episode of a staged part; returns its number of rows."""
     part, beside = stored_in(location, ZarrSource)
     stored, rows = part.stored_rows(location.index)
     number = range(location.index, location.index + 1)

@@ -88,7 +88,7 @@ class ZarrFiles:
             return self._archive
 
     def has(self, name: str) -> bool:
-        """Whether there is a file.
+        """Whether a file exists in the hierarchy.
 
         Raises:
           SourceError: There is a link to nothing.

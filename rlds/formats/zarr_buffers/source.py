@@ -52,7 +52,7 @@ from rlds_ecosystem.model.nests import nest
 
 __all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
 
-# Under this name, the metadata of a dataset holds what the JSON files say.
+# The metadata key for the attributes and descriptions of arrays.
 METADATA_KEY = "zarr"
 # The step fields that hold the files of images are below this one.
 CHUNKS = "chunks"
@@ -60,7 +60,7 @@ DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
 # The arrays of the columns of a sidecar.
 SIDECAR_COLUMNS = "rlds/columns/"
 
-# Rows of UMI that say the same in each step of an episode.
+# Arrays of UMI with one value for all steps of an episode.
 _CONSTANT = ("demo_start_pose", "demo_end_pose")
 # The time at which each row was recorded.
 _TIMES = f"{DATA}timestamp"
@@ -147,7 +147,7 @@ class ZarrSource(Source):
                 raise ValueError(f"per_episode: got {name!r}, expected some of {names_of_data}")
             if name in RESERVED:
                 raise ValueError(f"per_episode: the name {name!r} is reserved")
-        # The rows where episodes begin, and where the last one ends, maybe aborted.
+        # The start rows of episodes, and the end of the last one, which may be aborted.
         self._num_rows = min(map(len, self._data))
         ends = self._ends.tolist()
         is_aborted = self._num_rows > max(ends, default=0)
@@ -176,7 +176,7 @@ class ZarrSource(Source):
         """Whether the chunks of an array are the values of its field."""
         return self._keeps_files and array.is_image_file
 
-    # --- What it becomes.
+    # --- Fields in RLDS.
 
     @functools.cached_property
     @override
@@ -349,7 +349,7 @@ def path_of(name: str, *, is_kept: bool) -> str:
 
 
 def is_constant(name: str) -> bool:
-    """Whether an array of `data` has a name by which it is constant in each episode."""
+    """Whether an array of `data` is constant in each episode, by its name."""
     return name.endswith(_CONSTANT)
 
 

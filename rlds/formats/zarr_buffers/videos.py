@@ -23,7 +23,7 @@ from rlds_ecosystem.files import stores
 __all__ = ["BufferVideos"]
 
 _FILE = re.compile(r"([0-9]+)\.mp4")
-# Recorders stop the video a little before the robot: so many steps show its last frame.
+# Recorders stop the video before the robot: this many last steps repeat its last frame.
 _MAX_LATE = 10
 # Tolerance of time differences, as a share of a step.
 _ROUNDING = 1e-5
@@ -85,7 +85,7 @@ class BufferVideos:
 
 
 def _frames(times: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """The first frame that is shown at each time or later, as Diffusion Policy takes it.
+    """Returns the first frame at or after each time, as Diffusion Policy does.
 
     Its last one stands for the frames of a few steps after it; -1 for others.
     """

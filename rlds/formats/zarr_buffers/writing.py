@@ -60,7 +60,7 @@ class ZarrWriter:
         file.write_bytes(data)
 
     def copy(self, name: str, files: ZarrFiles, there: str) -> None:
-        """Writes a file that another hierarchy has under another name, if it has it."""
+        """Copies a file of another hierarchy under a new name, if it exists."""
         if not files.has(there):
             return
         if self._archive is not None:
@@ -82,7 +82,7 @@ class ZarrWriter:
         self.describe(f"{name}/{GROUP}" if name else GROUP, {"zarr_format": 2}, attributes)
 
     def array(self, name: str, values: np.ndarray, attributes: Any = None) -> None:
-        """Writes an array that is one chunk, without compression."""
+        """Writes an array as one uncompressed chunk."""
         described = _array_json(values.dtype, [max(size, 1) for size in values.shape], None)
         described["shape"] = list(values.shape)
         self.describe(f"{name}/{ARRAY}", described, attributes)
@@ -92,7 +92,7 @@ class ZarrWriter:
 
 
 class ArrayWriter:
-    """Writes an array whose rows come one after the other.
+    """Writes an array row by row.
 
     Args:
       writer: The hierarchy.
@@ -156,7 +156,7 @@ class ArrayWriter:
         self._writer.describe(f"{self.name}/{ARRAY}", self._described, self._attributes)
 
     def _put_rows(self, first: int, rows: np.ndarray) -> None:
-        """Writes a chunk; one at the end is filled up."""
+        """Writes a chunk; pads the last one."""
         chunk = np.zeros((self._chunk_rows, *self._row_shape), self._described["dtype"])
         chunk[: len(rows)] = rows
         name = self._file(first // self._chunk_rows)
@@ -192,7 +192,7 @@ def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str
 
 
 def rows_json(dtype: np.dtype, row_shape: Sequence[Any], compressor: Any) -> dict[str, Any]:
-    """Returns the same of an array of many rows: chunks have some megabytes, or one image."""
+    """Returns the `.zarray` of an array of rows: chunks of some megabytes, or one image."""
     row = max(math.prod(row_shape) * dtype.itemsize, 1)
     is_image = len(row_shape) >= 2 and row >= _IMAGE_BYTES
     num_rows = 1 if is_image else max(1, _CHUNK_BYTES // row)
