@@ -1,4 +1,4 @@
-"""Files as the reader and the writer use them: opened from paths, or given as file objects."""
+"""Files of readers and writers: opened from paths, or given as file objects."""
 
 import io
 import os
@@ -83,7 +83,7 @@ def write_all(file: BinaryIO, data: bytes) -> None:
             written = file.write(view)
         except TypeError:  # Some file-like objects take bytes only.
             written = file.write(view.tobytes())
-        if written is None:  # Some file-like objects return None for "all of it".
+        if written is None:  # Some file-like objects return None if all was written.
             return
         if not 0 < written <= len(view):
             raise InternalError(
@@ -93,7 +93,7 @@ def write_all(file: BinaryIO, data: bytes) -> None:
 
 
 def sync(file: BinaryIO) -> None:
-    """Asks the operating system to bring a flushed file to its medium, where it is a real file."""
+    """Syncs a flushed file to disk, if it is a real file."""
     try:
         descriptor = file.fileno()
     except (AttributeError, OSError):  # `io.UnsupportedOperation` is an `OSError`.
@@ -108,11 +108,11 @@ class ByteSource(Protocol):
     supports_random_access: bool
 
     def read_at(self, pos: int, size: int) -> Buffer:
-        """The bytes from `pos`: `size` of them, or fewer where the source ends."""
+        """Returns `size` bytes from `pos`; fewer at the end of the source."""
         ...
 
     def reach(self, pos: int) -> int:
-        """`pos`, or where the source ends if that is before it."""
+        """Returns `pos`, or the end of the source if that comes earlier."""
         ...
 
     def skip(self, pos: int) -> int:
@@ -120,7 +120,7 @@ class ByteSource(Protocol):
         ...
 
     def release(self, pos: int) -> None:
-        """Says that nothing before `pos`, which was reached, will be requested again."""
+        """Releases the bytes before `pos`, which are not requested again."""
         ...
 
     def size(self) -> int:
@@ -200,7 +200,7 @@ class SeekableSource:
 
 
 class SequentialSource:
-    """A file object that is only read forwards; keeps what was read until it is released."""
+    """A file object that is only read forwards; buffers bytes until they are released."""
 
     supports_random_access = False
 
@@ -239,7 +239,7 @@ class SequentialSource:
         self._begin = pos
 
     def size(self) -> int:
-        """Not known for such a source."""
+        """Raises: a stream has no known size."""
         raise UnimplementedError(f"{self.name} does not support random access, so its size is open")
 
     def _end(self) -> int:

@@ -1,4 +1,4 @@
-"""The bytes of examples, from columns: those that TFDS stores, made many times faster.
+"""Encodes columns to the bytes of examples: as TFDS does, many times faster.
 
 TFDS encodes an episode step by step, even if it is given columns. Here a column is encoded at once.
 The bytes are the same as those of TFDS, so nothing changes for a reader; but the fields, which TFDS
@@ -48,7 +48,7 @@ _ITEMS = b"\x0a"
 _FEATURES = _ENTRY = _KEY = b"\x0a"
 _VALUE = b"\x12"
 
-# The heads of the fields of an example differ by their sizes only, and most are as long as others.
+# Field heads of an example differ only in sizes, and most have the same length.
 _NUM_HEADS = 1 << 14
 
 # Up to here a float64, in which Python has floats, holds every integer.
@@ -149,7 +149,7 @@ class ExampleEncoder:
         return _join(self._encode_values(self.features, example, (), None))[0]
 
     def encode_all(self, examples: Mapping[str, Any], lengths: np.ndarray) -> list[bytes]:
-        """Returns the bytes of several examples: the same as those of each, in much less time.
+        """Returns the bytes of several examples: the same as one by one, but much faster.
 
         Args:
           examples: The fields, as columns with a row for each example. For a `Dataset`, columns
@@ -199,7 +199,7 @@ class ExampleEncoder:
     def _encode_others(
         self, feature: Feature, values: Any, path: Path, splits: np.ndarray | None
     ) -> Fields:
-        """Yields the fields of examples for what has a row for each of them."""
+        """Yields the fields of examples for columns with a row for each example."""
         rows = _in_one_row(feature, values) if splits is None else values
         bounds = np.arange(2 if splits is None else len(splits))
         if splits is not None and set(_lengths(rows)) != {len(splits) - 1}:
@@ -210,7 +210,7 @@ class ExampleEncoder:
             yield from self._fallback(path, rows, bounds)
             return
         for leaf in leaves:
-            if leaf.lengths:  # The first are those of the examples.
+            if leaf.lengths:  # The first splits are those of the examples.
                 lengths, *inner = leaf.lengths
                 yield from self._encode_leaf(leaf._replace(lengths=inner), _ends(lengths))
             else:
@@ -297,7 +297,7 @@ def _name(path: Path) -> str:
 
 def _children(feature: Features, values: Any, path: Path) -> Iterator[tuple[str, Feature, Any]]:
     """Yields the fields of a dict: the name, the feature, the value."""
-    children = feature.features  # A dict is faster than the `Mapping` around it.
+    children = feature.features  # A plain dict is faster than the `Mapping`.
     if not isinstance(values, Mapping) or values.keys() != children.keys():
         got = list(values) if isinstance(values, Mapping) else type(values).__name__
         raise ValueError(f"{_name(path) or 'example'}: got {got}, expected the fields {[*feature]}")
@@ -319,7 +319,7 @@ def _ends(lengths: np.ndarray) -> np.ndarray:
 
 
 def _in_one_row(feature: Feature, value: Any) -> Any:
-    """A value as a column with one row, if it can be one without loss; else in a list."""
+    """Returns a value as a column of one row if that is lossless; otherwise as a list."""
     if isinstance(feature, nodes.Sequence) and isinstance(value, Mapping) and value:
         return {name: _in_one_row(feature, child) for name, child in value.items()}
     if isinstance(value, RaggedColumn):
@@ -336,7 +336,7 @@ def _in_one_row(feature: Feature, value: Any) -> Any:
 
 
 def _is_number_of(dtype: np.dtype, value: Any) -> bool:
-    """Whether a number of Python is what NumPy makes a number of this dtype of."""
+    """Whether a Python number is of the kind of a dtype, and in its range."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return type(value) is int and int(limits.min) <= value <= int(limits.max)
@@ -348,7 +348,7 @@ def _is_number_of(dtype: np.dtype, value: Any) -> bool:
 def _leaves(
     feature: Feature, rows: Any, path: Path, sizes: tuple[int | None, ...] = ()
 ) -> list[_Leaf] | None:
-    """Rows that are sequences as columns of their elements; None if they are no columns.
+    """Returns rows of sequences as columns of their elements; None if that is impossible.
 
     Args:
       feature: The feature of a row.
@@ -403,7 +403,7 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
       rows: A column, or a dict of columns, with the rows of all examples.
       splits: The begins of those of each, and the end of the last ones.
     """
-    if len(splits) == 2:  # All of them, of whatever type they are.
+    if len(splits) == 2:  # All rows, of any type.
         return [rows]
     if isinstance(rows, Mapping):
         cuts = zip(*(cut_rows(child, splits) for child in rows.values()))
@@ -415,7 +415,7 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
 
 
 def png_files(feature: Feature, rows: Any, level: int | None) -> list[bytes] | None:
-    """Returns images as PNG files; None if they are none that are stored so.
+    """Returns images as PNG files; None if they are not to be stored as PNG.
 
     Args:
       feature: The feature of one.
@@ -430,7 +430,7 @@ def png_files(feature: Feature, rows: Any, level: int | None) -> list[bytes] | N
 
 
 def become_png(feature: Feature, rows: Any) -> bool:
-    """Returns whether rows are images as their feature says, to be stored as PNG files."""
+    """Whether rows are images that match their feature, to be stored as PNG files."""
     return (
         isinstance(feature, Image)
         and feature.encoding_format in ("", "png")
@@ -445,7 +445,7 @@ def become_png(feature: Feature, rows: Any) -> bool:
 
 
 def _refusal(feature: Feature, path: Path, rows: Any) -> ValueError:
-    """The error that values are not what their feature says."""
+    """Returns the error that values do not match their feature."""
     is_array = isinstance(rows, np.ndarray)
     got = f"{rows.dtype} of shape {rows.shape[1:]}" if is_array else f"{rows!r:.100}"
     if isinstance(feature, Tensor):
@@ -470,7 +470,7 @@ def _refusal(feature: Feature, path: Path, rows: Any) -> ValueError:
 def _fields_of_rows(
     feature: Feature, rows: Any, splits: np.ndarray, name: str
 ) -> list[tuple[str, Lists]] | None:
-    """The fields for a column; None if it is not encoded here."""
+    """Returns the fields of a column; None if this encoder does not support it."""
     if isinstance(feature, Tensor):
         return _tensor_fields(feature, rows, splits, name)
     if isinstance(feature, Image) and _are_encoded_as(feature.encoding_format, rows):
@@ -523,7 +523,7 @@ def _are_classes(feature: Tensor, rows: np.ndarray) -> bool:
 
 
 def _are_encoded_as(codec: str, rows: Any) -> bool:
-    """Whether the rows are images that were encoded with a codec before: they stay as they are."""
+    """Whether the rows are already encoded images, which are stored unchanged."""
     if not isinstance(rows, np.ndarray) or rows.dtype != object or rows.ndim != 1:
         return False
     signature = _SIGNATURES.get(codec or "png")
@@ -541,7 +541,7 @@ def _lists_of(rows: np.ndarray, splits: np.ndarray) -> Lists | None:
         return bytes_lists(items, splits * width)
     if rows.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
-            # By way of float64, as TFDS goes: it makes signalling NaNs quiet.
+            # Through float64, like TFDS: it turns signalling NaNs into quiet ones.
             floats = rows.astype(np.float64).astype("<f4")
         contents = _slices(floats.tobytes(), splits * (4 * width))
         return Lists(contents, _FLOAT_LIST, is_packed=True)
@@ -551,7 +551,7 @@ def _lists_of(rows: np.ndarray, splits: np.ndarray) -> Lists | None:
 
 
 def _raw_lists(rows: np.ndarray, splits: np.ndarray) -> Lists:
-    """Lists of byte strings, the values of each row: all at once, as they have the same length."""
+    """Returns byte-string lists for the rows, all at once, as rows have the same length."""
     size = rows.nbytes // max(len(rows), 1)
     head = _ITEMS + encode_varint(size)
     items = np.empty((len(rows), len(head) + size), np.uint8)

@@ -35,13 +35,13 @@ NOT_DIRECT = 0xFFFFFFFF
 """The start of a field of an example that has to be decoded."""
 
 NO_VALUE = 255
-_TAG = 0x0A  # Of an entry, of a name, of what is packed, and of each byte string.
+_TAG = 0x0A  # Tags of a map entry, a name, a packed list, and a byte string.
 _VALUE_TAG = 0x12
 _HUGE = 1 << 40  # A length that no file has room for.
 
 
 class FieldLayout(NamedTuple):
-    """The storage of the elements of a field: kind, dtype and width, if they are direct.
+    """The storage of the elements of a field: kind, and dtype and width of direct elements.
 
     Attributes:
       name: The name of the field, such as "steps/observation".
@@ -209,7 +209,7 @@ class Scanner:
             arrays[f"ends/{name}"] = np.array([end for ends in of for end in ends], np.uint32)
         return arrays
 
-    # All that follows takes and gives arrays with a row for each example, or for some of them.
+    # The following functions take and return arrays with a row for each example, or for some.
 
     def _lists(self, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, ...]:
         """Returns the kinds, begins and ends of the lists of each example; and the irregular rows.
@@ -268,7 +268,7 @@ class Scanner:
             if column is not None:
                 yield column, left[same]
             left = left[~same]
-        irregular[rows[left]] = True  # So many names are not those of these features.
+        irregular[rows[left]] = True  # Too many names: the file has other features.
 
     def _num_items(self, layout: FieldLayout, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the number of arrays in each list; 0 if one has another size."""
@@ -323,12 +323,12 @@ class Scanner:
                 ) from e
 
     def _at(self, positions: np.ndarray) -> np.ndarray:
-        """The bytes at positions; that at the end of the file for those beyond it."""
+        """Returns the bytes at offsets; offsets beyond the file get its last byte."""
         content: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
         return content
 
     def _varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers, and the positions after them; a huge one if it is longer than five bytes."""
+        """Decodes varints; returns also the offsets after them. Over five bytes: a huge number."""
         groups = self._at(positions).astype(np.int64)
         values, after, shift = groups & 127, positions + 1, 7
         goes_on = groups > 127
@@ -345,7 +345,7 @@ class Scanner:
 
 
 def _counters_of(features: Features, sequence: str) -> dict[str, int]:
-    """The lists that say how many elements the sequence has, and their values for each element."""
+    """Returns the lists that determine the length of the sequence, and their values per element."""
     counters = {}
     for leaf in leaves_of(features):
         feature, name = leaf.feature, leaf.name

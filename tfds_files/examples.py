@@ -93,7 +93,7 @@ class ExampleDecoder:
 
 
 def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
-    r"""Returns the lists of a `tf.train.Example` as they are stored, by their names.
+    r"""Returns the undecoded lists of a `tf.train.Example`, by name.
 
     Args:
       example: Its bytes.
@@ -132,7 +132,7 @@ def _is_in(leaf: Leaf, field: str) -> bool:
 
 
 class StoredList(NamedTuple):
-    """A list of an example: its kind, and where in the example its message is."""
+    """A list of an example: its kind, and the byte range of its message."""
 
     kind: int
     example: Buffer
@@ -140,7 +140,7 @@ class StoredList(NamedTuple):
     end: int
 
     def num_values(self) -> int:
-        """Returns how many values it has; a WireError says that it is damaged."""
+        """Returns the number of values of the list; raises a WireError if it is damaged."""
         if self.kind == BYTES:
             return sum(1 for _ in wire.fields_of(self.example, self.begin, self.end))
         return len(_ints(self) if self.kind == INTS else _floats(self))
@@ -185,7 +185,7 @@ def _ints(stored: StoredList) -> np.ndarray:
 
 
 def _floats(stored: StoredList) -> np.ndarray:
-    """The values of a list of floats, in the memory of the example if they are in one piece."""
+    """Returns the values of a float list; a view of the example if they are contiguous."""
     _check_kind(stored, FLOATS)
     parts = []
     for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
@@ -202,7 +202,7 @@ def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
 
 
 def _items(stored: StoredList) -> np.ndarray | list[bytes]:
-    """The values of a list of byte strings; as rows of bytes if they have the same length."""
+    """Returns the values of a byte-string list; equal lengths become rows of bytes."""
     _check_kind(stored, BYTES)
     example, begin, end = stored.example, stored.begin, stored.end
     if begin == end:
@@ -227,7 +227,7 @@ def _check_kind(stored: StoredList, kind: int) -> None:
         raise DamagedFileError(f"got a list of {got}, expected one of {expected}")
 
 
-# --- What it means.
+# --- Decoding.
 
 
 def has_dynamic_shape(leaf: Leaf) -> bool:
@@ -236,7 +236,7 @@ def has_dynamic_shape(leaf: Leaf) -> bool:
 
 
 def _stored_names(leaf: Leaf) -> list[str]:
-    """The names of all lists that hold something of a field."""
+    """Returns the names of all lists that store a field."""
     bases = [leaf.name]
     if has_dynamic_shape(leaf):
         bases = [f"{leaf.name}/shape", f"{leaf.name}/value"]
@@ -352,7 +352,7 @@ def _plain_values(feature: Tensor, stored: StoredList) -> np.ndarray:
 
 
 def _reshaped(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
-    """Values in a shape of which one size may be unknown."""
+    """Reshapes values; one size of the shape may be unknown."""
     if None not in shape:
         sizes = [int(size or 0) for size in shape]
     elif shape.count(None) == 1:

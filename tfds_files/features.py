@@ -36,7 +36,7 @@ __all__ = [
 
 _MODULE = "tensorflow_datasets.core.features."
 _ENCODINGS = ("none", "bytes", "zlib")
-# Files are small trees; deeper ones are not made by anybody who wants to read them again.
+# The limit of nesting; deeper files are taken for damaged.
 _MAX_DEPTH = 50
 
 Shape = tuple[int | None, ...]
@@ -130,7 +130,7 @@ class Image(Feature):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequence(Feature):
-    """A sequence of what another feature holds.
+    """A sequence of values of another feature.
 
     Attributes:
       feature: The feature of an element.
@@ -148,7 +148,7 @@ class Dataset(Sequence):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Features(Feature, Mapping[str, Feature]):
-    """A dict of features, in alphabetical order: the file holds no other.
+    """A dict of features, in alphabetical order, as in the file.
 
     Attributes:
       features: The features by their names.
@@ -168,7 +168,7 @@ class Features(Feature, Mapping[str, Feature]):
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """A tensor or an image of the tree, with all that surrounds it.
+    """A leaf of the feature tree: a tensor or an image, with its path and sequences.
 
     Attributes:
       path: The names that lead there.
@@ -183,7 +183,7 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """The name under which examples hold it."""
+        """The name of the leaf in examples."""
         return "/".join(self.path)
 
 
@@ -250,7 +250,7 @@ def leaves_of(feature: Feature) -> Iterator[Leaf]:
 
 
 def check_features(features: Features) -> None:
-    """Checks that TFDS can read what is stored of fields, and gives back what was written.
+    """Checks that TFDS can read stored fields back without loss.
 
     Raises:
       ValueError: It cannot; says which field.
@@ -306,7 +306,7 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
         )
     content, kind = _dict(tree[kinds[0]], path), _KINDS[kinds[0]]
     parsed = kind.parse(content, path, depth, class_name)
-    names = content.keys() if are_arguments else kind.names  # Arguments have other names.
+    names = content.keys() if are_arguments else kind.names  # Arguments are named differently.
     return dataclasses.replace(
         parsed,
         class_name=class_name,
@@ -401,7 +401,7 @@ def _translation(content: Mapping[str, Any], _: str, __: int, ___: str) -> Featu
 
 
 def _kind_of(feature: Any) -> tuple[str, str]:
-    """The kind of a feature in the proto, and the class of TFDS that such features usually have."""
+    """Returns the proto kind of a feature, and the usual TFDS class of that kind."""
     named = _kind_of_class(feature.class_name)
     if isinstance(feature, Features):
         kind = "translation" if named == "translation" else "featuresDict"
@@ -484,7 +484,7 @@ def _features_dict_json(feature: Features) -> dict[str, Any]:
 
 
 def _sequence_json(feature: Sequence) -> dict[str, Any]:
-    # A length of zero is what protos leave out.
+    # Protos omit a length of zero.
     length = None if feature.length == 0 else _size_json(feature.length)
     return {"feature": feature.feature.to_json(), "length": length}
 
@@ -545,14 +545,14 @@ _KIND_OF_CLASS = {
 
 
 def _kind_of_class(class_name: str) -> str | None:
-    """The kind of features of a class of TFDS, None if that is not known."""
+    """Returns the proto kind of a TFDS feature class; None if unknown."""
     name = class_name.rpartition(".")[2]
     kind = _KIND_OF_CLASS.get(name, f"{name[:1].lower()}{name[1:]}")
     return kind if kind in _KINDS else None
 
 
 def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The proto of a feature whose class and arguments are given, as older versions wrote them."""
+    """Returns the proto of a feature from class and arguments, the form of older versions."""
     class_name, content = str(tree["type"]), tree.get("content", {})
     kind = _kind_of_class(class_name)
     if kind is None:

@@ -1,4 +1,4 @@
-"""The folder of a dataset that TFDS or this project has written: what is in it, example by example.
+"""Random access to the examples of a dataset folder written by TFDS or this project.
 
 <dataset>/<config>/<version>/
 dataset_info.json    name, version, file format, and for each split the lengths of its shards
@@ -116,7 +116,7 @@ class Split:
         return bytes(_read(*self._place_of(index)))
 
     def cut(self, begin: int, end: int) -> Iterator[RecordRange]:
-        """Yields where the examples of a range are."""
+        """Yields the shard ranges of a range of examples."""
         for piece, after in zip(self._pieces, self._ends):
             first = after - (piece.end - piece.begin)
             low, high = max(begin, first) - first, min(end, after) - first
@@ -137,7 +137,7 @@ class Split:
             piece.file.close()
 
     def place_of(self, index: int) -> tuple[epath.Path, int]:
-        """Returns the file that an example is in, and the number of its record there.
+        """Returns the path of the file of an example, and its record index.
 
         Raises:
           IndexError: There is no such example.
@@ -146,7 +146,7 @@ class Split:
         return piece.path, record
 
     def record(self, index: int) -> tuple[RecordFile, int]:
-        """Returns the file of records that has an example, and the number of its record there.
+        """Returns the open record file of an example, and its record index.
 
         Raises:
           IndexError: There is no such example.
@@ -155,7 +155,7 @@ class Split:
         return piece.file, record
 
     def _place_of(self, index: int) -> tuple[RecordRange, int]:
-        """Returns the part of the split that has an example, and the number of its record there."""
+        """Returns the piece of the split with an example, and its record index."""
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(f"{self.name}: example {index} of {len(self)}")
@@ -165,7 +165,7 @@ class Split:
 
 
 class DatasetFolder(Mapping[str, Split]):
-    """A dataset: its splits by their names, and what is said about it.
+    """A dataset folder: its splits by name, and its description.
 
     Parts of splits are had as TFDS names them: `dataset["train[:10%]"]`, `dataset["train[5:20]"]`,
     `dataset["train+test"]`, `dataset["train[2shard]"]`, `dataset["all"]`.
@@ -211,7 +211,7 @@ class DatasetFolder(Mapping[str, Split]):
         self._splits = {split.name: split for split in _splits(self)}
 
     def with_image_files(self) -> DatasetFolder:
-        """Returns the same, with the files of images in place of arrays; reads nothing again."""
+        """Returns the same dataset with image files in place of arrays, without reading again."""
         folder = copy.copy(self)
         folder._decode_images = False
         folder._make_splits()
@@ -281,9 +281,9 @@ def open_folder(directory: epath.PathLike, *, decode_images: bool = True) -> Dat
 
 
 def _dataset_at(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
-    """The directory that has a dataset, and what its `INFO_FILE` says."""
+    """Returns the directory of a dataset, and the content of its `INFO_FILE`."""
     here = stores.as_path(directory)
-    try:  # To look first whether it is there takes a request of a store.
+    try:  # Checking for existence first would cost a request to an object store.
         return here, read_json(here / INFO_FILE)
     except (FileNotFoundError, NotADirectoryError):
         here = find_folder(here)
@@ -309,7 +309,7 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
             lengths = [int(length) for length in split.get("shardLengths", [])]
             if min(lengths, default=0) < 0 or sum(lengths) > sys.maxsize:
                 raise ValueError("the lengths of shards are negative or too large")
-            if len(lengths) > _MANY_SHARDS:  # To find out which one is missing would take long.
+            if len(lengths) > _MANY_SHARDS:  # Locating the missing file would take long.
                 num_files = len(stores.list_directory(folder.directory))
                 if num_files < len(lengths):
                     raise ValueError(f"{len(lengths):,} shards, but only {num_files:,} files")
@@ -358,7 +358,7 @@ def shard_name(
         "NUM_SHARDS": total,
         "SHARD_X_OF_Y": f"{number}-of-{total}",
     }
-    # Not `format`, to which a file could say how many characters to make of a field.
+    # Not `str.format`: a file could request huge field widths.
     filled = re.sub(r"\{(\w+)\}", lambda match: fields[match[1]], template)
     if not filled or "/" in filled or "\\" in filled or filled.startswith(".."):
         raise DamagedFileError(f"{filled!r:.100} is not a valid name of a shard")

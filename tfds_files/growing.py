@@ -1,4 +1,4 @@
-"""A dataset that grows: how its shards come to be, and what is saved after a crash.
+"""Appending to a dataset: drafts of shards, publication, and crash recovery.
 
     directory/
       features.json, ...                    what an example of the dataset looks like
@@ -119,7 +119,7 @@ class _Size(NamedTuple):
 
     @property
     def in_file(self) -> int:
-        """The size of the TFRecord file that has these examples."""
+        """The size of the TFRecord file of these examples."""
         return self.num_bytes + (HEADER.size + FOOTER.size) * self.num_examples
 
 
@@ -141,7 +141,7 @@ class GrowingDataset:
 
     @property
     def exists(self) -> bool:
-        """Whether it has been made."""
+        """Whether the dataset exists."""
         is_there: bool = (self.directory / INFO_FILE).exists()
         return is_there
 
@@ -150,7 +150,7 @@ class GrowingDataset:
         return {split["name"]: _lengths(split) for split in self._stored()["splits"]}
 
     def open(self, splits: Iterable[str], *, stacklevel: int = 2) -> None:
-        """Makes the dataset and its splits where they do not exist; else checks that they fit.
+        """Creates the dataset and its splits if missing; otherwise checks that they match.
 
         What writers left when they died is added, with a warning.
 
@@ -173,7 +173,7 @@ class GrowingDataset:
             self.add_split(split)
 
     def has_same_features(self) -> bool:
-        """Whether it exists, and has the features of the description."""
+        """Whether the dataset exists with the features of the description."""
         return self.exists and self._other_features() is None
 
     def check_replaceable(self, splits: Container[str]) -> None:
@@ -188,7 +188,7 @@ class GrowingDataset:
             raise StorageError(f"the splits {kept_splits} would be lost: {difference}")
 
     def has_to_be_replaced(self, splits: Container[str]) -> bool:
-        """Whether splits cannot simply be added to: they have examples, or the dataset is another.
+        """Whether splits must be replaced: they have examples, or the existing dataset differs.
 
         Raises:
           StorageError: See `check_replaceable`.
@@ -218,7 +218,7 @@ class GrowingDataset:
             )
 
     def _difference(self) -> str | None:
-        """Says in which respect the dataset that exists is another one; None if it is the same."""
+        """Describes a difference to the existing dataset; None if they match."""
         stored = self._stored()
         for fact, here, there in (
             ("name", self._name, stored.get("name")),
@@ -239,7 +239,7 @@ class GrowingDataset:
         return None
 
     def _other_features(self) -> list[str] | None:
-        """Returns which fields the dataset does not have in this way; None if it has them all."""
+        """Returns the fields that differ from the existing dataset; None if all are equal."""
         here, there = self._description.features, self._stored_json(FEATURES_FILE)
         try:
             parsed = [parse_features(features) for features in (here, there)]
@@ -268,7 +268,7 @@ class GrowingDataset:
                 self._write(info, describe=not self.exists)
 
     def recover(self) -> dict[str, int]:
-        """Adds the shards that writers left when they died, as far as they can be read.
+        """Adds the shards that killed writers left, up to their first damaged example.
 
         Where one ends amid an example, that end is kept beside it, as `.<name of the file>.torn`.
 
@@ -322,7 +322,7 @@ class GrowingDataset:
         return info
 
     def _write(self, info: dict[str, Any], *, describe: bool = False) -> None:
-        """Writes `dataset_info.json`, so that others see either the old one or the new one.
+        """Replaces `dataset_info.json` atomically.
 
         Args:
           info: Its new content.
@@ -365,7 +365,7 @@ class GrowingDataset:
         size: _Size,
         draft: epath.Path | None = None,
     ) -> epath.Path | None:
-        """Makes a complete file a shard of the dataset, if it has examples; returns that.
+        """Publishes a complete file as a shard, if it has examples; returns the shard.
 
         Args:
           info: The content of `dataset_info.json`.
@@ -400,7 +400,7 @@ class GrowingDataset:
         self._write(info)
 
     def _size(self, path: epath.Path) -> _Size:
-        """The size of a file; what is damaged is put aside."""
+        """Returns the size of a draft; damaged files are moved aside."""
         if not is_local(path):
             with stores.on_disk(path) as copy:
                 return self._size(epath.Path(copy))
@@ -445,7 +445,7 @@ class ShardDraft:
         self._split = split
         folder = dataset.directory
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if not is_local(folder):  # Each flush would write the whole file anew.
+        if not is_local(folder):  # In an object store, each flush would rewrite the file.
             self._temporary = tempfile.TemporaryDirectory(prefix="rlds-shard-")
             folder = epath.Path(self._temporary.name)
         self.path = folder / f"{dataset._draft_prefix(split)}{uuid.uuid4().hex}"
@@ -453,7 +453,7 @@ class ShardDraft:
         self._is_torn = False
         self._num_bytes = 0
         self.num_examples = 0
-        with _naming(self.path), locked(dataset.directory):  # Nobody takes it for abandoned.
+        with _naming(self.path), locked(dataset.directory):  # Not yet locked: no cleanup now.
             self._writer = TFRecordWriter(self.path)
             self._lock = try_to_lock(self.path)
 
@@ -566,7 +566,7 @@ class Appender:
             shard, begin = self._shards[split]
             shard.add(bytes(example))
         except StorageError as e:
-            with contextlib.suppress(StorageError):  # This one says so.
+            with contextlib.suppress(StorageError):  # The first error is raised.
                 self._finish(split)
             raise StorageError(f"{where} is not stored, but all before it are: {e}") from e
         is_late = self._max_seconds is not None and time.monotonic() - begin >= self._max_seconds
@@ -578,7 +578,7 @@ class Appender:
             self._shards.pop(split)[0].finish()
 
     def flush(self) -> None:
-        """Makes all examples part of the dataset.
+        """Publishes all examples in the dataset.
 
         Raises:
           StorageError: They cannot be written.
@@ -590,12 +590,12 @@ class Appender:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leaves what is not part of the dataset to the next one."""
+        """Leaves unpublished examples for recovery."""
         while self._shards:
             self._shards.popitem()[1][0].abandon()
 
     def close(self) -> None:
-        """Makes all examples part of the dataset; further calls do nothing.
+        """Publishes all examples in the dataset; further calls do nothing.
 
         Raises:
           StorageError: They cannot be written.
@@ -622,7 +622,7 @@ def append_to(
     png_level: int | None = None,
     **about: str,
 ) -> Appender:
-    """Returns what appends examples of columns to a dataset, for `open_folder` and TFDS.
+    """Returns an `Appender` of examples of columns to a dataset.
 
     Args:
       directory: The folder, or a URL; made if it is missing.
@@ -666,7 +666,7 @@ def append_to(
 
 
 class Replacement:
-    """A place beside a dataset for what is going to replace splits of it, or all of it.
+    """A folder next to a dataset for new data that replaces some or all of its splits.
 
     What writers that died left there is removed.
 
@@ -693,7 +693,7 @@ class Replacement:
             self._lock = try_to_lock(self.directory / ".lock")
 
     def commit(self, new: GrowingDataset, target: GrowingDataset) -> None:
-        """Replaces the splits of a dataset that the new one has; its others stay.
+        """Replaces the splits of a dataset with those of the new one; other splits stay.
 
         Args:
           new: The new dataset.
@@ -736,7 +736,7 @@ class Replacement:
         self.abandon()
 
     def abandon(self) -> None:
-        """Leaves it to the next one in the same place; further calls do nothing."""
+        """Leaves the new dataset for a later replacement; further calls do nothing."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -773,7 +773,7 @@ def _move(
 
 @contextlib.contextmanager
 def _naming(path: epath.PathLike, failure: str = "") -> Iterator[None]:
-    """Raises errors of files with the path, and with what to do."""
+    """Adds the path and a remedy to file errors."""
     try:
         yield
     except (OSError, TfdsFilesError) as e:
@@ -800,7 +800,7 @@ def _remove_unless_locked(directory: epath.Path) -> None:
 
 
 def _remove_info_drafts(directory: epath.Path) -> None:
-    """Removes what writers that died left; to be called under the lock."""
+    """Removes drafts of killed writers; call it with the lock."""
     for path in directory.glob(f"{_INFO_DRAFT_PREFIX}*"):
         path.rmtree()
 
@@ -813,7 +813,7 @@ def _find(info: dict[str, Any], split: str) -> dict[str, Any] | None:
 def _path_of(
     directory: epath.Path, info: dict[str, Any], split: dict[str, Any], index: int
 ) -> epath.Path:
-    """The file of a shard, which may be the next one."""
+    """Returns the path of a shard, or of the next new shard."""
     return directory / shard_name(
         split.get("filepathTemplate") or TEMPLATE,
         str(info.get("name", "")),
@@ -829,7 +829,7 @@ def _lengths(split: dict[str, Any]) -> list[int]:
 
 
 def _mend(path: epath.Path) -> _Size:
-    """Cuts off what follows the last complete example of a file, after making a copy of it."""
+    """Truncates a file after its last complete example; keeps a copy of the rest."""
     lengths = [len(record) for record in sound_records(path)]
     size = _Size(len(lengths), sum(lengths))
     if path.stat().length > size.in_file:

@@ -1,4 +1,4 @@
-"""Images as they are stored, PNG and JPEG files, as arrays."""
+"""Decoding of stored images, PNG and JPEG files, to arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfds_files.features import Image
 __all__ = ["decode_image", "may_hold"]
 
 _MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}
-# Conversions of Pillow that equal those of TensorFlow: values are copied, added or left out.
+# Mode conversions in which Pillow equals TensorFlow: values are copied, added or dropped.
 _EXACT = {
     "1": ("L", "RGB", "RGBA"),
     "L": ("RGB", "RGBA"),
@@ -31,7 +31,7 @@ _MOST_PIXELS_PER_BYTE = 1 << 14
 
 
 def may_hold(data: bytes | memoryview, height: int, width: int) -> bool:
-    """Whether an image of a size may be in a file, so that memory may be reserved for it."""
+    """Whether a file is large enough for an image of a size, so that memory can be allocated."""
     return height * width <= _MOST_PIXELS_PER_BYTE * len(data)
 
 

@@ -1,4 +1,4 @@
-"""The files in which indexes of shards are kept.
+"""Index files of shards: saving, loading and moving.
 
 | bytes | content |
 |---|---|
@@ -47,7 +47,7 @@ _CHUNK = 1 << 18
 
 
 def save(index: ShardIndex, *, cache: bool = True) -> None:
-    """Saves an index: beside its shard, or else in the cache.
+    """Saves an index next to its shard, or else in the cache.
 
     A warning says why neither is possible.
 
@@ -73,7 +73,7 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
 
 
 def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
-    """Copies the indexes that are beside shards in a store to beside copies of these, if any are.
+    """Copies index files in an object store next to local copies of their shards.
 
     Args:
       urls: The shards.
@@ -95,7 +95,7 @@ def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
 def load(
     path: str, sequence: str, layouts: tuple[FieldLayout, ...], *, is_copy: bool = False
 ) -> ShardIndex | None:
-    """Returns the index of a shard, if there is one that can be used.
+    """Returns the index of a shard if a usable one is stored.
 
     Args:
       path: The shard.
@@ -116,7 +116,7 @@ def load(
             if is_copy or index.modified_ns == shard.st_mtime_ns:
                 return index
             copies.append(index)
-    for index in copies:  # The shard may be a copy of the one that was indexed.
+    for index in copies:  # The shard may be a copy of the indexed shard.
         if _has_checksum(index):
             index = dataclasses.replace(index, modified_ns=shard.st_mtime_ns)
             save(index)
@@ -125,22 +125,22 @@ def load(
 
 
 def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
-    """Brings the index of a shard that was moved to where it is now, if there is one."""
+    """Moves the index file of a moved shard, if it exists."""
     if is_local(path) and is_local(target):
         for here, there in zip(_beside(os.fspath(path)), _beside(os.fspath(target))):
-            with contextlib.suppress(OSError):  # It is made again when it is needed.
+            with contextlib.suppress(OSError):  # The index is rebuilt on demand.
                 if here.exists():
                     there.parent.mkdir(exist_ok=True)
                     os.replace(here, there)
 
 
 def remove(path: os.PathLike[str] | str) -> None:
-    """Removes the index of a shard that was removed, if there is one."""
+    """Removes the index file of a removed shard, if it exists."""
     if is_local(path):
         for file in [*_beside(os.fspath(path)), *_cached(os.fspath(path))]:
             with contextlib.suppress(OSError):
                 file.unlink()
-                file.parent.rmdir()  # Fails if the folder has other indexes.
+                file.parent.rmdir()  # Fails while the folder holds other indexes.
 
 
 class _Unusable(Exception):
@@ -155,7 +155,7 @@ def _beside(path: str) -> list[Path]:
 
 
 def _cached(path: str) -> list[Path]:
-    """Returns the path of the index in the cache; none if there is no cache."""
+    """Returns the path of the index in the cache; None without a cache."""
     folder, name = os.path.split(os.path.abspath(path))
     cached = cache_folder("feeds", os.path.realpath(folder))
     return [] if cached is None else [cached / f"{name}.index"]
@@ -197,7 +197,7 @@ def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
 
 
 def _mapped(path: Path) -> memoryview:
-    if not path.is_file():  # From something else nothing may ever come.
+    if not path.is_file():  # Other kinds of files, such as pipes, might block.
         raise _Unusable
     raw, _ = map_file(path)
     if len(raw) < _LENGTH.size + _CHECKSUM.size:
@@ -264,7 +264,7 @@ def _number(value: Any) -> int:
 
 
 def _check(index: ShardIndex, file_size: int) -> None:
-    """Checks that an index leads to nothing outside of the data of its examples."""
+    """Checks that the byte offsets of an index lie in the data of their examples."""
     framing = HEADER.size + FOOTER.size
     ends = index.offsets + index.lengths
     positions = np.concatenate([[0], ends + FOOTER.size])
@@ -293,7 +293,7 @@ def _check(index: ShardIndex, file_size: int) -> None:
 def _fit_strings(
     begins: np.ndarray, ends: np.ndarray, counts: np.ndarray, sizes: np.ndarray
 ) -> np.ndarray:
-    """Whether strings are one after the other, and the last one ends where the list does."""
+    """Whether strings are contiguous, and the last one ends with its list."""
     if begins[0] != 0 or begins[-1] != len(ends) or (np.diff(begins) != counts).any():
         raise _Unusable
     if not len(ends):
@@ -310,7 +310,7 @@ def _fit_strings(
 
 
 def _has_checksum(index: ShardIndex) -> bool:
-    """Whether the records of the shard are those that were indexed, by their checksums."""
+    """Whether the records of the shard match the index, by their checksums."""
     if not len(index):
         return True
     data: np.ndarray = np.memmap(index.path, np.uint8, "r")

@@ -1,4 +1,4 @@
-"""Makes the indexes of shards, and opens those that are saved."""
+"""Builds indexes of shards, and opens saved indexes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["index_shard", "open_indexes", "save_index"]
 
 # The number of records that are scanned at a time.
 _BLOCK = 1 << 14
-# Of files that writers make an index of: others are scanned as fast as their index is loaded.
+# The least size of indexed files: smaller files are scanned as fast as an index is loaded.
 _LEAST_SIZE = 1 << 20
 
 
@@ -88,7 +88,7 @@ def open_indexes(
             if copies is None:
                 index = make()
             else:
-                if done < len(pieces):  # The next one is likely to have none either.
+                if done < len(pieces):  # The next shard is likely to have no index either.
                     copies.fetch(copies.blocks_of_object(done), wait=False)
                 index = copies.read(copies.blocks_of_object(done - 1), make)
         expected = lengths.get(piece.path, piece.end)
@@ -165,7 +165,7 @@ def index_shard(
 
 
 def save_index(path: os.PathLike[str] | str, features: Callable[[], Features]) -> None:
-    """Saves the index of a TFRecord file that was written just now, beside it.
+    """Saves the index of a newly written TFRecord file next to it.
 
     Where that is not possible there is no index: who needs it makes it, and gets the errors.
 

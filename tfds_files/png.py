@@ -1,4 +1,4 @@
-"""PNG images: written, and read where Pillow would round 16 bits to 8.
+"""PNG images: encoding, and decoding of 16-bit images that Pillow would round to 8 bits.
 
 See the specification of PNG: section 5.3 for chunks, and 9 for filters.
 """
@@ -47,12 +47,12 @@ class PngHeader(NamedTuple):
 
     @property
     def channels(self) -> int | None:
-        """The number of values of a pixel, None where it is an entry of a palette."""
+        """The number of values of a pixel; None for palette images."""
         return _CHANNELS.get(self.colour_type)
 
 
 def read_header(data: bytes | memoryview) -> PngHeader | None:
-    """Returns the header of a PNG file, None if this is no such file.
+    """Returns the header of a PNG file; None for other files.
 
     >>> read_header(encode_png(np.zeros((2, 3, 1), np.uint8)))
     PngHeader(width=3, height=2, depth=8, colour_type=0, interlaced=False)
@@ -150,7 +150,7 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
 
 
 def _filtered(lines: np.ndarray, size: int) -> np.ndarray:
-    """Returns lines after their filters: none, left or above, what leaves the smallest numbers."""
+    """Filters lines: none, left or above, whichever leaves the smallest numbers."""
     height, width = lines.shape
     choices = np.empty((3, height, 1 + width), np.uint8)
     choices[:, :, 0] = np.arange(3)[:, np.newaxis]
@@ -178,7 +178,7 @@ def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _unfiltered(filter_type: int, line: np.ndarray, above: np.ndarray, size: int) -> np.ndarray:
-    """A line from its differences to what is to the left of it, above, or both."""
+    """Restores a line from its differences to the pixels left, above, or both."""
     if filter_type == 0:
         return line
     if filter_type == 1:

@@ -54,7 +54,7 @@ __all__ = [
 
 # The most files that are open at a time. A dataset may have thousands, and systems allow 1024.
 _MAX_OPEN = 256
-# Of files with no more records it is kept where these are.
+# Files of at most this many records keep their record offsets after closing.
 _MOST_KEPT = 4096
 _opened_last: collections.OrderedDict[int, weakref.ref[RecordFile]] = collections.OrderedDict()
 
@@ -104,7 +104,7 @@ class RecordFile(abc.ABC):
             return self._read(opened, index)
 
     def size(self, index: int) -> int:
-        """Returns how many bytes a record has; raises what `read` does."""
+        """Returns the size of a record in bytes; raises what `read` does."""
         return len(self.read(index))
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class RecordFile(abc.ABC):
 
     @abc.abstractmethod
     def _index(self) -> Any:
-        """Opens the file, and finds where its records are."""
+        """Opens the file, and determines the offsets of its records."""
 
     @abc.abstractmethod
     def _count(self, opened: Any) -> int: ...
@@ -187,7 +187,7 @@ class _TFRecordFile(RecordFile):
         return file, offsets
 
     def _offsets(self, file: BinaryIO) -> Any:
-        """Yields where records begin, and at last where the file ends."""
+        """Yields the offsets of records, and finally the end of the file."""
         size, position = file.seek(0, os.SEEK_END), 0
         while position < size:
             file.seek(position)
@@ -270,7 +270,7 @@ class TFRecordWriter:
 
 
 def sound_records(path: os.PathLike[str] | str) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file, up to where it is torn or damaged.
+    """Yields the records of a TFRecord file up to the first torn or damaged one.
 
     Raises:
       OSError: It cannot be read.
@@ -367,10 +367,10 @@ def record_length(path: str, header: bytes, position: int) -> int:
 
 
 def masked_checksum(data: bytes | bytearray | memoryview) -> int:
-    """The CRC-32C of bytes, masked so that it does not look like one in its data."""
+    """Returns the masked CRC-32C of bytes, as TFRecord and Riegeli define it."""
     if isinstance(data, bytes):
         crc = int(google_crc32c.value(data))
-    else:  # The library takes bytes only: others are copied in parts.
+    else:  # The library takes bytes only: other buffers are copied in parts.
         crc, view = 0, memoryview(data)
         for begin in range(0, len(view), _CHECKED_AT_ONCE):
             crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CHECKED_AT_ONCE])))
@@ -386,7 +386,7 @@ _CHUNK_POSITION, _CHUNK_COUNT = 1, 3
 
 
 class _ArrayRecordFile(RecordFile):
-    """Its own library believes all that the file says, and dies of a damaged one."""
+    """An ArrayRecord file, with checks: its library trusts the file, and crashes on damage."""
 
     def _index(self) -> tuple[riegeli.RecordReader, list[int], list[int]]:
         reader = riegeli.RecordReader(self.path)
@@ -427,7 +427,7 @@ class _ArrayRecordFile(RecordFile):
             reader.seek_numeric(begins[chunk] + index - first)
             record = reader.read_record()
         except riegeli.RiegeliError as e:
-            self._opened = None  # A reader that has failed reads nothing else.
+            self._opened = None  # A failed reader reads no other records.
             self._finalizer()
             raise self._damaged(f"record {index} is damaged: {e}") from e
         if record is None or reader.last_pos.chunk_begin != begins[chunk]:
@@ -440,7 +440,7 @@ class _ArrayRecordFile(RecordFile):
 
 
 def _close_reader(reader: riegeli.RecordReader) -> None:
-    with contextlib.suppress(riegeli.RiegeliError):  # The same error was raised before.
+    with contextlib.suppress(riegeli.RiegeliError):  # Already raised.
         reader.close()
 
 

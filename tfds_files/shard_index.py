@@ -106,7 +106,7 @@ class ShardIndex:
     def find_strings(
         self, field: str, examples: np.ndarray, elements: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where in the file text, or files of images, are.
+        """Returns the byte ranges of texts or image files in the shard.
 
         Args:
           field: The name of the field.

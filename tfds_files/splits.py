@@ -1,4 +1,4 @@
-"""Names of splits and of parts of them, as TFDS has them.
+"""Names of splits and of their parts, in the syntax of TFDS.
 
 | name | examples |
 |---|---|
@@ -22,7 +22,7 @@ _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}(:)?{_BOUND}\])?")
 
 
 def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tuple[str, int, int]]:
-    """Returns which examples the name of a part stands for: splits, where to begin, where to end.
+    """Parses the name of a part: returns splits, each with first example and end.
 
     Args:
       name: The name.
@@ -76,7 +76,7 @@ def _position(
             raise ValueError(f"{part!r}: {bound}% is more than 100%")
         position = round(position * count / 100.0)
     elif unit == "shard":
-        if is_end and position <= 0:  # So that [-1shard] is the last one.
+        if is_end and position <= 0:  # Negative shards count from the end.
             position += len(lengths)
         position = sum(lengths[: int(position)])
     if abs(position) > count:

@@ -97,7 +97,7 @@ class FolderSummary:
 
 
 def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
-    """Returns what a dataset says of itself.
+    """Summarizes a dataset from its JSON files.
 
     Args:
       directory: A folder of this machine: that of a version, or one that has but one dataset below
@@ -142,7 +142,7 @@ def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Fo
     while not (root / INFO_FILE).exists():
         if not root.exists():
             raise FileNotFoundError(f"{root} does not exist")
-        # Beside datasets TFDS has what it downloads, and what it works on.
+        # TFDS keeps downloads and unfinished datasets next to datasets.
         below = [
             name
             for name in folders_in(root)
@@ -199,7 +199,7 @@ def _fields(
             yield from _fields(child, (*path, name), shape, depth + 1)
     elif "dataset" in node or "sequence" in node:
         content = node.get("dataset") or node.get("sequence") or {}
-        # The axis of time goes without saying: it is that of the steps.
+        # The time axis is implied by the steps.
         is_dataset = "dataset" in node or str(node.get("pythonClassName", "")).endswith(".Dataset")
         inner = shape if is_dataset else (*shape, _size(content.get("length", 0)))
         yield from _fields(content.get("feature", {}), path, inner, depth + 1)

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as `tf.train.Example` needs it.
+"""The subset of the protocol buffer wire format that `tf.train.Example` uses.
 
 A message is a sequence of fields: a tag (number and wire type) and a value. Values are varints
 (wire type 0), 8 bytes (1), a length and so many bytes (2), or 4 bytes (5). See "Encoding" in the
@@ -56,7 +56,7 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
 
 
 def fields_of(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the fields of a message: number, wire type, and where the value begins and ends.
+    """Yields the fields of a message: number, wire type, begin and end of the value.
 
     Raises:
       WireError: The bytes are not a message.
@@ -116,7 +116,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:
-    r"""Returns a packed list of integers, and where in its bytes each of them begins.
+    r"""Encodes integers to a packed list; returns also the byte offset of each.
 
     Args:
       values: Integers of up to 64 bits, of shape `[n]`; negative ones take ten bytes.
@@ -143,5 +143,5 @@ def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:
 
 
 def delimited(tag: bytes, content: bytes) -> bytes:
-    """Returns a field of a message whose length is before it."""
+    """Returns a length-delimited field of a message."""
     return b"".join((tag, encode_varint(len(content)), content))

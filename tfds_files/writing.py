@@ -1,4 +1,4 @@
-"""Writes complete datasets: in the order, and to the number of files, that TFDS gives them."""
+"""Writes complete datasets with the order and the number of shards of TFDS."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
 
 __all__ = ["check_word", "describe", "info_of", "num_shards", "order_of", "shard_ends"]
 
-# From so many files on, TFDS has a multiple of it; before, a power of two.
+# TFDS uses multiples of this number of shards, and powers of two below it.
 _USUAL = 1024
 
 
 def order_of(split: str, key: str) -> bytes:
-    """Returns what TFDS sorts the examples of a split by, to shuffle them."""
+    """Returns the keys by which TFDS sorts the examples of a split to shuffle them."""
     salt, word = (text.replace("\\", "/").encode() for text in (split, key))
     return hashlib.md5(salt + word, usedforsecurity=False).digest()
 
@@ -51,12 +51,12 @@ def num_shards(
 
 
 def shard_ends(num_examples: int, num_shards: int) -> list[int]:
-    """Returns for each shard the number of the example after its last one, as TFDS cuts them."""
+    """Returns the end index of the examples of each shard, as TFDS divides them."""
     return [round(num_examples * shard / num_shards) for shard in range(1, num_shards + 1)]
 
 
 def check_word(subject: str, word: str, pattern: str) -> None:
-    """Raises a `ValueError` unless a word is as a pattern says."""
+    """Raises a `ValueError` unless a word matches a pattern."""
     if not re.fullmatch(pattern, word, re.ASCII):
         raise ValueError(f"{subject}: got {word!r:.100}, expected a match of {pattern}")
 

@@ -107,7 +107,7 @@ class Chunk:
         )
 
     def encode(self, begin: int, header: ChunkHeader | None = None) -> bytes:
-        """The bytes of the chunk as they stand in a file from offset `begin` to its end.
+        """Returns the bytes of the chunk in a file, with block headers, from offset `begin`.
 
         Args:
           begin: The offset.

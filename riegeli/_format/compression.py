@@ -24,7 +24,7 @@ MAX_DECOMPRESSED_SIZE = 1 << 32
 """The most bytes, 4 GiB, that are compressed together, or decompressed into memory."""
 
 # Streams with a larger window are "large window" streams, which `brotli` neither reads nor writes.
-# Their first byte is one that other streams cannot have.
+# Magic first bytes, which other streams cannot have.
 _BROTLI_MAX_WINDOW_LOG = 24
 _BROTLI_DEFAULT_WINDOW_LOG = 22
 _BROTLI_LARGE_WINDOW_MARK = b"\x11"
@@ -71,7 +71,7 @@ class Compressor:
     window_log: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be written here."""
+        """Refuses unsupported compression options."""
         if (
             self.compression_type == CompressionType.BROTLI
             and (self.window_log or 0) > _BROTLI_MAX_WINDOW_LOG
@@ -216,7 +216,7 @@ def _decompress_zstd(stream: memoryview, size: int) -> bytes:
 
 
 def _decompress_zstd_into(stream: memoryview, into: memoryview) -> bool:
-    """Decompresses a frame that fills `into`; False if it is not as simple as that, or damaged."""
+    """Decompresses a frame that fills `into`; returns False for other or damaged frames."""
     try:
         if _zstd_frame_size(stream, content_size=len(into)) != len(stream):
             return False

@@ -17,7 +17,7 @@ from riegeli.base.riegeli_error import InvalidArgumentError
 
 
 class JoinedRecords(NamedTuple):
-    """Records in one buffer, one after the other.
+    """Records joined in one buffer, with their ends.
 
     >>> JoinedRecords([3, 0, 2], b"antbe").cut()
     [b'ant', b'', b'be']
@@ -67,7 +67,7 @@ def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
 def decode_joined(
     chunk: Chunk, into: memoryview | None = None, record_size: int = 0
 ) -> JoinedRecords:
-    """The records of a simple chunk as they lie in it.
+    """Returns the joined records of a simple chunk.
 
     Args:
       chunk: The chunk.
@@ -99,7 +99,7 @@ def _decompressed(
     chunk: Chunk, into: memoryview | None = None, record_size: int = 0
 ) -> tuple[Buffer, Buffer]:
     """The record lengths as varints, and the records."""
-    data = memoryview(chunk.data)  # So that cutting it copies nothing.
+    data = memoryview(chunk.data)  # Slices of a view copy nothing.
     if not data:
         raise InvalidArgumentError("simple chunk without data")
     compression_type = data[0]

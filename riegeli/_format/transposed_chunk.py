@@ -160,7 +160,7 @@ def _split(data: Buffer, begin: int, sizes: list[int]) -> list[Buffer]:
 
 
 def _buffers(compression_type: int, buckets: list[Buffer], sizes: list[int]) -> list[memoryview]:
-    """The buffers, cut from the buckets: none lies in two of them."""
+    """Cuts the buffers from the buckets; no buffer spans two buckets."""
     if sizes and not buckets:
         raise InvalidArgumentError(f"there are {len(sizes)} buffers, but no buckets")
     total, in_buckets = sum(sizes), sum(_size(compression_type, bucket) for bucket in buckets)
@@ -185,7 +185,7 @@ def _buffers(compression_type: int, buckets: list[Buffer], sizes: list[int]) -> 
 
 
 class _Numbers:
-    """Reads numbers one after the other; no more than the bytes that are there can hold."""
+    """Reads varints in sequence; checks counts against the remaining bytes."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = data

@@ -59,7 +59,7 @@ class _List:
     position: dict[int, int] = field(default_factory=dict)
 
 
-_PUBLIC = 1 << 32  # In place of a kind: the state of a private list that leads to the public one.
+_PUBLIC = 1 << 32  # The pseudo-kind of the state that leads from a private list to the public list.
 
 
 class _Layout:
@@ -84,7 +84,7 @@ class _Layout:
         for counts in followers:
             incoming.update(counts)
         if not incoming[last_kind]:
-            incoming[last_kind] = 1  # The machine begins there, so it needs a state.
+            incoming[last_kind] = 1  # The machine begins with this kind, so it needs a state.
         private = self._choose_private(incoming)
         self.private = [self._lay_out(weights) if weights else None for weights in private]
         left = {kind: count for kind, count in incoming.items() if count > 0}
@@ -99,7 +99,7 @@ class _Layout:
                 self.base_of_kind[kind] = self._public_base(unlisted)
 
     def way(self, kind: int, follower: int) -> bytes:
-        """The way from a kind to one that follows it, as `encode_transitions` takes it."""
+        """Returns the transition from a kind to a follower, for `encode_transitions`."""
         base, own = self.base_of_kind[kind], self.private[kind]
         assert base is not None  # Something follows.
         if own is not None and follower in own.position:
@@ -123,7 +123,7 @@ class _Layout:
         return bytes(offsets)
 
     def _choose_private(self, incoming: Counter[int]) -> list[dict[int, int]]:
-        """For each kind the followers that get states of its own, with their weights."""
+        """Returns the followers that get private states, with their weights, for each kind."""
         private: list[dict[int, int]] = []
         for followers in self._followers:
             often = {f: n for f, n in followers.items() if n >= _MIN_COUNT_FOR_PRIVATE_STATE}
@@ -327,7 +327,7 @@ def _plan(
     first_kind: int,
     last_kind: int,
 ) -> tuple[bytes, list[dict[int, bytes]]]:
-    """The states, as described in the header, and the ways between them.
+    """Returns the states for the header, and the transitions between elements.
 
     Chunks with few records are often alike in all that matters here, which saves most of the time
     that their encoding would keep other Python threads from running.

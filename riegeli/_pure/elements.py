@@ -31,7 +31,7 @@ _FIRST_MESSAGE = 5
 
 @dataclass(slots=True)
 class Node:
-    """A field of a message, or what stands for whole records.
+    """A field of a message, or the root node of records.
 
     Attributes:
       parent: The number of the message that has the field.
@@ -65,7 +65,7 @@ class Elements:
 
 
 def take_apart(records: Sequence[bytes]) -> Elements:
-    """Takes records apart: those that are proto messages into fields, the others not at all."""
+    """Splits records that are proto messages into fields; keeps other records whole."""
     walk = _Walk()
     for record in records:
         walk.add_record(record)
@@ -81,7 +81,7 @@ _Field = tuple[int, int, int, int]
 
 
 def parse_message(data: bytes, begin: int, end: int) -> list[_Field] | None:
-    """The fields of a proto message, if these bytes are one that is spelt in the shortest way."""
+    """Returns the fields of bytes that are a minimally encoded proto message; otherwise None."""
     fields = []
     groups = []
     at = begin

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from riegeli._pure.varints import encode_varints, read_varint
 
-# Tags of states that stand for something else than a field.
+# Tags of states other than fields.
 NO_OP = 0
 WHOLE_RECORD = 1
 SUBMESSAGE_BEGIN = 2
@@ -45,7 +45,7 @@ Scope = bool | dict[int, "Scope | None"]
 
 
 def is_tag_of_state(tag: int) -> bool:
-    """Whether a tag means anything."""
+    """Whether a tag is valid in a state."""
     is_field = 8 <= tag <= _MAX_TAG and tag & 7 <= SUBMESSAGE_END
     return NO_OP <= tag <= RECORD_BEGIN or is_field
 
@@ -122,7 +122,7 @@ def run_machine(
 
 
 def check_states(states: Sequence[Sequence[int]], first: int, num_buffers: int) -> None:
-    """Makes sure that states mean something, and that what they refer to is there.
+    """Checks that states are valid, and that the states and buffers they refer to exist.
 
     Raises:
       ValueError: it is not so.
@@ -176,9 +176,9 @@ class _Run:
         self._used = [0] * len(buffers)
         self._num_records = num_records
         self._size = size
-        self._pieces: list[bytes] = []  # The last one of the chunk first.
+        self._pieces: list[bytes] = []  # In reverse order of the chunk.
         self._written = 0
-        self._left_out = 0  # Bytes at least, of what is not in the scope.
+        self._left_out = 0  # The least number of bytes outside the scope.
         self._record_begins: list[int] = []  # Counted in bytes from the end of the chunk.
         # The messages that are open, outermost first: their scope, and for submessages their end.
         self._record_scope = self._scope = scope
@@ -219,7 +219,7 @@ class _Run:
         )
 
     def progress(self) -> int:
-        """A number that grows with what was written or left out."""
+        """The bytes written and skipped so far."""
         return self._written + self._left_out + len(self._record_begins)
 
     def records(self) -> list[bytes]:
@@ -275,7 +275,7 @@ class _Run:
         return as_stored + self._take(buffer, length)
 
     def _scope_of(self, field_number: int) -> tuple[bool, Scope | None]:
-        """Whether a field is to be read, and with what scope; None if its value does not matter."""
+        """Returns whether a field is read, and its scope; None if only its existence is needed."""
         if isinstance(self._scope, dict):
             return field_number in self._scope, self._scope.get(field_number, {})
         return True, True

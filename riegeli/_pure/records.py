@@ -6,7 +6,7 @@ from riegeli._pure.varints import read_varint
 
 
 def join(pieces: Sequence[bytes | memoryview], /) -> bytes | memoryview:
-    """All pieces, one after the other; a single one is given back as it is."""
+    """Joins pieces of bytes; a single piece is returned unchanged."""
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -11,7 +11,7 @@ _MAX_REPEATS = 3
 
 
 def count_followers(sequence: Sequence[int], num_kinds: int) -> list[dict[int, int]]:
-    """For each kind of elements the kinds that follow it, and how often; the first met first.
+    """Counts the followers of each kind of elements, in order of first occurrence.
 
     Raises:
       IndexError: `sequence` has a kind that is not below `num_kinds`.

@@ -1,4 +1,4 @@
-"""Reads whole chunks from a file, checks their hashes, finds chunks by position, skips damage."""
+"""Reads chunks of a file: checks hashes, locates chunks by position, skips damage."""
 
 import enum
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ _READ_STEP = 64 * BLOCK_SIZE
 class Find(enum.Enum):
     """The chunk to search for, relative to a position in the file."""
 
-    CONTAINING = enum.auto()  # The one with the record of that numeric position, or the next.
-    BEFORE = enum.auto()  # The last one that begins at or before it.
+    CONTAINING = enum.auto()  # The chunk with the record at that numeric position, or the next.
+    BEFORE = enum.auto()  # The last chunk that begins at or before the position.
 
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """A place that cannot be read, and where to go on after it.
+    """A damaged region, and the position to resume at.
 
     Attributes:
       begin: The position of its first byte.
@@ -99,7 +99,7 @@ class ChunkReader:
         return chunk
 
     def reject(self, begin: int) -> None:
-        """Counts what was read last as damaged from a numeric record position on."""
+        """Marks the last chunk as damaged from a numeric record position on."""
         self._damage = _Damage(begin, self.pos, is_chunk=True)
 
     def seek(self, pos: int) -> None:
@@ -145,7 +145,7 @@ class ChunkReader:
         return passed
 
     def skip_damage(self, message: str) -> SkippedRegion | None:
-        """Goes on after what made the last call fail.
+        """Skips the damage that made the last call fail.
 
         Args:
           message: The error message.
@@ -245,7 +245,7 @@ class ChunkReader:
             header = ChunkHeader.decode(content, begin)
         except InvalidArgumentError as e:
             raise self._damaged(str(e), header_end) from e
-        if crosses_block:  # Now that the end of the chunk is known.
+        if crosses_block:  # The end of the chunk is known now.
             self._without_block_headers(stored, begin, header.end(begin))
         if begin == 0 and not header.is_signature():
             raise self._damaged("the first chunk of a file must be its signature", header_end)
@@ -260,7 +260,7 @@ class ChunkReader:
             step_end = min(data_end, (pos + _READ_STEP) // BLOCK_SIZE * BLOCK_SIZE)
             stored = self._source.read_at(pos, step_end - pos)
             content = take_out_block_headers(stored, pos, begin, end)
-            if content is None:  # Something is wrong; this says what.
+            if content is None:  # Raises the error of the damage.
                 pieces += self._without_block_headers(stored, pos, end)
             else:
                 pieces.append(content)

@@ -85,7 +85,7 @@ class ChunkWriter:
         self._threads: ThreadPoolExecutor | None = None
 
     def write_bytes(self, data: bytes) -> None:
-        """Writes bytes as they are; nothing may be pending."""
+        """Writes raw bytes; no chunk may be pending."""
         _files.write_all(self._dest, data)
         self.next_begin = self.pos = self.pos + len(data)
 
@@ -95,7 +95,7 @@ class ChunkWriter:
         self.write_bytes(chunk.encode(self.pos))
 
     def add(self, records: list[bytes]) -> None:
-        """Encodes and writes records, or sees to it that this happens.
+        """Encodes and writes records, in the background if enabled.
 
         Waits only if too much is pending.
         """
@@ -113,20 +113,20 @@ class ChunkWriter:
 
     def finish(self, records: list[bytes]) -> None:
         """Encodes and writes records, which may be none, and all that is pending."""
-        # There is nothing else to do for this thread: it can as well encode.
+        # This thread is idle, so it encodes as well.
         if records:
             self.write(self._encode(records))
         else:
             self._write_pending(0)
 
     def stop(self, *, wait: bool) -> None:
-        """Drops what is pending and ends the threads."""
+        """Drops pending chunks and ends the threads."""
         self._pending.clear()
         if self._threads is not None:
             self._threads.shutdown(wait=wait, cancel_futures=True)
 
     def _write_pending(self, keep: int) -> None:
-        """Writes what is encoded, and waits for more as long as more than `keep` are pending."""
+        """Writes encoded chunks, and waits while more than `keep` chunks are pending."""
         while self._pending and (len(self._pending) > keep or self._pending[0][1].done()):
             job, future = self._pending.popleft()
             header = future.result()

@@ -56,7 +56,7 @@ def _checked(path: Iterable[int]) -> list[int]:
 
 
 def _add(scope: dict[int, Scope | None], path: list[int]) -> None:
-    """Adds a path: of a field, more is wanted than of what is in it, and least its existence."""
+    """Adds a path to a scope: a whole field includes its members, and these its existence."""
     if path == [EXISTENCE_ONLY]:
         return
     existence_only = path[-1] == EXISTENCE_ONLY

@@ -1,4 +1,4 @@
-"""All records of a file that is in memory as a whole."""
+"""Decodes all records of a file in memory."""
 
 import io
 
@@ -40,7 +40,7 @@ def decode_file(content: bytes) -> list[bytes]:
 
 
 def _decode_small_file(content: bytes) -> list[bytes] | None:
-    """The records of simple chunks in a single block; None if that is not what is there, intact."""
+    """Returns the records of intact simple chunks in a single block; None for other files."""
     if len(content) > BLOCK_SIZE or not content.startswith(_BEGIN):
         return None
     view = memoryview(content)
@@ -58,5 +58,5 @@ def _decode_small_file(content: bytes) -> list[bytes] | None:
             )
             pos = header.end(pos)
     except RiegeliError:
-        return None  # The reader will say what is wrong, and where.
+        return None  # The reader raises the error, with its position.
     return records if pos == len(content) else None

@@ -47,7 +47,7 @@ class RecordPosition:
 
     @classmethod
     def _of(cls, chunk_begin: int | Callable[[], int], record_index: int) -> Self:
-        """A position that is known to be right; or asks for the chunk when somebody looks."""
+        """Makes a valid position; the begin of its chunk may be determined on access."""
         position = cls.__new__(cls)
         position._chunk_begin = chunk_begin
         position._record_index = record_index
@@ -94,7 +94,7 @@ class RecordPosition:
 
     @classmethod
     def from_str(cls, serialized: str | bytes) -> Self:
-        """Reads what `str` gives.
+        """Parses the result of `str`.
 
         Raises:
           TypeError: it is neither text nor bytes.
@@ -117,7 +117,7 @@ class RecordPosition:
 
     @classmethod
     def from_bytes(cls, serialized: bytes) -> Self:
-        """Reads what `to_bytes` gives, or the older form of two big-endian 64-bit numbers.
+        """Parses the result of `to_bytes`, or the older form of two big-endian 64-bit numbers.
 
         Raises:
           ValueError: it is something else.

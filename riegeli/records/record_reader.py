@@ -106,8 +106,8 @@ class RecordReader(_files.ClosedOnExit):
         # The chunk that was read last. Its records are forgotten when the reader fails or is
         # closed, so that their being there is all that `read_record` needs to look at.
         self._records: list[bytes] = []
-        self._joined: JoinedRecords | None = None  # In place of `_records`, until they are cut.
-        self._joined_end = (0, 0)  # Records and bytes of it up to the end of what was read last.
+        self._joined: JoinedRecords | None = None  # Until they are cut to `_records`.
+        self._joined_end = (0, 0)  # Its records and bytes up to the last record read.
         self._are_given_away = False  # They lie in memory that others may change.
         self._num_records = 0
         self._records_begin = 0

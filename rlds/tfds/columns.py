@@ -68,7 +68,7 @@ def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
 
 
 class _Location:
-    """The location of rows, for error messages: with the number of the step of each, if known."""
+    """The location of rows for error messages, with the step number of each row if known."""
 
     def __init__(self, where: str, path: str, steps: np.ndarray | None) -> None:
         self.where = where
@@ -140,7 +140,7 @@ def _compare(fields: Iterable[str], expected: Iterable[str]) -> str:
 def _fit_sequences(feature: Any, rows: Any, location: _Location) -> Any:
     inner = feature.feature
     if isinstance(inner, tfds_files.Sequence):
-        return rows  # Of sequences: left to TFDS, which knows how to nest them.
+        return rows  # Nested sequences are left to TFDS.
     if isinstance(inner, Features):
         if not isinstance(rows, Mapping):
             if not all(isinstance(row, Mapping) for row in rows):
@@ -209,7 +209,7 @@ def _fit_images(feature: Image, rows: Any, location: _Location) -> Any:
         rows = rows.tolist()
     if isinstance(rows, list):
         if not all(isinstance(row, np.ndarray) or tf.is_tensor(row) for row in rows):
-            return rows  # Images that are encoded already, files, and what else TFDS takes.
+            return rows  # Encoded images, image files, and other inputs of TFDS.
         rows = [np.asarray(row) for row in rows]
     for index, row in enumerate(rows):
         if row.dtype != feature.dtype or not fits(row.shape, feature.shape):
@@ -220,7 +220,7 @@ def _fit_images(feature: Image, rows: Any, location: _Location) -> Any:
 
 
 def _convert(column: np.ndarray, dtype: np.dtype, expected: str, location: _Location) -> np.ndarray:
-    """Returns a column in another dtype, if all values have a place there."""
+    """Returns a column in another dtype, if it holds all values exactly."""
     if dtype.kind == "O":
         column = column.astype(object) if column.dtype.kind in "SU" else column
         is_right = np.frompyfunc(lambda item: isinstance(item, str | bytes), 1, 1)
@@ -241,7 +241,7 @@ def _convert(column: np.ndarray, dtype: np.dtype, expected: str, location: _Loca
 
 
 def _convert_numbers(column: np.ndarray, dtype: np.dtype) -> tuple[Any, np.ndarray | None]:
-    """Returns numbers in another dtype, and which of them it does not hold; None for all."""
+    """Converts numbers to another dtype; returns also a mask of the values it cannot hold."""
     if column.dtype.kind not in "biuf" or column.dtype == object:
         column = column.astype(np.float64) if column.dtype.name == "bfloat16" else column
         if column.dtype.kind not in "fc" or (column.dtype.kind == "c" and dtype.kind != "c"):
@@ -261,7 +261,7 @@ def _convert_numbers(column: np.ndarray, dtype: np.dtype) -> tuple[Any, np.ndarr
 
 
 def _read(steps: tf.data.Dataset) -> Any:
-    """Reads nested steps: as columns where their shapes allow it, else one by one."""
+    """Reads nested steps: as columns if their shapes allow it, else one by one."""
     spec = steps.element_spec
     if isinstance(spec, Mapping) and _layouts.is_static(spec):
         batches = list(steps.batch(_READ_AT_ONCE).as_numpy_iterator())
@@ -296,7 +296,7 @@ def _as_rows(rows: Any) -> Any:
 
 
 def _as_column(rows: Any, dtype: np.dtype) -> np.ndarray | None:
-    """Rows as one array, or None if their shapes differ."""
+    """Returns rows as one array; None if their shapes differ."""
     if isinstance(rows, np.ndarray):
         return rows
     if dtype.kind == "O":
@@ -309,7 +309,7 @@ def _as_column(rows: Any, dtype: np.dtype) -> np.ndarray | None:
 
 
 def _as_array(value: Any, dtype: np.dtype) -> np.ndarray:
-    """An array; strings as they are, because those of NumPy lose zeros at their end."""
+    """Returns a value as an array; strings as objects, as NumPy strings lose trailing zeros."""
     if tf.is_tensor(value):
         value = value.numpy()
     if dtype.kind == "O" and isinstance(value, str | bytes):

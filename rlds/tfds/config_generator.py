@@ -1,4 +1,4 @@
-"""TFDS features for data, or for specs of data, that nobody has described yet."""
+"""Generates TFDS features from data, or from specs of data."""
 
 import functools
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ def generate_config_from_spec(
     convert_tuple_to_list: bool = False,
     tensor_encoding: tfds.features.Encoding = tfds.features.Encoding.ZLIB,
 ) -> tfds.rlds.rlds_base.DatasetConfig:
-    """Returns the description of a dataset of such episodes, for `EpisodeWriter`.
+    """Returns the description of a dataset of episodes with a spec, for `EpisodeWriter`.
 
     Args:
       episode_spec: The spec of an episode, such as the `element_spec` of a dataset of episodes, or

@@ -226,7 +226,7 @@ class EpisodeWriter:
 
     def __exit__(self, exc_type: object, *_: object) -> None:
         if exc_type is not None and self._replacement is not None:
-            self._is_closed = True  # The new splits are not complete: the old ones stay.
+            self._is_closed = True  # The new splits are incomplete, so the old splits stay.
             self._writer.abandon()
             self._replacement.discard()
             return
@@ -264,6 +264,6 @@ def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
         episode,
         name=info.name,
         overall_description=info.description or "",
-        homepage=next(iter(info.as_proto.location.urls), ""),  # TFDS makes one up otherwise.
+        homepage=next(iter(info.as_proto.location.urls), ""),  # Without a name, TFDS generates one.
         citation=info.citation or "",
     )

@@ -74,7 +74,7 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
 
 
 def _converted(feature: Any) -> tfds_files.Feature:
-    """A feature as `tfds_files` has it; a mere `Feature` if TFDS has to encode its values."""
+    """Converts a feature of TFDS to `tfds_files`; a plain `Feature` if only TFDS encodes it."""
     kind = type(feature)
     if kind is tfds.features.FeaturesDict:
         return tfds_files.Features(

@@ -62,7 +62,7 @@ def recover(info: tfds.core.DatasetInfo) -> None:
         filetype_suffix=proto.file_format or info.file_format.file_suffix,
     )
     splits = tfds.core.splits.SplitDict.from_proto(proto.splits, template)
-    if _lengths(splits) != _lengths(info.splits):  # Else callers keep the objects that they have.
+    if _lengths(splits) != _lengths(info.splits):  # Callers keep references to the split objects.
         info.set_splits(splits)
 
 

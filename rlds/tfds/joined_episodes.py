@@ -1,4 +1,4 @@
-"""Examples of many episodes, decoded in one go: the steps of all of them in the same columns."""
+"""Decodes examples of many episodes at once, to columns of all their steps."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _STORED_AS = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O":
 
 
 def can_be_joined(features: Any) -> bool:
-    """Whether all values of a field have one shape, as they are stored and as they are decoded.
+    """Whether all values of a field have one shape, both stored and decoded.
 
     Images may differ, as long as they are not decoded. A field of episodes may have any number of
     rows, unless they are compressed.
@@ -129,7 +129,7 @@ class JoinedEpisodes:
 
 
 class _Rows(tfds.features.Tensor):  # type: ignore[misc]
-    """Rows of one episode after the other, where those of each are stored as bytes."""
+    """A feature with rows stored as bytes for each episode, decoded for all at once."""
 
     def decode_batch_example(self, serialized_example: Any) -> Any:
         decoder = loading._Raw()
@@ -139,7 +139,7 @@ class _Rows(tfds.features.Tensor):  # type: ignore[misc]
 
 
 def _has_rows(feature: Any) -> bool:
-    """Whether it has any number of rows, which can be told apart if they are joined."""
+    """Whether a feature has any number of rows of one size, so that joined rows can be split."""
     return (
         type(feature) is tfds.features.Tensor
         and feature.shape[:1] == (None,)
@@ -175,7 +175,7 @@ def _joined(features: tfds.features.FeaturesDict) -> tfds.features.FeaturesDict:
 
 
 def _of_rows(feature: Any) -> Any:
-    """The features of a row, where an episode has several."""
+    """Returns the features of a single row."""
     if type(feature) is tfds.features.FeaturesDict:
         return {name: _of_rows(child) for name, child in feature.items()}
     if not _has_rows(feature):

@@ -96,7 +96,7 @@ def load(
         return _from_array_records(builder, split, selected, decoders, shuffle=shuffle_files)
     if read_config is None:
         # Not cached: decoded images may be many times larger than the files, and a checkpoint of
-        # an iterator would hold them all.
+        # an iterator would hold all of them.
         read_config = tfds.ReadConfig(try_autocache=False)
         if not shuffle_files:
             read_config.interleave_cycle_length = 1
@@ -121,7 +121,7 @@ class _Features(tfds.decode.PartialDecoding):  # type: ignore[misc]
 
 
 class _Stored(tfds.decode.SkipDecoding):  # type: ignore[misc]
-    """Leaves values as they are stored, without visiting them one by one."""
+    """Keeps stored values undecoded, without visiting each."""
 
     def decode_batch_example(self, serialized_example: Any) -> Any:
         return serialized_example
@@ -131,7 +131,7 @@ class _Stored(tfds.decode.SkipDecoding):  # type: ignore[misc]
 
 
 class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
-    """Decodes images and tensors, of which those of an episode have one shape.
+    """Decodes images and tensors one by one; all in an episode have the same shape.
 
     Args:
       path: The field, for errors.
@@ -229,7 +229,7 @@ def leaves_of_features(features: Any, path: str = "") -> Iterator[tuple[str, Any
 
 
 def _names(features: Any, decode: bool | Collection[str]) -> set[str]:
-    """The paths of the leaves that are wanted."""
+    """Returns the paths of the leaves to decode."""
     leaves = dict(leaves_of_features(features))
     if isinstance(decode, bool):
         return set(leaves) if decode else set()
@@ -240,7 +240,7 @@ def _names(features: Any, decode: bool | Collection[str]) -> set[str]:
 def _select(
     features: Any, paths: Collection[str] | None, argument: str, always: Iterable[str] = ()
 ) -> Any:
-    """The features at and below some paths, and those of the others that always come along."""
+    """Selects the features at and below paths, and the features that are always read."""
     if paths is None:
         return features
     if isinstance(paths, str):
@@ -288,7 +288,7 @@ def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any
 
 
 def _is_raw(feature: Any) -> bool:
-    """Whether these are tensors that are stored as bytes."""
+    """Whether a feature holds tensors stored as bytes."""
     if type(feature) not in (tfds.features.Tensor, tfds.features.Scalar):
         return False
     stored = feature.get_serialized_info()

@@ -24,9 +24,9 @@ _COUNTS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
     **dict.fromkeys((b"stsz", b"stz2"), 8),
 }
-# Boxes of files whose packets are not just one after the other.
+# Boxes of files with reordered frames or fragments.
 _OF_OTHERS = (b"ctts", b"trun", b"tfhd", b"trex")
-# Tables of times: an entry is a number of samples, and what they have in common.
+# Run-length tables of times: a number of samples, and their common value.
 _RUNS = (b"stts", b"ctts")
 
 
@@ -75,8 +75,8 @@ def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
 
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yields the type of each box that has no others, and where its content begins and ends."""
-    begin, ends = 0, [size]  # Of the boxes that the next one is in.
+    """Yields the type of each leaf box, and the begin and end of its content."""
+    begin, ends = 0, [size]  # The ends of the enclosing boxes.
     while ends:
         file.seek(begin)
         length, kind = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
@@ -85,7 +85,7 @@ def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
             length = int.from_bytes(file.read(8), "big")
             content += 8
         end = min(begin + length, ends[-1]) if length else ends[-1]
-        if end < content:  # There are no more, or none that the library takes for one.
+        if end < content:  # The end of the boxes, or of what the library reads as a box.
             begin = ends.pop()
         elif kind in _PARENTS:
             begin = content

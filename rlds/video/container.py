@@ -51,14 +51,14 @@ __all__ = [
     "whole_clip",
 ]
 
-# Puts packets into a file, their times shifted, and decoded after what was put in last; returns
-# when the last of them is decoded.
+# Muxes packets into a file, with times shifted, to be decoded after the last packet; returns
+# the decoding time of its last packet.
 _Mux: TypeAlias = "Callable[[Span, int, int], int]"
 _LOWEST = -(1 << 62)
 
 
 class UnlikeClipError(SourceError):
-    """A clip cannot be in one file with those before it; see `VideoInfo.can_follow`."""
+    """A clip cannot be joined with the clips before it; see `VideoInfo.can_follow`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Clip:
 
     @property
     def span(self) -> Span:
-        """The packets that the wanted frames take.
+        """The packets that the frames of the clip need.
 
         Raises:
           SourceError: It is damaged, or has no such frames.
@@ -132,7 +132,7 @@ class Span(NamedTuple):
         return len(self.packets) == len(all_packets) and not all_packets.fault
 
     def copy_file(self, path: str | os.PathLike[str]) -> float:
-        """Copies the file as it is; returns when the first frame is shown."""
+        """Copies the video file; returns the time of the first frame, in seconds."""
         with open(path, "wb") as file:
             self.video.copy_to(file)
         info, packets = self.video.index()
@@ -215,7 +215,7 @@ class VideoFile:
         return Clip(output.getvalue(), int(before.sum()), end - begin)
 
     def span(self, begin: int, end: int) -> Span:
-        """Returns where the frames from `begin` to before `end` are.
+        """Returns the packets of the frames from `begin` to before `end`.
 
         Raises:
           SourceError: There are no such frames.
@@ -273,7 +273,7 @@ class VideoFile:
         return int(self.index()[1].size.sum())
 
     def copy_to(self, target: BinaryIO) -> None:
-        """Writes the file as it is, byte by byte."""
+        """Writes the bytes of the video file."""
         with source_errors(self.name), self._open() as file:
             shutil.copyfileobj(file, target)
 
@@ -291,13 +291,13 @@ class VideoFile:
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[Any]:
-        """Yields the stream, as PyAV has it."""
+        """Yields the video stream of PyAV."""
         with open_video(self._video, self.name) as (_, stream, *_):
             yield stream
 
 
 def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
-    """Returns some of the wanted frames of a clip, as a clip of their packets; none is decoded.
+    """Cuts a clip to some of its frames, and to the packets that they need, without decoding.
 
     It begins with the keyframe that the first of them needs, so `first` may be more than 0.
 
@@ -346,7 +346,7 @@ def whole_clip(head: bytes, tail: Clip) -> bytes:
       SourceError: One is damaged, or they are none of one clip.
     """
     video, file = VideoFile(head, "clip"), io.BytesIO()
-    num_frames = video.info.num_frames - tail.first  # The others are in the tail, too.
+    num_frames = video.info.num_frames - tail.first  # The tail repeats the others.
     with VideoWriter(file) as writer:
         if num_frames:
             writer.add(video.span(0, num_frames))
@@ -366,7 +366,7 @@ def packets_of(clip: Clip) -> list[bytes]:
 
 
 def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[float]:
-    """Makes one mp4 file of clips, see `VideoWriter`. A single clip stays the file that it is.
+    """Joins clips to one mp4 file, see `VideoWriter`. A single clip is copied unchanged.
 
     Args:
       clips: The clips, in order.
@@ -386,7 +386,7 @@ def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[floa
 
 
 class VideoWriter:
-    """Makes one mp4 file of clips, without decoding. It is a context manager, or closed.
+    """Joins clips to one mp4 file without decoding; a context manager.
 
     The packets are the same, and the clips follow each other in time. If they are all packets of
     one file, at the same times, it is copied.
@@ -422,7 +422,7 @@ class VideoWriter:
                 self._write_waiting()
 
     def add(self, frames: Clip | Span) -> float:
-        """Adds a clip, or frames of a file; returns when the first one is shown, in seconds.
+        """Adds a clip, or frames of a file; returns the time of its first frame in seconds.
 
         Raises:
           UnlikeClipError: It has another codec, size, time base or configuration of the decoder
@@ -476,7 +476,7 @@ def span_of(frames: Clip | Span) -> Span:
 
 
 def _check_frames(clip: Clip) -> int:
-    """Checks that the file of a clip has the frames that are wanted; returns how many.
+    """Checks that the file of a clip has its frames; returns their number.
 
     Raises:
       SourceError: It has not, or is damaged.
@@ -519,7 +519,7 @@ def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
             container = stack.enter_context(av.open(file, "w", format="mp4", options=options))
             stream = container.add_stream_from_template(template, opaque=True)
         container.start_encoding()
-        assert stream.time_base == base  # So packets need not say it, which takes time.
+        assert stream.time_base == base  # Setting the time base on each packet would take time.
 
         def mux(span: Span, shift: int, last: int) -> int:
             _, packets = span.video.index()
@@ -532,7 +532,7 @@ def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
                 ):
                     packet = av.Packet(data)
                     packet.stream = stream
-                    last = max(dts, last + 1)  # It may have less to reorder than what was before.
+                    last = max(dts, last + 1)  # Clips may reorder fewer frames.
                     packet.pts, packet.dts = pts, last
                     packet.duration, packet.is_keyframe = duration, is_key
                     container.mux(packet)

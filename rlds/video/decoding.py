@@ -19,7 +19,7 @@ from rlds_ecosystem.files.stores import PathLike, open_binary
 
 __all__ = ["ClipIndex", "ClipReader"]
 
-# Decoders that can leave out frames, packet by packet, if no others refer to them.
+# Decoders that can skip frames that no other frame refers to.
 _CAN_SKIP = ("h264", "hevc")
 
 _local = threading.local()
@@ -89,8 +89,8 @@ class ClipReader:
         self._file: BinaryIO = io.BytesIO(video) if isinstance(video, bytes) else open_binary(video)
         self._times = self.index.packets.pts[self.index.packets.frames]
         self._decoder: Any = None
-        # The packet that goes into the decoder next, the frame that comes out next, those that did
-        # already, and whether the decoder has given all it had and must begin anew.
+        # The packet to feed next, the frame to come out next, decoded frames
+        # that are ready, and whether the decoder is drained and must restart.
         self._packet, self._next = 0, len(self._times)
         self._ready: collections.deque[Any] = collections.deque()
         self._is_drained = True
@@ -161,7 +161,7 @@ class ClipReader:
     def _decoded(self, numbers: Sequence[int]) -> Iterator[Any]:
         """Yields some frames."""
         frames, keys = self.index.packets.frames, self.index.keys
-        # A decoder goes on where it can; only who reads in order is going to make use of that.
+        # Only sequential readers let the decoder run ahead.
         is_in_order = numbers[0] in (0, self._next)
         for at, frame in enumerate(numbers):
             key = keys[frame]
@@ -174,7 +174,7 @@ class ClipReader:
             yield self._find(frame, goes_on)
 
     def _find(self, number: int, goes_on: bool) -> Any:
-        """Decodes up to a frame; all that the decoder holds if nothing after it is wanted."""
+        """Decodes up to a frame; drains the decoder if no later frame is requested."""
         last = self.index.packets.frames[number]
         while self._next <= number:
             while not self._ready:
@@ -227,7 +227,7 @@ class ClipReader:
             av = import_extra("av")
             self._decoder = av.CodecContext.create(self.info.decoder, "r")
             self._decoder.extradata = self.info.extradata or None
-            # Several threads decode frames ahead, which no one may ask for.
+            # Several threads would decode frames ahead that are not requested.
             self._decoder.thread_count = 1
         else:
             self._decoder.flush_buffers()
@@ -251,7 +251,7 @@ def _to_rgb() -> Callable[[Any], Any]:
     if not hasattr(_local, "to_rgb"):
         module = import_extra("av").video.reformatter
         reformat = module.VideoReformatter().reformat
-        # Threads of its own cost more than they bring, and a forked process could not end them.
+        # Decoder threads cost more than they save, and a forked process could not end them.
         options = {"threads": 1} if "threads" in (reformat.__doc__ or "") else {}
         _local.to_rgb = functools.partial(reformat, format="rgb24", **options)
     to_rgb: Callable[[Any], Any] = _local.to_rgb

@@ -1,4 +1,4 @@
-"""Packets as encoders give them: put into clips, taken out of them, or made of frames."""
+"""Video packets without a container: muxed into clips, extracted from clips, or encoded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "stream_packets",
 ]
 
-# By codec: what FFmpeg calls its packets without a container, and what makes them of those of mp4.
+# By codec: FFmpeg's format of raw packets, and the bitstream filter from mp4 to it.
 _STREAMS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
 _FILTERS = {"h264": "h264_mp4toannexb"}
 _TICKS = 512  # Units of time in a frame, as FFmpeg has them.
@@ -90,7 +90,7 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
           SourceError: It is no such packet.
         """
         with video_errors("video"):
-            if self._track is None:  # It says what the decoder needs.
+            if self._track is None:  # The keyframe holds the decoder configuration.
                 with self._av.open(io.BytesIO(content), format=_STREAMS[self._codec]) as stream:
                     [like] = stream.streams.video
                     self._track = self._file.add_stream_from_template(like, opaque=True)

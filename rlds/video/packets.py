@@ -74,7 +74,7 @@ class VideoInfo:
         return np.dtype(np.uint16 if self.pix_fmt in _DEEP else np.uint8)
 
     def can_follow(self, other: VideoInfo) -> bool:
-        """Whether one stream can hold the packets of both, and their times without rounding."""
+        """Whether one stream can hold the packets of both videos, with exact times."""
         ours, theirs = (
             (info.codec, info.width, info.height, info.pix_fmt, info.extradata, info.time_base)
             for info in (self, other)
@@ -177,7 +177,7 @@ def open_video(
             fault = "the video may switch streams, which needs PyAV 16: pip install -U av"
             raise SourceError(fault, file=name)
         file.seek(0)
-        # Without its name, files of other formats could have FFmpeg open further files.
+        # FFmpeg may not guess: files of other formats could make it open further files.
         container = stack.enter_context(av.open(file, format="mp4"))
         if not container.streams.video:
             raise SourceError("the file has no video", file=name)
@@ -214,14 +214,14 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
         fault = f"the video was cut: {len(rows)} of {stream.frames} declared frames are there"
     pts, dts, pos, sizes, is_key, is_discard, duration = rows.T.copy()
     shown = np.flatnonzero(is_discard == 0)
-    if fault:  # Missing packets may be shown before others.
+    if fault:  # Missing packets may be displayed earlier than others.
         shown = shown[pts[shown] < dts[-1] + max(duration[-1], 1)]
     frames = shown[np.argsort(pts[shown], kind="stable")]
     return Packets(pts, dts, pos, sizes, duration, is_key.astype(bool), frames, fault)
 
 
 def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
-    """The rows of packets as FFmpeg's index has them, and why there are no more.
+    """Returns the packet rows of FFmpeg's index, and the fault that ends them.
 
     None if there is no index.
     """
@@ -245,13 +245,13 @@ def _missing(index: int) -> str:
 
 
 def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple[np.ndarray, str]:
-    """The rows of packets that are read, and why there are no more."""
+    """Returns the packet rows from demuxing, and the fault that ends them."""
     av = import_extra("av")
     rows: list[tuple[int, ...]] = []
     fault = ""
     try:
         for packet in container.demux(stream):
-            if not packet.size:  # The last one is empty.
+            if not packet.size:  # The last packet is empty: it flushes.
                 continue
             if packet.is_corrupt or (packet.pos or 0) + packet.size > size:
                 fault = _missing(len(rows))

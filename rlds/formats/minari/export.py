@@ -219,7 +219,7 @@ class MinariExport(Export):
         return paths
 
     def _kept_jpegs(self) -> set[str]:
-        """Returns the image fields to keep as JPEG: all images of Minari, if all are colour JPEG."""
+        """Returns the image fields to keep as JPEG: all of Minari, if all are colour JPEG."""
         images = {
             path: field
             for path, field in self._steps.items()

@@ -228,7 +228,7 @@ class FolderSource(Source):
         )
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        """Yields errors of files with fewer or more episodes than declared, and of unlisted files."""
+        """Yields errors of files with a wrong number of episodes, and of unlisted files."""
         lengths = self.folder[split].shard_lengths, self.folder[split].stored_lengths()
         for file, declared, length in zip(self.folder[split].paths, *lengths):
             if length != declared:
