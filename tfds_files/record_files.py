@@ -367,7 +367,7 @@ def record_length(path: str, header: bytes, position: int) -> int:
 
 
 def masked_checksum(data: bytes | bytearray | memoryview) -> int:
-    """Returns the masked CRC-32C of bytes, as TFRecord and Riegeli define it."""
+    """Returns the masked CRC-32C of bytes, as in TFRecord files."""
     if isinstance(data, bytes):
         crc = int(google_crc32c.value(data))
     else:  # The library takes bytes only: other buffers are copied in parts.

@@ -43,7 +43,7 @@ def checked_index(index: Any, count: int, items: str) -> int:
 
 
 class _SequenceAdapter(Sequence[T]):
-    """A read-only sequence whose items are made when they are requested.
+    """A read-only sequence whose items are computed on access.
 
     Keeps the backend alive that it reads from. Every iteration has its own position.
     """
@@ -87,7 +87,7 @@ class _SequenceAdapter(Sequence[T]):
 
 
 class BackendReader(Closing, abc.ABC):
-    """Reads what was recorded: step by step, or episode by episode.
+    """Reads recorded data: step by step, or episode by episode.
 
     The sequences are views: they read, and make a new object, whenever an item is requested.
     Subclasses implement the methods that are abstract here.
@@ -105,7 +105,7 @@ class BackendReader(Closing, abc.ABC):
         return _SequenceAdapter(count, self._get_nth_episode, items="episodes")
 
     def episode_metadata(self) -> Sequence[Any]:
-        """The metadata of each episode; None for those that have none."""
+        """The metadata of each episode; None for an episode without metadata."""
         count = self._get_num_episodes()
         return _SequenceAdapter(count, self._get_nth_episode_metadata, items="episodes")
 
@@ -140,11 +140,11 @@ class BackendReader(Closing, abc.ABC):
 
     @abc.abstractmethod
     def copy(self) -> Self:
-        """Another reader of the same data, which other threads can use at full speed."""
+        """Returns another reader of the same data, for use in another thread."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Frees what the reader holds: items cannot be read any more. Further calls do nothing."""
+        """Closes the reader: items cannot be read any more. Further calls do nothing."""
 
     @abc.abstractmethod
     def _get_num_steps(self) -> int:
@@ -172,7 +172,7 @@ class BackendReader(Closing, abc.ABC):
         )
 
     def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
-        """Steps `begin` to `end` of all steps; backends may have a faster way than one by one."""
+        """Returns the steps from `begin` to `end`; backends may override it with a faster way."""
         return map(self._get_nth_step, range(begin, end))
 
     def _get_nth_episode_metadata(self, i: int) -> Any:

@@ -107,7 +107,7 @@ class BackendWriter(Closing, abc.ABC):
         yield record_step
 
     def set_episode_metadata(self, data: Any) -> None:
-        """Sets the metadata of the episode of the last step, in place of what was set before.
+        """Sets the metadata of the episode of the last step; replaces earlier metadata.
 
         Raises:
           UsageError: The backend is closed, or no episode has begun.
@@ -121,7 +121,7 @@ class BackendWriter(Closing, abc.ABC):
             self._set_episode_metadata(data)
 
     def discard_episode(self) -> None:
-        """Forgets the running episode, with its metadata; the next step must begin a new one.
+        """Discards the running episode and its metadata; the next step must begin a new episode.
 
         Raises:
           UsageError: The backend is closed, or no episode has begun.
@@ -146,14 +146,14 @@ class BackendWriter(Closing, abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot discard episodes")
 
     def flush(self) -> None:
-        """Brings what was recorded to where it is kept, and makes finished episodes visible.
+        """Writes recorded steps to storage, and makes finished episodes visible.
 
         Backends that have nothing pending need not do anything.
         """
         self._check_open()
 
     def push(self) -> None:
-        """Hands all steps to the system, so that they survive the death of the process.
+        """Passes all steps to the operating system, so that they survive a killed process.
 
         Backends that do not say otherwise do nothing before the next flush.
         """
@@ -161,7 +161,7 @@ class BackendWriter(Closing, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Stores what is pending and ends the recording; further calls do nothing."""
+        """Stores pending steps and ends the recording; further calls do nothing."""
 
     def metadata(self) -> dict[str, Any] | None:
         """Returns the metadata of the dataset."""

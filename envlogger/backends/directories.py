@@ -1,4 +1,4 @@
-"""The directories of recordings, checked before anything is read from or written to them."""
+"""Checks of the directories of recordings, before reading or writing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["directory_to_read", "directory_to_write"]
 
 
 def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:
-    """The directory as a path; one of a store, which has no directories, needs its bucket only.
+    """Returns the directory as a path; in an object store, only the bucket must exist.
 
     Raises:
       StorageError: It is not there, or it is not a directory; its store cannot be used.
@@ -22,7 +22,7 @@ def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:
 
 
 def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
-    """The directory as a path, after making it, and those above it, where they are missing.
+    """Returns the directory as a path; creates it, and its parents, if missing.
 
     Raises:
       StorageError: It cannot be made, or it is not a directory; its store cannot be used.

@@ -1,4 +1,4 @@
-"""Threads that encode the frames of cameras, and the frames that wait for them."""
+"""Threads that encode the frames of cameras, and the queue of frames to encode."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FrameThread:
         self._frames: queue.SimpleQueue[tuple[Future[Packet], int | np.ndarray, bool] | None]
         self._frames = queue.SimpleQueue()
         self._putting, self._is_closed = threading.Lock(), False
-        # At the end of the process it has to live until the recorder is closed, as daemons do.
+        # A daemon lives until the recorder is closed at the end of the process.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -92,7 +92,7 @@ class FrameThread:
         return packet, self._since_key
 
     def close(self) -> None:
-        """Encodes what waits, and ends the thread."""
+        """Encodes the waiting frames, and ends the thread."""
         with self._putting:
             self._is_closed = True
             self._frames.put(None)
@@ -131,7 +131,7 @@ class WaitingFrames:
         return not self._may_spill and self._bytes * 2 > self._max_bytes
 
     def admit(self, num_bytes: int) -> bool:
-        """Waits until the disk has space for what is to be recorded; returns whether it has.
+        """Waits until the disk has space for new frames; returns whether it has.
 
         Args:
           num_bytes: Of what is recorded at once, before it is encoded. Call `written` with it.
@@ -147,17 +147,17 @@ class WaitingFrames:
         return True
 
     def written(self, num_bytes: int) -> None:
-        """Makes room on the disk for more, as what was admitted is written."""
+        """Releases disk space that was reserved for admitted frames, after writing them."""
         with self._has_room:
             self._num_admitted_bytes -= num_bytes
             self._has_room.notify_all()
 
     def put(self, frame: np.ndarray) -> int | np.ndarray:
-        """Copies a frame; returns the copy, or where it is in the file."""
+        """Copies a frame; returns the copy, or its offset in the spill file."""
         with self._has_room:
             while self._bytes + frame.nbytes > self._max_bytes and self._bytes:
                 if self._may_spill:
-                    with contextlib.suppress(OSError):  # Of a full disk: then it has to wait.
+                    with contextlib.suppress(OSError):  # The disk is full: the frame must wait.
                         return self._spilled(frame)
                 if self._is_over:
                     break
@@ -197,7 +197,7 @@ class WaitingFrames:
             self._has_room.notify_all()
 
     def give_up(self) -> None:
-        """Lets whoever waits go on, as nothing is recorded any more."""
+        """Wakes waiting threads after a failure of the recording."""
         with self._has_room:
             self._is_over = True
             self._has_room.notify_all()

@@ -45,7 +45,7 @@ class InMemoryBackendWriter(BackendWriter):
         self.episode_metadata: dict[int, Any] = {}
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
-        """Adds entries to what is stored about the whole dataset."""
+        """Adds entries to the metadata of the dataset."""
         self._metadata = {**(self._metadata or {}), **copy.deepcopy(metadata)}
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
@@ -62,12 +62,12 @@ class InMemoryBackendWriter(BackendWriter):
         self.episode_metadata.pop(len(self.episode_start_indices), None)
 
     def close(self) -> None:
-        """Ends the recording; what was recorded stays."""
+        """Ends the recording; recorded steps stay readable."""
         self._closed = True
 
 
 class InMemoryBackendReader(BackendReader):
-    """Reads what a writer has recorded up to now; steps that it records later are not seen.
+    """Reads a snapshot of the steps that a writer has recorded so far.
 
     Args:
       in_memory_backend_writer: The writer to read from; it may go on recording.

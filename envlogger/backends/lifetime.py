@@ -24,10 +24,10 @@ class Recorder(Protocol):
     """Something that has to be closed."""
 
     def close(self) -> None:
-        """Stores what is pending; further calls do nothing."""
+        """Stores pending data; further calls do nothing."""
 
     def disown(self) -> None:
-        """Called in a forked process: what is open belongs to the parent."""
+        """Drops open files in a forked process: they belong to the parent."""
 
 
 # Destructors that run at the end of the process find modules that are torn down already.
@@ -38,7 +38,7 @@ _owner = 0
 
 
 def watch(recorder: Recorder) -> None:
-    """Has the recorder closed at the end of the process, if it still exists then."""
+    """Closes the recorder at the end of the process, if it still exists."""
     global _owner
     _recorders[recorder] = None
     if threading.current_thread() is threading.main_thread() and signal.getsignal(
@@ -49,13 +49,13 @@ def watch(recorder: Recorder) -> None:
 
 
 def leave_to_owner(recorder: Recorder) -> None:
-    """Leaves a recorder to another one, which closes and disowns it: that may write to it first."""
+    """Leaves closing of a recorder to the recorder that wraps it and may still write to it."""
     _recorders.pop(recorder, None)
 
 
 def _exit(signal_number: int, frame: FrameType | None) -> NoReturn:
     if os.getpid() != _owner:
-        # While a process is being forked, nobody would see the exception, and it would go on.
+        # Exceptions during a fork are ignored.
         signal.signal(signal_number, signal.SIG_DFL)
         os.kill(os.getpid(), signal_number)
     # Not closed right here: the signal may have come while the recorder was in use.
@@ -65,7 +65,7 @@ def _exit(signal_number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _send_again_if_dropped(leaving: SystemExit, signal_number: int) -> None:
-    """Python drops what is raised in a destructor, or in a callback of its garbage collector."""
+    """Repeats a signal whose exception Python drops, in destructors or garbage collection."""
     usual = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
@@ -80,8 +80,8 @@ def _send_again_if_dropped(leaving: SystemExit, signal_number: int) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    # The last one first: it may have something left for one that it was made with. All are closed,
-    # whatever one of them raises.
+    # The newest recorder first: it may write to an older one. All are closed,
+    # even if one raises.
     with contextlib.ExitStack() as closing:
         for recorder in list(_recorders):
             closing.callback(recorder.close)

@@ -53,7 +53,7 @@ _MAX_RUN = 1 << 16
 
 
 class RiegeliBackendReader(BackendReader):
-    """Reads what `RiegeliBackendWriter` has written to a directory, as it is on opening.
+    """Reads a directory of `RiegeliBackendWriter`, in its state at opening.
 
     What is damaged does not hide the rest: it is left out, and `damage` reports it.
 
@@ -108,7 +108,7 @@ class RiegeliBackendReader(BackendReader):
         self._begin_reading()
 
     def _begin_reading(self) -> None:
-        """Makes what is not shared with copies, nor with other processes."""
+        """Initializes state that is not shared with copies and other processes."""
         self._lock = threading.Lock()
         self._open_shard: Shard | None = None
         self._open_files: dict[tuple[Shard, str], RandomAccessFile] = {}
@@ -231,7 +231,7 @@ class RiegeliBackendReader(BackendReader):
         return self._with_frames(as_fields(recorded_columns(records, self._decoder)), name)
 
     def stored_episode(self, i: int) -> EpisodePositions:
-        """Returns where an episode is stored, for `LogAssembler.copy`.
+        """Returns the location of a stored episode, for `LogAssembler.copy`.
 
         Raises:
           DamagedDataError: Its metadata is damaged; says where.
@@ -247,7 +247,7 @@ class RiegeliBackendReader(BackendReader):
         return EpisodePositions(file, begin, positions, metadata)
 
     def stored_steps(self, i: int) -> Iterator[list[bytes]]:
-        """Yields the records of the steps of an episode, those of a chunk at a time."""
+        """Yields the step records of an episode, chunk by chunk."""
         info = self._get_nth_episode_info(checked_index(i, self._get_num_episodes(), "episodes"))
         return self._read_steps(info.start, info.start + info.num_steps, RandomAccessFile.read_run)
 
@@ -280,7 +280,7 @@ class RiegeliBackendReader(BackendReader):
 
             for begin, end in spans:
                 for batches in self._read_steps(begin, end, read_run):
-                    while batches:  # Each is let go before the next chunk takes its place.
+                    while batches:  # Records are released before the next chunk is read.
                         yield batches.pop(0)
 
         return StoredRecords(sum(end - begin for begin, end in spans), read, name=name)
@@ -367,7 +367,7 @@ def _running_sums(counts: Iterable[int]) -> list[int]:
 
 
 def _locate(ends: list[int], i: int) -> tuple[int, int]:
-    """The number of the shard that has item `i` of all shards, and the number of the item in it."""
+    """Returns the shard that has item `i` of all shards, and the index of the item in it."""
     shard_index = bisect.bisect_right(ends, i)
     return shard_index, i - (ends[shard_index - 1] if shard_index else 0)
 

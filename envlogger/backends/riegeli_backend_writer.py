@@ -169,7 +169,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
     def _begin_episode(self, step: bytes) -> None:
         job = ShardTask(lambda shards: shards.begin_episode(step), len(step), num_steps=1)
         self._background.put(job)
-        if not self._has_shard:  # That is when most can go wrong, so it is reported at once.
+        if not self._has_shard:  # Most errors occur now: report them at once.
             self._background.finish()
             self._has_shard = True
 
@@ -220,7 +220,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
         self._in_turn(self._background.push)
 
     def close(self) -> None:
-        """Ends the running episode and brings everything to the disk; further calls do nothing.
+        """Ends the running episode and writes everything to disk; further calls do nothing.
 
         Raises:
           StorageError: The rest cannot be written, and no call has reported it yet.
@@ -262,7 +262,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
 def _store_metadata(
     directory: epath.Path, metadata: dict[str, Any] | None, writer_options: str
 ) -> None:
-    """Writes the metadata of the dataset, or compares them with what is there."""
+    """Writes the metadata of the dataset, or compares it with the stored metadata."""
     encoded = codec.encode(metadata or {}, name="metadata")
     if store_metadata(directory, encoded, writer_options) or metadata is None:
         return
@@ -283,13 +283,13 @@ def _store_metadata(
 
 
 def _comparable(metadata: Data) -> bytes:
-    """The same bytes for the same metadata, whichever version of EnvLogger stored it."""
+    """Returns bytes that are equal for equal metadata of any version of EnvLogger."""
     value = _without_empties(codec.decode(metadata))
     return codec.encode(value).SerializeToString(deterministic=True)
 
 
 def _without_empties(value: Any) -> Any:
-    """EnvLogger up to 1.3 stores None in place of containers and arrays without elements."""
+    """Replaces empty containers and arrays by None, as EnvLogger up to 1.3 stores them."""
     if isinstance(value, dict) and value:
         return {key: _without_empties(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and value:

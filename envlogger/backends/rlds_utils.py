@@ -64,7 +64,7 @@ def to_rlds_step(prev_step: StepData, step: StepData | None) -> Step:
 
 
 def maybe_recover_last_shard(builder: tfds.core.DatasetBuilder) -> tfds.core.DatasetBuilder:
-    """Adds to a dataset the episodes of recorders that died before they finished their shard.
+    """Recovers the episodes of killed recorders that had not finished their shard.
 
     Nothing is lost of it: where a file ends amid an episode, that end is kept beside it as a file
     whose name ends with `.torn`. A `TFDSBackendWriter` does the same when it opens a directory.

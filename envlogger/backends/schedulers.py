@@ -1,4 +1,4 @@
-"""Decide at which steps something happens: which steps are recorded, or when data is flushed.
+"""Schedulers: decide which steps are recorded, or when data is flushed.
 
 A scheduler is a callable that is given every step and says yes or no. As `scheduler` of a backend
 it decides which steps are recorded; as `flush_scheduler` it decides after which recorded steps data
@@ -45,7 +45,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 class NStepScheduler:
-    """Says yes to the first step and to every `step_interval`-th one after it.
+    """Chooses the first step and every `step_interval`-th step after it.
 
     Args:
       step_interval: A positive number of steps.
@@ -59,12 +59,12 @@ class NStepScheduler:
         self._numbers = itertools.count()
 
     def __call__(self, data: StepData | None = None) -> bool:
-        """Whether this step is one of the chosen ones."""
+        """Returns whether the step is chosen."""
         return next(self._numbers) % self._step_interval == 0
 
 
 class BernoulliStepScheduler:
-    """Says yes to each step with the same probability, independently of all others.
+    """Chooses each step with the same probability, independently.
 
     Args:
       keep_probability: The probability of a yes, from 0 to 1.
@@ -79,7 +79,7 @@ class BernoulliStepScheduler:
         self._rng = np.random.default_rng(seed)
 
     def __call__(self, data: StepData | None = None) -> bool:
-        """Whether this step is one of the chosen ones."""
+        """Returns whether the step is chosen."""
         return bool(self._rng.random() < self._keep_probability)
 
 
@@ -99,7 +99,7 @@ class ListStepScheduler:
         self._numbers = itertools.count()
 
     def __call__(self, data: StepData | None = None) -> bool:
-        """Whether this step is one of the chosen ones."""
+        """Returns whether the step is chosen."""
         return next(self._numbers) in self._desired_steps
 
 
@@ -150,7 +150,7 @@ class EpisodeScheduler(abc.ABC):
         self._chosen = False
 
     def __call__(self, data: StepData) -> bool:
-        """Whether the episode of this step is one of the chosen ones."""
+        """Returns whether the episode of the step is chosen."""
         if data.timestep.first() or self._num_episodes == 0:
             self._chosen = self._choose(self._num_episodes)
             self._num_episodes += 1
@@ -162,7 +162,7 @@ class EpisodeScheduler(abc.ABC):
 
 
 class NEpisodeScheduler(EpisodeScheduler):
-    """Says yes to the first episode and to every `episode_interval`-th one after it.
+    """Chooses the first episode and every `episode_interval`-th episode after it.
 
     Args:
       episode_interval: A positive number of episodes.
@@ -180,7 +180,7 @@ class NEpisodeScheduler(EpisodeScheduler):
 
 
 class BernoulliEpisodeScheduler(EpisodeScheduler):
-    """Says yes to each episode with the same probability, independently of all others.
+    """Chooses each episode with the same probability, independently.
 
     Args:
       keep_probability: The probability of a yes, from 0 to 1.

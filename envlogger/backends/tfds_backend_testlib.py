@@ -1,4 +1,4 @@
-"""Small worlds for tests of recorders: episodes of `Catch`, and the dataset they make."""
+"""Test fixtures of recorders: episodes of `Catch`, and their dataset."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def generate_episode_data(backend: BackendWriter, num_episodes: int = 2) -> list
 
 
 def catch_env_tfds_config(name: str = "catch_example") -> DatasetConfig:
-    """The features of what `generate_episode_data` records."""
+    """Returns the features of the episodes of `generate_episode_data`."""
     return DatasetConfig(
         name=name,
         observation_info=tfds.features.Tensor(shape=(10, 5), dtype=np.float32, encoding="zlib"),
@@ -67,7 +67,7 @@ def tfds_backend_catch_env(
     ds_metadata: dict[Any, Any] | None = None,
     store_ds_metadata: bool = True,
 ) -> TFDSBackendWriter:
-    """A writer for what `generate_episode_data` records; see `TFDSBackendWriter`."""
+    """Returns a writer for episodes of `generate_episode_data`; see `TFDSBackendWriter`."""
     return TFDSBackendWriter(
         data_directory,
         catch_env_tfds_config(),

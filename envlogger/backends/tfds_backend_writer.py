@@ -39,13 +39,13 @@ __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 
 _ARRIVE_WITH_NEXT_STEP = ("action", "reward", "discount")
 _FLAGS = ("is_first", "is_last", "is_terminal")
-_COMPLETE = "complete"  # As in datasets that are made of logs.
+_COMPLETE = "complete"  # As in datasets converted from logs.
 _OF_EVERY_STEP = ("observation", *_ARRIVE_WITH_NEXT_STEP, *_FLAGS)
 
 
 @dataclasses.dataclass
 class Episode:
-    """An RLDS episode that is built step by step, for code that writes it itself.
+    """Builds an RLDS episode step by step, for code with its own writer.
 
     Attributes:
       prev_step: The last recorded step.
@@ -63,7 +63,7 @@ class Episode:
         self.prev_step = step
 
     def get_rlds_episode(self) -> dict[str, Any]:
-        """The episode, if the last recorded step is its last one."""
+        """Returns the episode if the last recorded step ends it; otherwise None."""
         last_step = rlds_utils.to_rlds_step(self.prev_step, None)
         return {"steps": [*(self.steps or []), last_step], **(self.metadata or {})}
 
@@ -176,7 +176,7 @@ class TFDSBackendWriter(BackendWriter):
         self._steps.append(step)
 
     def _fitting(self, data: StepData, index: int) -> StepData:
-        """A copy of a step, with its values as the features have them."""
+        """Returns a copy of a step with values converted to the features."""
         timestep, action, custom_data = data
         where = f"episode {self._num_episodes + (index == 0 and bool(self._steps))}, step {index}"
         if custom_data is not None and not isinstance(custom_data, Mapping):
@@ -263,7 +263,7 @@ class TFDSBackendWriter(BackendWriter):
         self._writer.add(serialized, self._split, f"episode {episode_index}")
 
     def flush(self) -> None:
-        """Makes all episodes but the running one part of the dataset, as a shard of their own.
+        """Publishes all episodes but the running one in the dataset, as a new shard.
 
         Raises:
           StorageError: They cannot be written.
@@ -273,7 +273,7 @@ class TFDSBackendWriter(BackendWriter):
         self._writer.flush()
 
     def close(self) -> None:
-        """Ends the running episode, and makes all part of the dataset; further calls do nothing.
+        """Ends the running episode, and publishes all episodes; further calls do nothing.
 
         Raises:
           StorageError: The rest cannot be written.
@@ -298,13 +298,13 @@ def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _matched(metadata: Mapping[str, Any], expected: Mapping[str, Any], where: str) -> Any:
-    """The metadata of an episode, with its values as the features have them."""
+    """Returns the metadata of an episode with values converted to the features."""
     columns = stack_values([_declared(metadata, expected)])
     return first_row(match_columns(columns, expected, rows=1, where=where))
 
 
 def _specs_of(features: Any, name: str) -> Any:
-    """The specs of what a feature holds, for the placeholders of an episode of a single step."""
+    """Returns the specs of a feature, for placeholders in an episode of a single step."""
     if name not in features:
         return {}
     return tree.map_structure(
@@ -314,7 +314,7 @@ def _specs_of(features: Any, name: str) -> Any:
 
 
 def _declared(value: Any, field: Any) -> Any:
-    """Numbers of Python, and lists of them, as the arrays that a field has."""
+    """Converts Python numbers and lists to the arrays of a field."""
     if isinstance(value, Mapping):
         fields = field if isinstance(field, Mapping) else {}
         return {name: _declared(child, fields.get(name)) for name, child in value.items()}

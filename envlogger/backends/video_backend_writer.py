@@ -126,7 +126,7 @@ class VideoBackendWriter(BackendWriter):
         step = data
         for camera in self._cameras:
             step = camera.put(step, b"")
-        # Encoding raises for values that cannot be stored, before anything is accepted.
+        # Encoding raises errors of unsupported values before the step is accepted.
         num_bytes = len(self._encoded(step)) + sum(frame.nbytes for frame in frames)
         if not self._waiting.admit(num_bytes):
             self._check()
@@ -147,7 +147,7 @@ class VideoBackendWriter(BackendWriter):
     def _started(
         self, step: StepData, stored: Sequence[int | np.ndarray], is_new: bool, num_bytes: int
     ) -> _Job:
-        """Has the frames of a step encoded; returns what hands it to the backend then."""
+        """Starts encoding the frames of a step; returns the job that passes it to the backend."""
         cameras = zip(self._cameras, stored)
         packets = [camera.encode(frame, begins=is_new) for camera, frame in cameras]
         return lambda: self._hand_over(step, packets, is_new, num_bytes)
@@ -190,7 +190,7 @@ class VideoBackendWriter(BackendWriter):
 
     @override
     def push(self) -> None:
-        """Encodes all steps, and hands them to the system.
+        """Encodes all steps, and passes them to the operating system.
 
         Raises:
           StorageError: Not all could be written.
@@ -201,7 +201,7 @@ class VideoBackendWriter(BackendWriter):
 
     @override
     def close(self) -> None:
-        """Encodes and writes what waits, and ends the recording; further calls do nothing.
+        """Encodes and writes waiting steps, and ends the recording; further calls do nothing.
 
         Raises:
           StorageError: Not all could be written, and no call has reported it yet.
@@ -227,7 +227,7 @@ class VideoBackendWriter(BackendWriter):
         self._waiting.close()
 
     def _finish(self, job: Callable[[], None]) -> None:
-        """Waits until all jobs are done, and this one; raises what it raises."""
+        """Waits for all jobs and a final one; raises its error."""
         done: Future[None] = Future()
 
         def last() -> None:
@@ -283,7 +283,7 @@ class VideoBackendWriter(BackendWriter):
 def cameras_in(
     observation_spec: Any, video: Mapping[str, Video]
 ) -> dict[tuple[str, ...], tuple[Video, tuple[int, ...]]]:
-    """Returns how fields become video, and the shapes of their frames, by their paths.
+    """Returns the video settings and frame shapes of camera fields, by path.
 
     The arguments are those of `VideoBackendWriter`.
 
@@ -302,7 +302,7 @@ def cameras_in(
 
 
 class _Camera(FrameThread):
-    """A field of observations, and the thread that encodes it."""
+    """A camera: a field of observations, and the thread that encodes it."""
 
     def __init__(
         self, path: tuple[str, ...], video: Video, shape: tuple[int, ...], waiting: WaitingFrames
@@ -330,6 +330,6 @@ class _Camera(FrameThread):
         return frame
 
     def put(self, step: StepData, stored: Any) -> StepData:
-        """Returns a step with what is stored in the place of the frame."""
+        """Returns a step with the stored packet in place of the frame."""
         observation = replaced(step.timestep.observation, self._path, stored)
         return step._replace(timestep=step.timestep._replace(observation=observation))

@@ -219,7 +219,7 @@ class _Run:
         )
 
     def progress(self) -> int:
-        """The bytes written and skipped so far."""
+        """A counter of progress: bytes written and skipped, and records."""
         return self._written + self._left_out + len(self._record_begins)
 
     def records(self) -> list[bytes]:

@@ -34,7 +34,7 @@ class RiegeliDatasetReader:
         self._closed = True
 
     def init(self, data_dir: str | os.PathLike[str]) -> None:
-        """Opens a directory; to be called before anything else.
+        """Opens a directory; call it first.
 
         Raises:
           StorageError: There is no such directory, or no recording in it.
@@ -113,7 +113,7 @@ class RiegeliDatasetReader:
         return backend._get_nth_episode_info(index, include_metadata)
 
     def clone(self) -> Self:
-        """Another reader of the same data, with files of its own; it may outlive this one."""
+        """Returns another reader of the same data, with its own files; it may outlive this one."""
         backend = self._open_backend()
         other = type(self)()
         other._data_dir, other._metadata = self._data_dir, self._metadata

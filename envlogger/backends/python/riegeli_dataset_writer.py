@@ -51,7 +51,7 @@ class RiegeliDatasetWriter:
         max_episodes_per_shard: int = 0,
         writer_options: str = _DEFAULT_WRITER_OPTIONS,
     ) -> None:
-        """Begins to write to a directory; to be called once, before anything else.
+        """Begins to write to a directory; call it first, and once.
 
         Args:
           data_dir: A directory; it is made if it is missing.
@@ -107,7 +107,7 @@ class RiegeliDatasetWriter:
             self._open_shards().current.set_episode_metadata(data.SerializeToString())
 
     def flush(self) -> None:
-        """Brings all steps to the disk, and makes all episodes but the running one visible.
+        """Writes all steps to disk, and makes all episodes but the running one visible.
 
         Raises:
           StorageError: They cannot be written.

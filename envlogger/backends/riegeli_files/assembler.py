@@ -1,4 +1,4 @@
-"""Makes a log of episodes of other logs, which are copied as they are stored, and of new ones.
+"""Assembles a log from stored episodes of other logs, copied unchanged, and new episodes.
 
 Chunks of steps that are kept whole are copied as bytes; of others, the records are written anew.
 The indices are made anew. Nobody reads the log before it is complete.
@@ -24,7 +24,7 @@ from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["EpisodePositions", "LogAssembler"]
 
-# Any time will do: the same episodes make the same bytes.
+# A fixed time, so that the same episodes make the same bytes.
 _SHARD = "20000101T000000000000"
 
 
@@ -73,13 +73,13 @@ class LogAssembler:
         return riegeli.RecordWriter(path, options=self._options)
 
     def add(self, steps: Sequence[bytes], metadata: bytes | None) -> None:
-        """Adds a new episode, of steps as `StepEncoder` encodes them."""
+        """Adds a new episode, of steps encoded by `StepEncoder`."""
         self._copy_waiting()
         self._begin(len(steps), metadata)
         self._write([_beginning(steps[0]), *steps[1:]])
 
     def copy(self, episode: EpisodePositions) -> None:
-        """Adds an episode of another log; those of one file, in its order, are copied at once."""
+        """Adds an episode of another log; consecutive episodes of a file are copied together."""
         last = self._waiting[-1] if self._waiting else episode
         if episode.file != last.file or episode.positions[0] < last.positions[-1]:
             self._copy_waiting()
@@ -151,7 +151,7 @@ class LogAssembler:
           firsts: The indices of the steps to mark as the begin of an episode.
 
         Returns:
-          How many were copied.
+          The number of copied records.
         """
         chunk = reader.read_chunk(int(positions[0]))
         end = 0 if chunk is None else chunk.begin + chunk.num_records
@@ -194,7 +194,7 @@ def _seams(episodes: Sequence[EpisodePositions]) -> np.ndarray:
 
 
 def _beginning(step: bytes) -> bytes:
-    """A step that says that it begins an episode, whatever comes before it."""
+    """Marks a step as the begin of an episode."""
     kind = kind_of(step)
     says_so = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST
     return step if says_so else marked(step, Data.BEGINS)

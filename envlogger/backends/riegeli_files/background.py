@@ -81,7 +81,7 @@ class _Batch:
 
 
 class BackgroundWriter:
-    """Hands jobs over to a thread that does them in their order, and flushes in intervals.
+    """Runs jobs in a thread, in order, and flushes in intervals.
 
     Those who hand over more than the thread can write and flush in time have to wait for it.
 
@@ -191,7 +191,7 @@ class BackgroundWriter:
         try:
             batch.do(self._shards)
         except BaseException as e:
-            self._error = e  # The thread ends with it, as with one of its own.
+            self._error = e  # The thread ends with the error.
             self._ending = True
             self._work.notify()
             self._raise_failure()
@@ -200,7 +200,7 @@ class BackgroundWriter:
             self.finish()
 
     def has_time(self) -> bool:
-        """Whether the thread may take longer: it rests a third of the time, nobody waits for it.
+        """Whether the thread has time for better compression: it idles, and nobody waits for it.
 
         Nor will anybody soon, as not half of what may wait does.
         """
@@ -211,7 +211,7 @@ class BackgroundWriter:
         )
 
     def close(self) -> None:
-        """Writes all, closes the shards and ends the thread; further calls do nothing.
+        """Writes all jobs, closes the shards and ends the thread; further calls do nothing.
 
         Raises:
           WritingError: Not all could be written.
@@ -226,7 +226,7 @@ class BackgroundWriter:
             raise self._failure
 
     def _raise_failure(self) -> NoReturn:
-        """Waits for the end of the thread, which knows what was lost."""
+        """Waits for the end of the thread, and raises its failure with the lost steps."""
         while not self._ended:
             self._progress.wait()
         raise self._failure or UsageError("the recorder is closed")
@@ -272,7 +272,7 @@ class BackgroundWriter:
                 self._progress.notify_all()
 
     def _take_batch(self) -> bool:
-        """Waits until there is something to do; whether it is the last batch."""
+        """Waits for jobs; returns whether this is the last batch."""
         pacing = self._pacing
         with self.lock:
             while not (
@@ -300,6 +300,6 @@ class BackgroundWriter:
             batches = self._taken, self._new
         try:
             num_lost = self._shards.salvage()
-        except BaseException:  # The first failure says more.
+        except BaseException:  # The first failure is more informative.
             return None
         return num_lost + sum(batch.num_steps_left() for batch in batches)

@@ -1,4 +1,4 @@
-"""Compresses chunks of steps better where that pays and there is time for it."""
+"""Chooses better compression of chunks of steps if it pays and time allows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FAST = "zstd:3"
 SMALL = "brotli:6"
 """The compression of the published EnvLogger. Halves frames of games, but not noise."""
 
-# By how much SMALL has to be smaller, because reading it takes longer.
+# The least gain of SMALL, because reading it takes longer.
 _MIN_RATIO = 1.05
 
-# Chunks are alike, so only one in so many is compressed both ways to compare.
+# Chunks are alike, so only one in this many is compressed both ways to compare.
 _TRIAL_PERIOD = 16
 
-# Smaller chunks say little of others, and there is nothing to be gained from them.
+# Smaller chunks are not representative, and gain little.
 _MIN_CHUNK_SIZE = 1 << 15
 
 

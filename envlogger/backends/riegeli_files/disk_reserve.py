@@ -1,4 +1,4 @@
-"""Keeps space on the disk for what was accepted but is not written yet."""
+"""Reserves disk space for accepted steps that are not written yet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DiskReserve:
     def __init__(self, directory: PathLike, max_pending_bytes: int) -> None:
         self.cause: BaseException | None = None
         self.ends_recording = True
-        # Chunks that cannot be compressed are a bit larger than what is in them.
+        # Incompressible chunks are slightly larger than their content.
         self._least = max_pending_bytes + (max_pending_bytes >> 7) + _FOR_INDEX
         self._lock, self._size = threading.Lock(), 0
         self._file: IO[bytes] | None = None
@@ -66,7 +66,7 @@ class DiskReserve:
         self._size += num_bytes
 
     def hold(self, num_bytes: int) -> bool:
-        """Occupies so much more than at the beginning; what was occupied stays so.
+        """Extends the reserve to a size; it never shrinks.
 
         Returns:
           Whether the space is there: false if the disk is full, or there is a cause.
@@ -81,7 +81,7 @@ class DiskReserve:
             return self.cause is None
 
     def release_after(self, error: OSError) -> bool:
-        """Makes room if the error says that the disk is full, once.
+        """Releases the reserve, once, if an error means a full disk.
 
         Returns:
           Whether it is worth trying again; there is a cause then.

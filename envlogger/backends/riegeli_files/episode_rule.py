@@ -29,7 +29,7 @@ class StepKind(NamedTuple):
 
     @property
     def is_step(self) -> bool:
-        """Whether it is a step, rather than a note about steps."""
+        """Whether a record is a step, not a note about steps."""
         return self.mark not in (Data.DISCARDED, Data.METADATA)
 
     @property

@@ -56,7 +56,7 @@ class GrowingFile:
         self._unwritten: deque[bytes] = deque()
         self._is_local = stores.is_local(path)
         self._published_end = 0
-        # Unbuffered, because the writer hands over whole chunks: what it wrote is with the system.
+        # Unbuffered: the writer passes complete chunks directly to the operating system.
         self._file: Any = (
             open(path, "xb", buffering=0)  # noqa: SIM115 (kept open)
             if self._is_local
@@ -70,7 +70,7 @@ class GrowingFile:
         self._end = self._writer.estimated_size()
 
     def _begin(self, end: int = 0) -> riegeli.RecordWriter:
-        """Goes on from there, over what may be torn."""
+        """Continues at the end of complete records; overwrites a torn end."""
         self._file.truncate(end)
         self._file.seek(end)
         writer = riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
@@ -79,7 +79,7 @@ class GrowingFile:
         return writer
 
     def write(self, records: Sequence[bytes]) -> None:
-        """Appends records, which reach the file when there are enough for a chunk."""
+        """Appends records, which are written once a chunk is full."""
         writer, positions = self._writer, self.positions
         num_positions = len(positions) + len(records)
         self._unwritten += records

@@ -18,7 +18,7 @@ __all__ = ["ShardWriter", "marked"]
 
 
 def marked(step: bytes, mark: Data.EpisodeMark) -> bytes:
-    """A serialized step with a mark that says where it stands in its episode."""
+    """Returns a serialized step with a mark of its position in the episode."""
     return step + Data(episode_mark=mark).SerializeToString()
 
 
@@ -104,7 +104,7 @@ class ShardWriter:
         episode.metadata_is_noted = False
 
     def discard_episode(self) -> None:
-        """Forgets the running episode; what is written of it will never be seen."""
+        """Discards the running episode; its written steps stay invisible."""
         # Once they are all in the file, nothing refers to the positions any more.
         self._steps.push()
         episode = self._pending_episodes.pop()
@@ -120,7 +120,7 @@ class ShardWriter:
             self._note_metadata(self._pending_episodes[-1])
 
     def flush(self) -> None:
-        """Brings all steps to the files, and makes all episodes but the running one visible."""
+        """Writes all steps to the files, and makes all episodes but the running one visible."""
         self.was_flushed = True
         self._steps.push()
         finished: list[_Episode] = []
@@ -140,7 +140,7 @@ class ShardWriter:
         self._files.close()
 
     def salvage(self) -> int:
-        """Closes the files after a failure, and makes visible what did reach the file of steps.
+        """Closes the files after a failure, and makes the written episodes visible.
 
         Does what is possible: where the index cannot be written, what it covers already remains.
 
@@ -163,13 +163,13 @@ class ShardWriter:
         return self._num_steps - self._num_indexed_steps
 
     def _note_metadata(self, running: _Episode) -> None:
-        """Brings the metadata of the running episode to a file before the index can refer to it."""
+        """Writes the metadata of the running episode before the index can refer to it."""
         if running.metadata is not None and not running.metadata_is_noted:
             self._write_note(marked(running.metadata, Data.METADATA))
             running.metadata_is_noted = True
 
     def _write_note(self, note: bytes) -> None:
-        """Writes what is no step, for those who rebuild the index; all steps are in the file."""
+        """Writes a note for rebuilding the index, after all steps."""
         self._steps.write([note])
         self._steps.push()
         self._steps.positions.pop()
