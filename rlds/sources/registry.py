@@ -210,18 +210,20 @@ _STATED: Mapping[str, Mapping[str, str]] = {
 _HDF5, _EPISODE = "*.h5 *.hdf5", "episode_[0-9]*.h5 episode_[0-9]*.hdf5"
 _ALOHA = FileSigns(_EPISODE, ("action observations/qpos",))
 _ROBOMIMIC = FileSigns(_HDF5, ("data/*/actions",))
-_MANISKILL = FileSigns(_HDF5, ("traj_#/actions",), most=1)
+_MANISKILL = FileSigns(_HDF5, ("traj_#/actions",), max_files=1)
 _ROBOMIND = FileSigns("trajectory.hdf5 **/trajectory.hdf5", ("puppet master",))
 _DROID = FileSigns("**/trajectory.h5", ("action observation",))
 _ARRAYS = "observations actions rewards{} terminals{} {}episode_terminals"
-_D3RLPY = FileSigns(_HDF5, ("columns num_episodes version", _ARRAYS.format("", "", "")), most=0)
+_D3RLPY = FileSigns(
+    _HDF5, ("columns num_episodes version", _ARRAYS.format("", "", "")), max_files=0
+)
 # Published files have rewards or terminals in a column, but not both.
 _D4RL = FileSigns(
     _HDF5,
     tuple(_ARRAYS.format(*n, "!") for n in ((":1", ":1"), (":1", ":2"), (":2", ":1"))),
-    most=0,
+    max_files=0,
 )
-_PYBULLET = FileSigns(_HDF5, (_ARRAYS.format(":2", ":2", "!"),), most=0)
+_PYBULLET = FileSigns(_HDF5, (_ARRAYS.format(":2", ":2", "!"),), max_files=0)
 # Signs of other files.
 _NPZ = FileSigns("*.npz", ("action", "actions"))
 _SB3 = FileSigns("*.pkl", ("stable_baselines3.common.buffers", "stable_baselines3.her"))

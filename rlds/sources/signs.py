@@ -46,12 +46,12 @@ class FileSigns:
         `!name` is not there and `name:2` is an array of two axes; in `.npz` files, names of arrays
         and the first parts of these; in all others, words at the beginning. Empty if it is not
         looked at.
-      most: The limit of such files in a folder that is data of the format.
+      max_files: The limit of such files in a folder that is data of the format.
     """
 
     files: str
     members: tuple[str, ...] = ()
-    most: float = math.inf
+    max_files: float = math.inf
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class Signs:
           SourceError: It is damaged.
         """
         files = [file for pattern in signs.files.split() for file in self._matching(pattern)]
-        if not files or (self._is_folder and len(files) > signs.most):
+        if not files or (self._is_folder and len(files) > signs.max_files):
             return False
         if not signs.members:
             return True

@@ -19,8 +19,8 @@ import rlds
 import tfds_files
 from rlds.formats.hdf5_export import copy_row
 from rlds.formats.minari.attributes import IRREGULAR, absent_infos, attributes_of, decoded
+from rlds.formats.minari.dataset_paths import identifier_at, is_versioned, make_namespaces
 from rlds.formats.minari.hdf5_files import hdf5_writer
-from rlds.formats.minari.places import identifier_at, is_versioned, make_namespaces
 from rlds.formats.minari.source import METADATA_KEY, MinariSource, field_path
 from rlds.formats.minari.spaces import (
     LeafSpace,

@@ -29,8 +29,8 @@ from rlds.formats.minari.attributes import (
     episode_fields,
     metadata_of,
 )
+from rlds.formats.minari.dataset_paths import OLDER_SIDECAR, dataset_directory
 from rlds.formats.minari.hdf5_files import Hdf5Storage
-from rlds.formats.minari.places import OLDER_SIDECAR, dataset_directory
 from rlds.formats.minari.spaces import LeafSpace, Spaces
 from rlds.formats.minari.storage import (
     ACTIONS,

@@ -31,7 +31,7 @@ def folder(tmp_path):
         (FileSigns("nowhere/info.json *.npz", ("action",)), True),
         (FileSigns("*.npz", ("action x",)), True),
         (FileSigns("*.npz", ("observation",)), False),
-        (FileSigns("*.npz", most=0), False),
+        (FileSigns("*.npz", max_files=0), False),
         (FileSigns("**/trajectory.h5", ("action/arm:2 !reward",)), True),
         (FileSigns("**/trajectory.h5", ("action/arm:1",)), False),
         (FileSigns("trajectory.h5"), False),
