@@ -310,10 +310,8 @@ class RldsRows:
         columns = {f"{rlds.STEPS}/{column.path}": column.name for column in self._columns}
         columns |= {f"{path}/{CLIP}": name for path, name in self._cameras.names.items()}
         stats = statistics_in(base.stored_row(*location[1:]))
-        features = {stored.get(path): name for path, name in columns.items()}
-        reused = {
-            features[path]: stats.get(it, {}) for path, it in base.features if path in features
-        }
+        names = {stored.get(path): name for path, name in columns.items()}
+        reused = {names[path]: stats.get(it, {}) for path, it in base.features if path in names}
         num_rows = episode.num_steps - episode.final_observation_known
         return {
             name: of

@@ -227,14 +227,10 @@ class TfdsExport(Export):
     def is_in_format(self, index: int) -> bool:
         return self._is_copied(stored_at(self.episodes.source, *self.episodes.place(index)))
 
-    def _is_copied(self, location: Place | None) -> bool:
-        if (
-            self._stored is None
-            or location is None
-            or not isinstance(location.source, FolderSource)
-        ):
+    def _is_copied(self, stored: Place | None) -> bool:
+        if self._stored is None or stored is None or not isinstance(stored.source, FolderSource):
             return False
-        return location.source is self._stored or location.source.folder.features == self._features
+        return stored.source is self._stored or stored.source.folder.features == self._features
 
     @override
     def stored_digest(self, location: Place) -> int:
