@@ -162,7 +162,7 @@ class _Stream:
                 f"stream {name!r}: got {self._dtype} of shape {self._shape}, expected numbers, a "
                 "flag, a text, or a frame of uint8"
             )
-        self._prefix = self._made_prefix()
+        self._prefix = self._new_prefix()
         identifier = struct.pack("<H", number)
         definition = schema[1].encode()
         self.records = _record(
@@ -176,7 +176,7 @@ class _Stream:
             _CHANNEL, 2 * identifier + _text(f"/{name}") + _text("cdr") + struct.pack("<I", 0)
         )
 
-    def _made_prefix(self) -> bytes:
+    def _new_prefix(self) -> bytes:
         """Returns the constant CDR bytes at the start of a message: header and array layout."""
         prefix = _Cdr()
         if self._is_text or not self._shape or self._is_video or self._is_image:

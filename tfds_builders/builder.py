@@ -21,7 +21,7 @@ from rlds.formats.tfds.export import (
     TfdsExport,
     check_name,
     digest_of_inputs,
-    said_of_fields,
+    field_metadata,
 )
 from rlds.formats.tfds.features import TensorStorage
 from rlds.raw_files import archives
@@ -308,7 +308,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         text = self._given_description
         # What is counted, and where the episodes come from, is of the files.
-        facts = {**source.about.metadata, **said_of_fields(source)}
+        facts = {**source.about.metadata, **field_metadata(source)}
         metadata = {name: it for name, it in facts.items() if name not in (CONVERSION, lineage.KEY)}
         return {
             "description": source.about.description or _DESCRIPTION if text is None else text,

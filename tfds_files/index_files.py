@@ -57,7 +57,7 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
     """
     content = _content(index)
     why: OSError | str = "no folder for it"
-    for path in [*_beside(index.path), *(_cached(index.path) if cache else ())]:
+    for path in [*_in_dataset(index.path), *(_cached(index.path) if cache else ())]:
         try:
             path.parent.mkdir(parents=path.parent.name != FOLDER, exist_ok=True)
             write_at_once(path, content, durable=False)
@@ -81,7 +81,7 @@ def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
     """
 
     def fetch_one(index: int) -> None:
-        url, (target, *_) = stores.as_path(urls[index]), _beside(paths[index])
+        url, (target, *_) = stores.as_path(urls[index]), _in_dataset(paths[index])
         if target.exists():
             return
         with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ def load(
     """
     shard = os.stat(path)
     copies = []
-    for file in [*_beside(path), *_cached(path)]:
+    for file in [*_in_dataset(path), *_cached(path)]:
         with contextlib.suppress(OSError, _Unusable):
             index = _parsed(_mapped(file), path, sequence, layouts)
             _check(index, shard.st_size)
@@ -127,7 +127,7 @@ def load(
 def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
     """Moves the index file of a moved shard, if it exists."""
     if is_local(path) and is_local(target):
-        for here, there in zip(_beside(os.fspath(path)), _beside(os.fspath(target))):
+        for here, there in zip(_in_dataset(os.fspath(path)), _in_dataset(os.fspath(target))):
             with contextlib.suppress(OSError):  # The index is rebuilt on demand.
                 if here.exists():
                     there.parent.mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
 def remove(path: os.PathLike[str] | str) -> None:
     """Removes the index file of a removed shard, if it exists."""
     if is_local(path):
-        for file in [*_beside(os.fspath(path)), *_cached(os.fspath(path))]:
+        for file in [*_in_dataset(os.fspath(path)), *_cached(os.fspath(path))]:
             with contextlib.suppress(OSError):
                 file.unlink()
                 file.parent.rmdir()  # Fails while the folder holds other indexes.
@@ -147,7 +147,7 @@ class _Unusable(Exception):
     """An index is damaged, or of another file."""
 
 
-def _beside(path: str) -> list[Path]:
+def _in_dataset(path: str) -> list[Path]:
     """Returns the path of the index in the dataset; none if a link leads out of the dataset."""
     folder, name = os.path.split(os.path.abspath(path))
     indexes = Path(folder, FOLDER)
@@ -155,7 +155,7 @@ def _beside(path: str) -> list[Path]:
 
 
 def _cached(path: str) -> list[Path]:
-    """Returns the path of the index in the cache; None without a cache."""
+    """Returns the path of the index in the cache, if there is a cache."""
     folder, name = os.path.split(os.path.abspath(path))
     cached = cache_folder("feeds", os.path.realpath(folder))
     return [] if cached is None else [cached / f"{name}.index"]

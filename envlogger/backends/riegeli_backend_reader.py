@@ -352,14 +352,14 @@ class RiegeliBackendReader(BackendReader):
 _readers: weakref.WeakSet[RiegeliBackendReader] = weakref.WeakSet()
 
 
-def _open_files_anew() -> None:
+def _reopen_files() -> None:
     for reader in list(_readers):
         if not reader._closed:
             reader._begin_reading()
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
-    os.register_at_fork(after_in_child=_open_files_anew)
+    os.register_at_fork(after_in_child=_reopen_files)
 
 
 def _running_sums(counts: Iterable[int]) -> list[int]:

@@ -484,8 +484,8 @@ class _Merged:
     def __init__(self, num_steps: int, records: StoredRecords | None = None) -> None:
         self._num_steps = num_steps
         self._records = records
-        self._num_there = 0
-        self._rows_there: list[slice | np.ndarray] = []
+        self._num_filled = 0
+        self._rows_filled: list[slice | np.ndarray] = []
         self.root: Any = None
 
     def put(self, rows: slice | np.ndarray, columns: Any, num_rows: int) -> None:
@@ -496,8 +496,8 @@ class _Merged:
         """
         if self.root is None:
             self.root = map_columns(self._leaf, columns)
-        self._num_there += num_rows
-        self._rows_there.append(rows)
+        self._num_filled += num_rows
+        self._rows_filled.append(rows)
         _put(self.root, rows, columns)
 
     def _leaf(self, column: np.ndarray) -> _Leaf:
@@ -513,9 +513,9 @@ class _Merged:
     def columns(self) -> Any:
         """The columns as they are now."""
         is_missing = None
-        if self._num_there < self._num_steps:
+        if self._num_filled < self._num_steps:
             is_missing = np.ones(self._num_steps, bool)
-            for rows in self._rows_there:
+            for rows in self._rows_filled:
                 is_missing[rows] = False
 
         def array_of(leaf: _Leaf) -> np.ndarray:

@@ -151,13 +151,13 @@ def check_states(states: Sequence[Sequence[int]], first: int, num_buffers: int) 
 
 def _check_no_implicit_cycle(bases: Sequence[int], implicit: Sequence[int]) -> None:
     """Makes sure that following implicit states comes to an end."""
-    seen_from = [-1] * len(bases)
+    first_starts = [-1] * len(bases)
     for start in range(len(bases)):
         state = start
-        while implicit[state] and seen_from[state] < 0:
-            seen_from[state] = start
+        while implicit[state] and first_starts[state] < 0:
+            first_starts[state] = start
             state = bases[state]
-        if implicit[state] and seen_from[state] == start:
+        if implicit[state] and first_starts[state] == start:
             raise ValueError(f"state {state} leads back to itself for ever")
 
 

@@ -108,7 +108,7 @@ class EpisodeTable:
         """The types of the columns, by their names."""
         schema = import_extra("pyarrow.parquet").read_schema(self._parts[0].file)
         named = {field.name: str(field.type) for field in schema}
-        for column, values in _beside(self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]):
+        for column, values in _joined(self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]):
             named[column] = str(values[column].type)
         return named
 
@@ -240,11 +240,11 @@ def _for(condition: str, part: TablePart) -> Any:
     """Returns the label and audit columns of a table with `index`; None without any."""
     named = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
-        extra_columns = _beside(part, [label_rows.COLUMN, *named])
+        extra_columns = _joined(part, [label_rows.COLUMN, *named])
     except SourceError:  # The labels are damaged.
         if label_rows.COLUMN in condition.casefold():
             raise
-        extra_columns = _beside(part, named)
+        extra_columns = _joined(part, named)
     if not extra_columns:
         return None
     table = _read(part.file, ["index"])
@@ -253,7 +253,7 @@ def _for(condition: str, part: TablePart) -> Any:
     return table
 
 
-def _beside(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
+def _joined(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
     """Returns the columns of labels and audits for a table, each in its order."""
     extra_columns = []
     labels = label_rows.summary(part.labels) if label_rows.COLUMN in columns else None
@@ -321,7 +321,7 @@ def _with_labels_and_audit(part: TablePart, columns: Sequence[str] | None) -> An
     extra_names = [label_rows.COLUMN, audit_rows.COLUMN]
     stored = None if columns is None else [name for name in columns if name not in extra_names]
     table = _read(part.file, stored)
-    for column, values in _beside(part, extra_names if columns is None else columns):
+    for column, values in _joined(part, extra_names if columns is None else columns):
         table = table.append_column(column, values[column])
     return table
 

@@ -447,7 +447,7 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
     if isinstance(column, tfds_files.RaggedColumn):
         is_fixed = isinstance(field, Field) and None not in field.shape
         return _of_one_length(column, field.shape) if is_fixed else column
-    if _is_as_said(column, field):
+    if _fits_field(column, field):
         return column
     if _is_of_sizes(column, field):
         return objects(as_values(value[np.newaxis], field, decode_images)[0] for value in column)
@@ -472,7 +472,7 @@ def _of_one_length(column: tfds_files.RaggedColumn, shape: Sequence[int]) -> np.
     return np.asarray(values).reshape(len(column), *shape)
 
 
-def _is_as_said(column: Any, field: Any) -> bool:
+def _fits_field(column: Any, field: Any) -> bool:
     """Whether a column already has the declared dtype and shape; a fast path for short episodes."""
     return (
         isinstance(column, np.ndarray)

@@ -203,10 +203,10 @@ def folders_of(source: AnySource) -> tuple[Path, ...]:
 
     The labels of one file are in the cache, unless there is a folder for them beside it.
     """
-    beside = [folder / _FOLDER for folder in folder_of(source)]
-    if not beside and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
-        beside = [shared]
-    return (*beside, *cached(source, "labels"))
+    folders = [folder / _FOLDER for folder in folder_of(source)]
+    if not folders and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
+        folders = [shared]
+    return (*folders, *cached(source, "labels"))
 
 
 def has_labels(source: AnySource) -> bool:
@@ -308,8 +308,8 @@ def state_of(folders: Iterable[Path], layers: Iterable[str] = "*") -> tuple[Any,
 
 def can_be_written(folders: Iterable[Path]) -> bool:
     """Whether labels can probably be stored: checks permissions without writing."""
-    there = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
-    return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in there)
+    existing = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
+    return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in existing)
 
 
 def _files(folders: Iterable[Path], layer: str = "*") -> list[Path]:

@@ -34,7 +34,7 @@ _NEAREST = {
 # The format of files that an option of this name describes.
 _LAYOUT = "layout"
 # The number of names to list of an unknown file or folder.
-_SEEN = 8
+_MAX_NAMES = 8
 # The depth of the search for other datasets, such as in data/NAME/VERSION.
 _DEPTH = 3
 
@@ -186,22 +186,22 @@ def _why_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) ->
         )
     if (path / "zarr.json").exists():
         return "a store of Zarr 3, expected Zarr 2: write it with zarr_format=2"
-    seen, near = _seen_in(path, signs)
+    content, near = _described(path, signs)
     near = [name for name in near if name in format_names]
     nearest = f" The nearest formats are: {', '.join(near)}." if near else ""
-    if "'joint_action'" in seen:
+    if "'joint_action'" in content:
         nearest = (
             " It may be a raw file of RoboTwin: run its process_data, and open the ALOHA files."
         )
     return (
-        f"unknown format{seen}.{nearest} If you know the format, pass format=... (--format on the "
-        "command line); `rlds list --formats` lists all. For files of your own, describe their "
+        f"unknown format{content}.{nearest} If you know the format, pass format=... (--format on "
+        "the command line); `rlds list --formats` lists all. For files of your own, describe their "
         "arrays in a layout (`rlds inspect` proposes one; docs/layouts.md), write a reader "
         "(docs/own_format.md), or write episodes with rlds.tfds.EpisodeWriter"
     )
 
 
-def _seen_in(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
+def _described(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
     """Describes the content of an unknown format; returns also the formats of similar files."""
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
     suffixes = {os.path.splitext(name)[1] for name in names}
@@ -211,8 +211,8 @@ def _seen_in(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
         kind, names = "an HDF5 file with", signs.hdf5_names
     if not names:
         return "", near
-    more = ", …" if len(names) > _SEEN else ""
-    return f": {kind} {', '.join(map(repr, names[:_SEEN]))}{more}", near
+    more = ", …" if len(names) > _MAX_NAMES else ""
+    return f": {kind} {', '.join(map(repr, names[:_MAX_NAMES]))}{more}", near
 
 
 def _check_is_one_path(path: Any) -> None:

@@ -158,9 +158,9 @@ class RestoredSource(Source):
     @property
     @override
     def about(self) -> About:
-        there = self.source.about
-        aliases = self._aliases(there.aliases)
-        return there.replace(**self._facts, aliases=aliases, finite=(), images_as_png=True)
+        about = self.source.about
+        aliases = self._aliases(about.aliases)
+        return about.replace(**self._facts, aliases=aliases, finite=(), images_as_png=True)
 
     @property
     @override

@@ -104,7 +104,7 @@ class StandardizedSource(View):
         self.options = {STANDARD: standard}
         self.made = {f"{_STANDARD}/{kind}" for kind in self._fields}
         paths = {path for paths in fields_of(meaning).values() for path in paths}
-        self._made_of = {_STEPS + path for path in paths}
+        self._inputs = {_STEPS + path for path in paths}
 
     @property
     @override
@@ -121,7 +121,7 @@ class StandardizedSource(View):
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
         stored = {*fields} - self._added
-        return stored | self._made_of if self.makes(fields) else stored
+        return stored | self._inputs if self.makes(fields) else stored
 
     @override
     def make(

@@ -221,7 +221,7 @@ class Export(abc.ABC):
         if self.made_from is None:
             raise TypeError(f"{type(self).__name__} was made without `prepare`")
         state = {name: getattr(self, name) for name in ("lineage", "made_from", "order", "staged")}
-        return _made_again, (type(self), *self.made_from), state
+        return _recreated, (type(self), *self.made_from), state
 
     @classmethod
     def part_name(cls, name: str) -> str:
@@ -341,9 +341,9 @@ class Export(abc.ABC):
                 stored_at(source, *self.episodes.place(index))
                 for index in range(len(self.episodes))
             ]
-            common = self._said_of(source)
+            common = self._metadata_of(source)
             for other in {location.source if location else None for location in locations}:
-                if other is None or self._said_of(other) != common or self._is_own(other):
+                if other is None or self._metadata_of(other) != common or self._is_own(other):
                     return {}
         return metadata
 
@@ -351,11 +351,11 @@ class Export(abc.ABC):
         """Whether an export in this format wrote the files, with a sidecar."""
         return isinstance(source, RestoredSource) and isinstance(source.source, self._kind)
 
-    def _said_of(self, source: Source) -> dict[str, Any]:
+    def _metadata_of(self, source: Source) -> dict[str, Any]:
         """Returns the metadata of a source, without the lineage and the metadata of this format."""
         facts = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
-        beside = (self.format, lineage.KEY)
-        return {name: value for name, value in facts.items() if name not in beside}
+        left_out = (self.format, lineage.KEY)
+        return {name: value for name, value in facts.items() if name not in left_out}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
         """Writes files beside the path that the export needs, before it is moved there."""
@@ -489,7 +489,7 @@ class Export(abc.ABC):
         return [index for *_, index in sorted(origins)]
 
 
-def _made_again(kind: type[Export], episodes: Episodes, options: Mapping[str, Any]) -> Export:
+def _recreated(kind: type[Export], episodes: Episodes, options: Mapping[str, Any]) -> Export:
     return kind(episodes, **options)
 
 

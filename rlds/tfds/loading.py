@@ -250,8 +250,8 @@ def _select(
     for path in paths:
         below = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}
         if not below:
-            there = fields_there_are(path, sorted(leaves))
-            raise KeyError(f"load: {argument}: no field {path!r}; {there}")
+            names = fields_there_are(path, sorted(leaves))
+            raise KeyError(f"load: {argument}: no field {path!r}; {names}")
         chosen |= below
     return _keep(features, chosen)
 

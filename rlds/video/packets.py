@@ -236,8 +236,8 @@ def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     is_key, is_discard = flags & _KEY, (flags & _DISCARD) > 0
     rows = np.column_stack([times, times, begins, sizes, is_key, is_discard, lasts])
     is_there = (begins >= 0) & (begins <= size) & (sizes > 0) & (sizes <= size - begins)
-    num_there = len(rows) if is_there.all() else int(np.argmin(is_there))
-    return rows[:num_there], _missing(num_there) if num_there < len(rows) else ""
+    num_complete = len(rows) if is_there.all() else int(np.argmin(is_there))
+    return rows[:num_complete], _missing(num_complete) if num_complete < len(rows) else ""
 
 
 def _missing(index: int) -> str:

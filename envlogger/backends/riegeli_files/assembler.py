@@ -196,5 +196,5 @@ def _seams(episodes: Sequence[EpisodePositions]) -> np.ndarray:
 def _beginning(step: bytes) -> bytes:
     """Marks a step as the begin of an episode."""
     kind = kind_of(step)
-    says_so = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST
-    return step if says_so else marked(step, Data.BEGINS)
+    is_marked = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST
+    return step if is_marked else marked(step, Data.BEGINS)

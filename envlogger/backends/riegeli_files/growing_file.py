@@ -91,7 +91,7 @@ class GrowingFile:
                 positions.append(writer.last_pos)
         except OSError as e:
             self._make_room_after(e)
-            self._write_anew(num_positions - len(positions))
+            self._rewrite(num_positions - len(positions))
         if self._writer.estimated_size() != self._end:
             self._forget_written()
 
@@ -104,7 +104,7 @@ class GrowingFile:
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         except OSError as e:
             self._make_room_after(e)
-            self._write_anew()
+            self._rewrite()
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         self._forget_written()
 
@@ -164,7 +164,7 @@ class GrowingFile:
         if self._reserve is None or not self._reserve.release_after(error):
             raise error
 
-    def _write_anew(self, num_unplaced: int = 0) -> None:
+    def _rewrite(self, num_unplaced: int = 0) -> None:
         """Writes what has not reached the file to its end, over a torn chunk.
 
         Args:

@@ -154,10 +154,10 @@ class BagConfig:
             raise ValueError('episodes: by = "gap" needs clock.topic, and seconds above 0')
         if not self.fields:
             raise ValueError("fields: expected at least one field")
-        seen: dict[str, Any] = {}
+        earlier: dict[str, Any] = {}
         for field in self.fields:
-            self._check_field(field, seen)
-            seen[field.field] = field
+            self._check_field(field, earlier)
+            earlier[field.field] = field
         actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
         if len({field.policy == "next_state" for field in actions}) > 1:
             raise ValueError(

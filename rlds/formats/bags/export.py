@@ -81,7 +81,7 @@ class McapExport(Export):
         quality: int | None = None,
         gop: int = 30,
     ) -> None:
-        is_told = rate is not None
+        is_given = rate is not None
         rate = (rate_in(episodes.metadata) or 10.0) if rate is None else rate
         if not rate > 0:
             raise ValueError(f"rate: got {rate}, expected steps in a second")
@@ -103,7 +103,7 @@ class McapExport(Export):
             f"{VIDEO}/{path}/{part}": f"/{path}" for path in self._cameras for part in (CLIP, FIRST)
         }
         self._sidecar = Sidecar.of(episodes, topics, observations, episode_places=clips)
-        if is_told and "timestamp" not in steps:
+        if is_given and "timestamp" not in steps:
             about = with_rate(episodes.metadata, rate)
             metadata = {**self._sidecar.metadata, "metadata": about}
             self._sidecar = dataclasses.replace(self._sidecar, metadata=metadata)

@@ -27,9 +27,9 @@ __all__ = ["Overview", "picked_of", "propose"]
 # The limit of the bytes of recordings that are read for a proposal.
 _MAX_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
-# Types of messages that are of little use in steps: the tree of frames, logs, clocks.
 _MARKS = "/episode"  # See `envlogger.StreamRecorder`.
-_BESIDE = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
+# Types of messages that are of little use in steps: the tree of frames, logs, clocks.
+_OTHER_TYPES = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
 # Endings of the topics of cameras.
 _OF_IMAGES = ("compressed", "image", "image_raw", "image_rect")
 
@@ -162,7 +162,7 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     """
     picked: dict[str, FieldReader] = {}
     for topic, seen in sorted(overview.topics.items()):
-        if not plain_type(seen.channel.type).startswith(_BESIDE) and topic != _MARKS:
+        if not plain_type(seen.channel.type).startswith(_OTHER_TYPES) and topic != _MARKS:
             for item in _useful(_fields_of(topic, seen), seen):
                 if not conflicts(picked, item.config.field):
                     picked[item.config.field] = item
@@ -201,11 +201,11 @@ def _clock(overview: Overview, picked: Iterable[FieldReader]) -> str:
     return max(picked, key=rank).config.topic
 
 
-def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[FieldReader]:
+def _useful(fields: Iterable[FieldOf], stats: _Topic) -> Iterator[FieldReader]:
     """Yields readers of the fields with images, video or a few numbers."""
     for field in fields:
         try:
-            picked = picked_of(field, seen.channel, seen.data)
+            picked = picked_of(field, stats.channel, stats.data)
             fault = f"cannot decode images of {picked.field.doc!r}; the path 'data' has the bytes"
         except Exception as error:
             if not is_damage(error):
@@ -216,37 +216,37 @@ def _useful(fields: Iterable[FieldOf], seen: _Topic) -> Iterator[FieldReader]:
             picked.kind in ("image", "video") or (picked.kind == "numbers" and size <= 1024)
         ):
             yield picked
-        elif _kind_of(seen).endswith(("Image", "Video")):
+        elif _kind_of(stats).endswith(("Image", "Video")):
             fault = f"{field.topic} is left out: {fault}. Pass a bag_config to read it"
             warnings.warn(fault, stacklevel=2)
 
 
-def _fields_of(topic: str, seen: _Topic) -> list[FieldOf]:
+def _fields_of(topic: str, stats: _Topic) -> list[FieldOf]:
     """Returns the candidate fields of a topic; some may be empty."""
     parts = topic.strip("/").split("/")
     while len(parts) > 1 and parts[-1] in _OF_IMAGES:
         parts.pop()
     name = _legible("_".join(parts))
-    if any(word in _kind_of(seen) for word in ("Image", "Video")):
+    if any(word in _kind_of(stats) for word in ("Image", "Video")):
         return [FieldOf(f"{rlds.OBSERVATION}/images/{name}", topic)]
     root = rlds.ACTION if _is_action(topic) else rlds.OBSERVATION
     message = None
     with contextlib.suppress(SourceError), source_errors(topic):
-        message = decoder(seen.channel, {})(seen.data)
+        message = decoder(stats.channel, {})(stats.data)
     if not isinstance(message, Mapping):
         return []
-    beside = ("header", "timestamp", "layout")
-    paths = list(_numeric({k: v for k, v in message.items() if k not in beside}, ""))
-    if _kind_of(seen) == "JointState" and root == rlds.ACTION:
+    ignored = ("header", "timestamp", "layout")
+    paths = list(_numeric({k: v for k, v in message.items() if k not in ignored}, ""))
+    if _kind_of(stats) == "JointState" and root == rlds.ACTION:
         paths = paths[:1]
     if len(paths) == 1:
         return [FieldOf(f"{root}/{name}", topic, paths[0])]
     return [FieldOf(f"{root}/{name}/{_legible(path)}", topic, path) for path in paths]
 
 
-def _kind_of(seen: _Topic) -> str:
+def _kind_of(stats: _Topic) -> str:
     """Returns the name of the type of messages, without its package."""
-    return plain_type(seen.channel.type).rpartition("/")[2].rpartition(".")[2]
+    return plain_type(stats.channel.type).rpartition("/")[2].rpartition(".")[2]
 
 
 def _numeric(message: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -238,8 +238,8 @@ class BagSource(Source):
             facts: dict[str, Any] = {name: str(stored.get(name, "")) for name in FACTS}
             return About(**facts, metadata=dict(stored.get("metadata", {})))
         topics = {
-            topic: {"type": seen.channel.type, "encoding": seen.channel.encoding}
-            for topic, seen in sorted(self._overview.topics.items())
+            topic: {"type": stats.channel.type, "encoding": stats.channel.encoding}
+            for topic, stats in sorted(self._overview.topics.items())
         }
         names, config = [recording.name for recording in self._recordings], self.config.to_json()
         metadata = {

@@ -152,7 +152,7 @@ class D4rlExport(Export):
             sidecar.close()
             if not all_known and NEXT_OBSERVATIONS not in self._arrays:
                 file.pop(NEXT_OBSERVATIONS, None)
-            self._write_others(file)
+            self._write_other_arrays(file)
 
     @override
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
@@ -181,7 +181,7 @@ class D4rlExport(Export):
                     for row in range(begin, begin + num_rows, size):
                         _append(file, name, part[name][row : min(row + size, begin + num_rows)])
 
-    def _write_others(self, file: Any) -> None:
+    def _write_other_arrays(self, file: Any) -> None:
         """Writes the other contents of a file of D4RL."""
         for name, value in self._recorded.get("constants", {}).items():
             file[name] = decode_value(value)

@@ -39,7 +39,7 @@ _RESERVED = (*rlds.STEP_FLAGS, "leftover", "source", "episode_id")
 _MOST_FIELDS, _MOST_ROWS = 200, 1 << 24
 
 
-class _Seen(NamedTuple):
+class _Content(NamedTuple):
     """The arrays at a path.
 
     Attributes:
@@ -63,20 +63,20 @@ def propose_layout(path: str | os.PathLike[str]) -> str:
       SourceError: A file is damaged, or there are none that a layout can describe.
     """
     path = os.fspath(path)
-    seen = None
+    content = None
     if stores.as_path(path).is_dir():
-        seen = _look_in_folder(path)
+        content = _look_in_folder(path)
     elif os.path.splitext(path)[1] in KINDS:
-        seen = _look_in_file(path)
-    if not (seen and seen.arrays):
+        content = _look_in_file(path)
+    if not (content and content.arrays):
         fault = f"no arrays, expected files of {', '.join(KINDS)}, or images"
         raise SourceError(fault, file=path)
     name = _quoted(os.path.basename(path.rstrip("/")))
     first = f"# A proposal for {name}: check each line, and replace each {UNKNOWN}."
-    return "\n".join([first, "layout: 1", *seen.lines, *_Proposal(seen).lines()]) + "\n"
+    return "\n".join([first, "layout: 1", *content.lines, *_Proposal(content).lines()]) + "\n"
 
 
-def _look_in_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Seen:
+def _look_in_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Content:
     for pattern in ("*", "*/*") if path.endswith((".h5", ".hdf5")) else ():
         names = groups_in(path, pattern)
         kinds = collections.Counter(re.sub(r"\d+", "*", name) for name in names)
@@ -84,17 +84,17 @@ def _look_in_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> 
         if count > 1:
             first = next(name for name in names if re.sub(r"\d+", "*", name) == pattern_of_most)
             line = f"groups: {json.dumps(pattern_of_most)}  # {count:,} groups"
-            return _Seen(open_arrays(path, first), (*lines, line), "group")
-    return _Seen(open_arrays(path), lines, one_per)
+            return _Content(open_arrays(path, first), (*lines, line), "group")
+    return _Content(open_arrays(path), lines, one_per)
 
 
-def _look_in_folder(path: str) -> _Seen | None:
+def _look_in_folder(path: str) -> _Content | None:
     entries = [
         it for it in stores.list_directory(stores.as_path(path)) if not it.name.startswith(".")
     ]
     files = [it.name for it in entries if not it.is_dir]
     if any(map(is_image, files)):
-        return _Seen(open_arrays(path))
+        return _Content(open_arrays(path))
     kinds = collections.Counter(os.path.splitext(name)[1] for name in files)
     counts = [(count, kind) for kind, count in kinds.items() if kind in KINDS]
     if counts:
@@ -103,14 +103,14 @@ def _look_in_folder(path: str) -> _Seen | None:
         line = f'files: "*{kind}"  # {count:,} files'
         return _look_in_file(os.path.join(path, first), (line,), "file" if count > 1 else "")
     below = (open_arrays(os.path.join(path, it.name)) for it in entries if it.is_dir)
-    return next((_Seen(arrays, (), "folder") for arrays in below if arrays), None)
+    return next((_Content(arrays, (), "folder") for arrays in below if arrays), None)
 
 
 class _Proposal:
     """The lines of a layout, by the names, dtypes and shapes of arrays."""
 
-    def __init__(self, seen: _Seen) -> None:
-        self._seen, self._arrays = seen, seen.arrays
+    def __init__(self, content: _Content) -> None:
+        self._content, self._arrays = content, content.arrays
         self._fields: dict[str, Field] = {}
         self._unreadable: list[str] = []
         for name in [*self._arrays][:_MOST_FIELDS]:
@@ -154,8 +154,8 @@ class _Proposal:
 
     def _ends(self) -> tuple[str, Collection[str]]:
         """Returns a proposal for the key `episodes`, and the arrays that it uses."""
-        if self._seen.one_per:
-            return f"{{one_per: {self._seen.one_per}}}", ()
+        if self._content.one_per:
+            return f"{{one_per: {self._content.one_per}}}", ()
         rows = self._rows
         for name, field in self._fields.items():
             length = self._arrays[name].length

@@ -485,7 +485,7 @@ class _Files30(DatasetFiles):
     def _placed(self, episodes: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
         """Returns the next rows of the table of episodes, with the locations of their data."""
         arrow, num_episodes = import_extra("pyarrow"), len(episodes)
-        names = [*layout.others_of(dict.fromkeys(episodes.column_names))]
+        names = [*layout.user_cells(dict.fromkeys(episodes.column_names))]
         ends = self._num_rows + np.cumsum(lengths)
         columns = {
             "episode_index": self._num_episodes + np.arange(num_episodes),
@@ -548,8 +548,8 @@ class _Files30(DatasetFiles):
         selections = self._total.selections()
         select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(selections))
         num_files = self._num_files or self._data.num_files
-        for _, seen in self._workers(select, range(num_files) if selections else ()):
-            for name, of in seen.items():
+        for _, merged in self._workers(select, range(num_files) if selections else ()):
+            for name, of in merged.items():
                 selections[name].merge(of)
         self._total.select(selections)
 

@@ -59,9 +59,9 @@ __all__ = [
     "LeRobotFeature",
     "depth_info",
     "episode_key",
-    "others_of",
     "step_paths",
     "task_path",
+    "user_cells",
     "video_bytes",
     "video_columns",
 ]
@@ -335,7 +335,7 @@ def episode_key(index: int) -> str:
     return f"episode_{index:06d}"
 
 
-def others_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def user_cells(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the columns of the episode table that users have added.
 
     Args:

@@ -306,7 +306,7 @@ class LeRobotRows:
         tasks = as_texts(steps.get(self._task_path, np.full(episode.num_steps, "", object)))
         clips = self._clips(episode)
         if not is_stored:
-            self._count_anew(steps)
+            self._renumber(steps)
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
         if self._features.texts or (not is_stored and PERSISTENT in self._features.before):
             steps[self.paths[PERSISTENT]] = self._with_texts(steps)
@@ -328,13 +328,13 @@ class LeRobotRows:
             tasks.tolist(),
             statistics,
             clips,
-            layout.others_of(row),
+            layout.user_cells(row),
             numbers,
             known_tasks,
             extras={name: bytes(data) for name, data in extras if data},
         )
 
-    def _count_anew(self, steps: dict[str, np.ndarray]) -> None:
+    def _renumber(self, steps: dict[str, np.ndarray]) -> None:
         """Renumbers the rows of an episode from 0: LeRobot locates frames by time."""
         frames = steps[self.paths[_FRAME]]
         begun = frames - frames[:1]

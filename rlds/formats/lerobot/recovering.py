@@ -204,8 +204,8 @@ class _Remains:
             self._read_tasks(self._info)
             for name in self._info.videos:
                 self._find_frames(self._info, name)
-            self._keep_whole(self._info)
-        self._look_at_rest()
+            self._keep_complete(self._info)
+        self._find_leftovers()
 
     def report(self, path: str | os.PathLike[str]) -> Recovered:
         """Returns the result of the recovery so far."""
@@ -454,7 +454,7 @@ class _Remains:
                 return functools.partial(_encoded, images, info.fps)
         return None
 
-    def _keep_whole(self, info: Info) -> None:
+    def _keep_complete(self, info: Info) -> None:
         """Keeps the episodes with all frames, and notes missing table rows."""
         complete = []
         for episode in self.episodes:
@@ -467,10 +467,10 @@ class _Remains:
             else:
                 complete.append(episode)
         table = layout.EPISODES_FOLDER if info.is_v3 else layout.EPISODES_JSONL
-        untold = [episode_key(e.index) for e in self.episodes if e.index not in self._entries]
-        if untold:
-            up_to = f" to {untold[-1]}" if len(untold) > 1 else ""
-            self._faults.append(f"{table}: rows are missing for {untold[0]}{up_to}")
+        unlisted = [episode_key(e.index) for e in self.episodes if e.index not in self._entries]
+        if unlisted:
+            up_to = f" to {unlisted[-1]}" if len(unlisted) > 1 else ""
+            self._faults.append(f"{table}: rows are missing for {unlisted[0]}{up_to}")
         self.episodes = complete
         for name, total in {
             "total_episodes": len(complete),
@@ -484,7 +484,7 @@ class _Remains:
             with self._noting(layout.STATS):
                 json.loads(read_bytes(epath.Path(self._root / layout.STATS)))
 
-    def _look_at_rest(self) -> None:
+    def _find_leftovers(self) -> None:
         """Finds leftovers of a killed recorder."""
         indices = {episode.index for episode in self.episodes}
         for name in leftovers(epath.Path(self._root)):
@@ -604,7 +604,7 @@ class _Remains:
             clips = {name: _clip_of(each, episode.length) for name, each in frames.items()}
             statistics = _statistics(values, images, clips, info, like)
         columns = dict(zip(table.schema.names, table.columns))
-        cells = layout.others_of(episode.row)
+        cells = layout.user_cells(episode.row)
         numbers = {name: values[name] for name in self._number_columns}
         for name, of_tasks in numbers.items():
             for number in unknown_numbers(of_tasks, self._tasks):

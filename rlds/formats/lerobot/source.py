@@ -565,7 +565,7 @@ class LeRobotSource(Source):
             stored.tasks,
             statistics,
             stored.frames,
-            layout.others_of(row),
+            layout.user_cells(row),
             {name: stored.columns[name] for name in self.task_columns},
             self.texts,
             {name: stored.columns[name] for name in numbers},
@@ -680,10 +680,10 @@ class LeRobotSource(Source):
         if not row.length:
             raise SourceError("no rows", file=self._root / row.file)
         files = {name for name, column in self._columns.items() if column.kind == "image"}
-        wanted_names = {name for name, path in self._paths.items() if path in paths}
-        wanted_names |= {name for name in files if f"{IMAGE_FILE}/{self._paths[name]}" in paths}
-        wanted_names |= {_TASK_INDEX} if self._task_path in paths else set()
-        names = [name for name in self._columns if name in wanted_names]
+        requested = {name for name, path in self._paths.items() if path in paths}
+        requested |= {name for name in files if f"{IMAGE_FILE}/{self._paths[name]}" in paths}
+        requested |= {_TASK_INDEX} if self._task_path in paths else set()
+        names = [name for name in self._columns if name in requested]
         columns = self._data.read(row, names, span)
         steps = {self._paths[name]: columns[name] for name in names}
         for name in files.intersection(names):

@@ -26,7 +26,7 @@ __all__ = [
 
 # The attributes of an episode with separate fields in its metadata.
 ID, TOTAL_STEPS, _SEED, OPTIONS = "id", "total_steps", "seed", "options"
-_OWN_PLACE = (ID, TOTAL_STEPS, _SEED, OPTIONS)
+_OWN_FIELDS = (ID, TOTAL_STEPS, _SEED, OPTIONS)
 _RECORDED_ID, _SEED_KNOWN, _OPTIONS_KNOWN = "recorded_episode_id", "seed_known", "options_known"
 _ATTRIBUTES, IRREGULAR = "attributes", "irregular"
 _ABSENT = "absent"
@@ -82,14 +82,14 @@ def metadata_of(
     encoded = {
         name: encode_value(value)
         for name, value in attributes.items()
-        if name not in common and not _has_own_place(name, value, seed, recorded_id)
+        if name not in common and not _has_own_field(name, value, seed, recorded_id)
     }
     irregular = {_ABSENT: [*absent], _ATTRIBUTES: encoded}
     fields[IRREGULAR] = json.dumps({name: value for name, value in irregular.items() if value})
     return fields
 
 
-def _has_own_place(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
+def _has_own_field(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
     """Whether a separate field holds all of an attribute."""
     if name == OPTIONS:
         return _is_json(value)
@@ -130,7 +130,7 @@ def common_attributes(
     """Returns the attributes with the same dtype and shape in all episodes so far."""
     arrays = {}
     for name, value in attributes.items():
-        if name in _OWN_PLACE or "/" in name or isinstance(value, Mapping | list):
+        if name in _OWN_FIELDS or "/" in name or isinstance(value, Mapping | list):
             continue
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or (array.dtype.kind == "U" and not array.shape):

@@ -40,7 +40,7 @@ __all__ = ["Hdf5Storage", "hdf5_writer"]
 _FILE = "main_data.hdf5"
 _EPISODE = "episode_"
 # The number of episodes whose arrays and attributes are cached.
-_MOST_KNOWN = 20_000
+_MAX_CACHED = 20_000
 
 
 class Hdf5Storage(EpisodeStorage):
@@ -121,11 +121,11 @@ class Hdf5Storage(EpisodeStorage):
         """Returns the arrays of an episode, checked, and its attributes."""
         if index in self._cached:
             return self._cached[index]
-        seen = self._arrays(group, index), self._attributes(group, index)
+        content = self._arrays(group, index), self._attributes(group, index)
         # A link may lead to another file at any time.
-        if len(self._cached) < _MOST_KNOWN and not self._file.follow_links:
-            self._cached[index] = seen
-        return seen
+        if len(self._cached) < _MAX_CACHED and not self._file.follow_links:
+            self._cached[index] = content
+        return content
 
     def _arrays(self, group: Any, index: int) -> dict[str, StoredArray]:
         arrays = {}

@@ -171,12 +171,12 @@ class RobomimicExport(Hdf5EpisodesExport):
                 self._write(data[name], self.array_paths[field], column, len(column), False)
             for mask, names in masks.items():
                 file[f"mask/{mask}"] = np.array(names, "S")
-            self._write_others(file)
+            self._write_outside(file)
             data.attrs["total"] = total
             if any(_NUMBER in content["attributes"].get("data", {}) for content in self._outside):
                 data.attrs[_NUMBER] = index + 1
 
-    def _write_others(self, file: Any) -> None:
+    def _write_outside(self, file: Any) -> None:
         """Writes the arrays and attributes in which no files differ, and the environment."""
         arrays = [content["arrays"] for content in self._outside]
         for path, value in _common(arrays).items():

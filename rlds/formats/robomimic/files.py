@@ -121,11 +121,11 @@ class DemoFile:
                 for name, value in data.attrs.items()
                 if isinstance(value, str | bytes)
             }
-            self.outside_demos = self._read_others(file, data)
+            self.outside_demos = self._read_outside(file, data)
             names = [n for n in data if f"{_DATA}/{n}" not in self.outside_demos["arrays"]]
             self.demos = [self._scan(data, name) for name in sorted(names, key=natural_order)]
 
-    def _read_others(self, file: Any, data: Any) -> dict[str, Any]:
+    def _read_outside(self, file: Any, data: Any) -> dict[str, Any]:
         """Reads the arrays and attributes outside demonstrations."""
         hdf5 = self.hdf5
         items: list[tuple[str, Any]] = [("/", file), (_DATA, data)]

@@ -57,7 +57,7 @@ from tfds_files.record_files import RecordFile, TFRecordWriter, write_records
 from tfds_files.summary import FEATURES_FILE, read_json
 from tfds_files.writing import describe, info_of, num_shards, order_of, shard_ends
 
-__all__ = ["CONVERSION", "TfdsExport", "check_name", "digest_of_inputs", "said_of_fields"]
+__all__ = ["CONVERSION", "TfdsExport", "check_name", "digest_of_inputs", "field_metadata"]
 
 CONVERSION = "conversion"
 """The metadata key of the counts of a conversion."""
@@ -75,7 +75,7 @@ _PART = "part"
 _WINDOW = 1 << 25
 
 
-def said_of_fields(source: AnySource, *, as_texts: bool = True) -> dict[str, Any]:
+def field_metadata(source: AnySource, *, as_texts: bool = True) -> dict[str, Any]:
     """Returns the metadata of the meaning of fields, which features cannot express.
 
     Args:
@@ -353,12 +353,12 @@ class TfdsExport(Export):
         path.mkdir()
         self.order = [index for numbers in self._in_order().values() for index in numbers]
         plans: dict[str, _Plan] = {}
-        for place in self.each_or_stored(lambda location: True):
-            assert isinstance(place, Place)
-            assert isinstance(place.source, FolderSource)
+        for location in self.each_or_stored(lambda location: True):
+            assert isinstance(location, Place)
+            assert isinstance(location.source, FolderSource)
             split = self.episodes.place(self.number)[0]
             plans.setdefault(split, _Plan()).add(
-                *place.source.folder[place.split].record(place.index)
+                *location.source.folder[location.split].record(location.index)
             )
         assert self.staged is not None
         left_out = self._left_out({**self.staged.left_out, **self.watch.left_out})
@@ -380,7 +380,7 @@ class TfdsExport(Export):
             for split, plan in plans.items()
         ]
         source = self.episodes.source
-        metadata = {**self.episodes.metadata, **said_of_fields(source)}
+        metadata = {**self.episodes.metadata, **field_metadata(source)}
         counts = self._counts({split: len(plan.sizes) for split, plan in plans.items()})
         self._check_totals(counts, left_out)
         if all("steps" in of_split for of_split in counts.values()):

@@ -59,16 +59,16 @@ class ZarrWriter:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 
-    def copy(self, name: str, files: ZarrFiles, there: str) -> None:
+    def copy(self, name: str, files: ZarrFiles, source: str) -> None:
         """Copies a file of another hierarchy under a new name, if it exists."""
-        if not files.has(there):
+        if not files.has(source):
             return
         if self._archive is not None:
-            self.put(name, files.read(there, math.inf) or b"")
+            self.put(name, files.read(source, math.inf) or b"")
             return
         target = self._path / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        link(files.path / there, target)
+        link(files.path / source, target)
 
     def describe(self, name: str, content: Mapping[str, Any], attributes: Any = None) -> None:
         """Writes the JSON file of a group or an array, and its attributes."""
