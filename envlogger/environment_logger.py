@@ -1,4 +1,4 @@
-"""Records what happens in an environment while it is used."""
+"""Records the steps of an environment while it is used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BACKENDS: dict[BackendType, Callable[..., BackendWriter]] = {
     BackendType.IN_MEMORY: InMemoryBackendWriter,
 }
 
-# Arguments of what encodes, and not of the backend: that gets what is encoded.
+# Arguments of the video encoder, not of the backend.
 _OF_VIDEO = ("scheduler", "max_pending_bytes", "when_behind")
 
 StepFn = Callable[[dm_env.TimeStep, Any, dm_env.Environment], Any]
@@ -193,7 +193,7 @@ class EnvLogger(EnvironmentWrapper):
             if metadata is not None:
                 self._backend.set_episode_metadata(metadata)
         if self._warns:
-            # Not all steps are compared: it would take half as long as recording them does.
+            # Only some steps are compared: comparing takes half as long as recording.
             types = [type(value) for value in (*timestep, action)]
             if types != self._types or timestep.last():
                 self._warn_of_differences(timestep, action)
@@ -214,7 +214,7 @@ class EnvLogger(EnvironmentWrapper):
         )
 
     def discard_episode(self) -> None:
-        """Forgets the running episode, or the one that has just ended; the next step begins one.
+        """Discards the running or just ended episode; the next step begins a new one.
 
         Raises:
           UsageError: No episode was recorded since the last that was discarded.
@@ -232,7 +232,7 @@ class EnvLogger(EnvironmentWrapper):
         self._backend.flush()
 
     def close(self) -> None:
-        """Closes the environment, and stores what is pending; further calls do no harm."""
+        """Closes the environment, and stores pending steps; further calls do nothing."""
         try:
             self._environment.close()
         finally:

@@ -1,4 +1,4 @@
-"""The base of environments that add something to another environment."""
+"""The base class of environment wrappers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["EnvironmentWrapper"]
 
 
 class EnvironmentWrapper(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
-    """Passes everything on to another environment; subclasses override what they change.
+    """Delegates to another environment; subclasses override methods.
 
     Attributes that the wrapper lacks are those of the wrapped environment, which subclasses find in
     `_environment`.
@@ -24,7 +24,7 @@ class EnvironmentWrapper(dm_env.Environment):  # type: ignore[misc]  # dm_env is
         self._environment = environment
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_environment":  # Not there yet: requested while being copied or constructed.
+        if name == "_environment":  # Not set yet while the object is copied or constructed.
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} yet")
         return getattr(self._environment, name)
 

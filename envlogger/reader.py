@@ -1,4 +1,4 @@
-"""Reads what `EnvLogger` has recorded."""
+"""Reads the recordings of `EnvLogger`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BACKENDS: dict[BackendType, type[BackendReader]] = {
 
 
 class Reader(Closing):
-    """Reads what was recorded: step by step, or episode by episode.
+    """Reads recorded data: step by step, or episode by episode.
 
         with envlogger.Reader(data_directory) as reader:
             for episode in reader.episodes:

@@ -113,7 +113,7 @@ class RecoveryReport:
 
     @property
     def is_changed(self) -> bool:
-        """Whether there was anything to recover."""
+        """Whether the recovery changed the recording."""
         return self.metadata_problem is not None or any(s.is_changed for s in self.shards)
 
     def __str__(self) -> str:
@@ -295,7 +295,7 @@ def _differs(shard: Shard, rebuilt: RebuiltShard) -> bool:
 
 
 def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> None:
-    """Writes the index so that it is sound, or as it was before, whenever this is interrupted."""
+    """Writes the index atomically: after an interruption, it is the new or the old one."""
     # Old metadata keep their positions.
     old = shard.directory / layout.EPISODE_METADATA_FILE
     content, positions = _with_records(
@@ -315,7 +315,7 @@ def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> 
 
 
 def _array_records(values: Sequence[int] | Sequence[tuple[int, int]]) -> list[Datum]:
-    """Arrays that, one after the other, have all values."""
+    """Returns records of arrays that together hold all values."""
     parts = [values[i : i + _RECORD_LENGTH] for i in range(0, len(values), _RECORD_LENGTH)]
     return [layout.positions(part) for part in parts]
 
@@ -325,7 +325,7 @@ def _riegeli_file(messages: Iterable[Message]) -> bytes:
 
 
 def _with_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[int]]:
-    """A file with more records, in place of a torn end, and their positions."""
+    """Returns the content of a file with records appended after a torn end, and their positions."""
     file = io.BytesIO(content)
     for item in scan_records(io.BytesIO(content)):
         if isinstance(item, riegeli.SkippedRegion) and item.end >= len(content):
@@ -340,7 +340,7 @@ def _with_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[int
 
 
 def _replace(path: epath.Path, content: bytes) -> None:
-    """Writes a file at once; what was there is kept beside."""
+    """Replaces a file atomically; keeps a copy of the old one."""
     if path.exists():
         if path.read_bytes() == content:
             return

@@ -188,7 +188,7 @@ class _Stream:
         return prefix.align(self._dtype.itemsize).getvalue()
 
     def check(self, value: Any) -> Any:
-        """Returns a value as it is written.
+        """Converts a value to its written form.
 
         Raises:
           UnsupportedValueError: It is not like the first one.
@@ -303,7 +303,7 @@ class StreamRecorder(Closing):
         return f"<StreamRecorder of {', '.join(self._streams) or 'no streams yet'} in {self.path}>"
 
     def push(self, stream: str, at: int | None, value: Any) -> None:
-        """Records a value of a stream; the first one says which dtype and shape it has.
+        """Records a value of a stream; the first value sets dtype and shape.
 
         Args:
           stream: The name; one that begins with `action` becomes an action.
@@ -366,13 +366,13 @@ class StreamRecorder(Closing):
         with self._lock:
             self._num_encoding -= 1
             self._num_lost += not is_added
-            self._failure = self._failure or error  # The next push says so.
+            self._failure = self._failure or error  # The next push raises the error.
             self._has_room.notify_all()
 
     def _add(
         self, stream: _Stream, at: int, now: int, value: Any, *, is_pushed: bool = False
     ) -> bool:
-        """Has a value written; returns whether it will be.
+        """Queues a value to be written; returns whether it was accepted.
 
         Args:
           stream: Its stream.
@@ -402,12 +402,12 @@ class StreamRecorder(Closing):
 
     @contextlib.contextmanager
     def episode(self) -> Iterator[None]:
-        """Marks an episode: what is recorded in the block; without any, all is one episode."""
+        """Marks the recordings of a block as an episode; without blocks, all is one episode."""
         self.begin_episode()
         try:
             yield
         except BaseException:
-            self._in_episode = False  # Without an end, readers find it incomplete.
+            self._in_episode = False  # Without an end, readers treat the episode as incomplete.
             raise
         self.end_episode()
 
@@ -428,7 +428,7 @@ class StreamRecorder(Closing):
         self.push(EPISODE_TOPIC.strip("/"), at, False)
 
     def flush(self) -> None:
-        """Writes what was pushed, but for frames that are being encoded.
+        """Writes pushed values, except frames that are being encoded.
 
         Raises:
           StorageError: It cannot be written.
@@ -438,7 +438,7 @@ class StreamRecorder(Closing):
         self._check()
 
     def close(self) -> None:
-        """Encodes and writes what waits, and closes the file; further calls do nothing.
+        """Encodes and writes pending values, and closes the file; further calls do nothing.
 
         Raises:
           StorageError: Not all could be written.
@@ -487,7 +487,7 @@ class StreamRecorder(Closing):
         ) from error
 
     def _append(self, chunk: bytes) -> None:
-        """Adds a chunk to the file, or nothing."""
+        """Appends a chunk to the file, completely or not at all."""
         try:
             if self._file.write(chunk) < len(chunk):
                 raise OSError(errno.ENOSPC, "the disk is full")
@@ -507,7 +507,7 @@ class StreamRecorder(Closing):
                 self._fail(error)
 
     def _write(self) -> None:
-        """Writes what is pending, as a chunk; all of it, or nothing."""
+        """Writes all pending values as a chunk, or nothing."""
         with self._lock:
             if not self._pending or self._failure is not None:
                 return

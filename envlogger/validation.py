@@ -49,7 +49,7 @@ class StepValidator:
                             f"{leaf_spec.dtype} of shape {leaf_spec.shape}"
                         )
             except InvalidStepError as error:
-                if spec:  # Empty ones say nothing.
+                if spec:  # Empty arrays have no values to check.
                     messages.append(str(error))
         return messages
 
@@ -76,7 +76,7 @@ class StepValidator:
 
 
 def _leaves(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
-    """Yields the specs in a nested one, with their values and paths.
+    """Yields the leaf specs of a nested spec, with their values and paths.
 
     Raises:
       InvalidStepError: The value is nested otherwise.
@@ -128,12 +128,12 @@ def _in_words(value: Any) -> str:
 
 
 def _with_dtype(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Gives numbers of Python, which have no dtype, the one that they should have if they can."""
+    """Converts Python numbers to the dtype of their spec, if they are in its range."""
     kinds = {bool: "b", int: "iuf", float: "f"}.get(type(value), "")
     if dtype.kind not in kinds:
         return value
     if dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-        return value  # NumPy 1 makes another number of it.
+        return value  # NumPy 1 would wrap the number.
     try:
         return np.array(value, dtype)
     except OverflowError:

@@ -53,7 +53,7 @@ _MAX_DEPTH = 100 - 3
 
 
 class _Refusal(Exception):
-    """Why a value cannot be stored; gathers the path to it on its way up through the containers."""
+    """An unsupported value; collects its path on the way up through the containers."""
 
     def __init__(self, error: type[UnsupportedTypeError | UnsupportedValueError], why: str) -> None:
         super().__init__(why)
@@ -112,7 +112,7 @@ def encode_to_bytes(user_data: Any, *, name: str = "value") -> bytes:
 
 
 def _sizes(value: Any, path: str = "") -> Iterator[tuple[int, str]]:
-    """Yields the sizes of arrays and strings, and where they are."""
+    """Yields the sizes of arrays and strings, and their paths."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _sizes(item, f"{path}[{key!r}]")
@@ -129,7 +129,7 @@ def _sizes(value: Any, path: str = "") -> Iterator[tuple[int, str]]:
 
 
 def _check_size(size: int) -> None:
-    """Refuses what no message can hold before it is copied."""
+    """Refuses values too large for a message, before copying."""
     if size > MAX_SIZE:
         raise _Refusal(
             UnsupportedValueError,
@@ -167,7 +167,7 @@ def _child_depth(depth: int, levels: int) -> int:
 def _encode_items(
     values: Any, items: Sequence[Any], depth: int, names: Sequence[str] | None = None
 ) -> None:
-    """Adds items to a repeated field; their names, if they have any, are for messages only."""
+    """Adds items to a repeated field; names of items are used in error messages only."""
     for index, item in enumerate(items):
         try:
             _encode_into(values.add(), item, depth)
@@ -277,7 +277,7 @@ def _array_encoder(stored: ArrayEncoding) -> Callable[[Datum.Values, np.ndarray]
         setattr(values, field, array.astype(stored_dtype, copy=False).tobytes())
 
     def encode_memory(values: Datum.Values, array: np.ndarray) -> None:
-        # The packed numbers are as they are in memory: all bytes are merged in at once.
+        # Packed numbers have the same bytes in memory: all are merged at once.
         raw = array.astype(stored_dtype, copy=False).tobytes()
         values.MergeFromString(tag + encode_varints((len(raw),)) + raw)
 
@@ -340,7 +340,7 @@ def _set_small(field: str, size: int, signed: bool) -> Callable[[Datum.Values, A
 
 
 def _set_float32(values: Datum.Values, value: np.float32) -> None:
-    # By way of Python's floats, a signalling NaN would become a quiet one.
+    # Python floats would turn a signalling NaN into a quiet one.
     _ARRAY_ENCODERS["f4"](values, np.asarray(value))
 
 
@@ -382,7 +382,7 @@ _ENCODERS: dict[type, Callable[[Data, Any, int], None]] = {
 
 
 def decode(user_data: Data | None) -> Any:
-    """Converts a stored proto back to the value that it was made of.
+    """Decodes a stored proto to its value.
 
     Args:
       user_data: The result of `encode`, or None.
@@ -450,7 +450,7 @@ def decode_datum(datum: Datum) -> Any:
 
 
 def _float32_bits(datum: Datum) -> np.ndarray:
-    """The float values of a datum as they are stored: Python's floats have no signalling NaN."""
+    """Returns the raw bits of float values: Python floats have no signalling NaN."""
     size = np.float32().itemsize * len(datum.values.float_values)
     values = Datum.Values()
     values.CopyFrom(datum.values)

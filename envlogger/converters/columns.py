@@ -1,4 +1,4 @@
-"""Turns stored steps into columns: arrays `[number of steps, ...]` in place of single values.
+"""Decodes stored steps to columns: arrays `[number of steps, ...]`.
 
 Records that a template fits are sliced all at once. The others are decoded one by one, and so are
 all of them if what results does not fit together: then there is an error to be raised.
@@ -43,7 +43,7 @@ _FIRST = int(dm_env.StepType.FIRST)
 
 
 class StoredRecords:
-    """The serialized steps of one or several episodes, which are read when they are needed.
+    """The serialized steps of one or several episodes, read on demand.
 
     Records that are little else than an array of bytes each, such as an image, are put into memory
     for all of them, and stay there: the column of the arrays is a view of it.
@@ -83,13 +83,13 @@ class StoredRecords:
         return f"{prefix}step {number} of {self._num_records}"
 
     def read(self) -> Iterator[JoinedRecords]:
-        """Reads them, some at a time."""
+        """Reads the records in batches."""
         self._num_read = num_given = 0
         for joined in self._read(self):
             num_before = self._num_read
             self._num_read += len(joined.sizes)
             if self._take(joined):
-                continue  # They are given together with those that follow them there.
+                continue  # Yielded together with the records that follow in the file.
             if num_given < num_before:
                 yield self._between(num_given, num_before)
             yield joined
@@ -99,7 +99,7 @@ class StoredRecords:
             yield self._between(num_given, self._num_read)
 
     def make_memory(self, template: Template) -> None:
-        """Makes the memory, if records of this form are for it and there is none yet."""
+        """Allocates the shared memory for records of a form, if suitable and not yet allocated."""
         if self._main is None and template.main is not None:
             self._main = template.main
             self.record_size = template.size
@@ -108,11 +108,11 @@ class StoredRecords:
             self._bytes = memory.data
 
     def remaining(self) -> memoryview | None:
-        """The part of the memory for the records that were not read yet, if there is any."""
+        """Returns the shared memory for the records not read yet, if allocated."""
         return None if self._main is None else self._bytes[self._num_read * self.record_size :]
 
     def column(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-        """The column of the arrays in the memory, if they are of this dtype and shape."""
+        """Returns the column of arrays in the shared memory, if dtype and shape match."""
         if self._main is None or (self._main.dtype, self._main.shape) != (dtype, shape):
             return None
         begin = self._main.begin
@@ -120,7 +120,7 @@ class StoredRecords:
         return arrays.view(dtype).reshape(-1, *shape)
 
     def _take(self, joined: JoinedRecords) -> bool:
-        """Puts the records that were read last into the memory, if they fit; whether they do."""
+        """Copies the last records to the shared memory; returns whether they fit."""
         if self._main is None or joined.sizes != [self.record_size] * len(joined.sizes):
             return False
         if getattr(joined.values, "obj", None) is not self._bytes.obj:
@@ -203,7 +203,7 @@ def rlds_columns(
     """
     try:
         if len(records) < 2:
-            raise _DifferError  # It takes specs, or there is an error to be raised.
+            raise _DifferError  # This needs specs, or raises an error.
         columns = _merged_fields(records, decoder)
         return to_rlds_episodes(columns, [len(records)], padded=True)
     except (_DifferError, NoMatchError, ValueError, TypeError):
@@ -270,14 +270,14 @@ class _DifferError(Exception):
 
 
 class _Part(NamedTuple):
-    """The columns of some of the steps, with the numbers of these, which increase."""
+    """Columns of some of the steps, with increasing step numbers."""
 
     steps: np.ndarray
     columns: StepData
 
 
 class _Run:
-    """Some of the records, which lie one after the other in memory.
+    """Records that are contiguous in memory.
 
     Attributes:
       sizes: The number of bytes of each.
@@ -301,7 +301,7 @@ class _Run:
         return self._values[self._ends[begin] - self.sizes[begin] : self._ends[end - 1]]
 
     def joined(self, numbers: np.ndarray) -> Buffer:
-        """The bytes of records with increasing numbers; a view if they follow each other."""
+        """Returns the bytes of records with increasing numbers; a view if they are contiguous."""
         if _is_run(numbers):
             return self.between(int(numbers[0]), int(numbers[-1]) + 1)
         is_break = np.diff(numbers) != 1
@@ -311,7 +311,7 @@ class _Run:
 
 
 def _parts_of(records: StoredRecords, decoder: StepDecoder) -> Iterator[_Part]:
-    """Decodes all records; a first step that is read alone, and is not like others, comes later."""
+    """Decodes all records; a first step that was read alone and differs comes later."""
     lone: list[_Part] = []
     for run in _runs_of(records):
         parts = _parts_of_run(run, decoder)
@@ -378,14 +378,14 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
             matching, numbers = numbers[is_match], numbers[~is_match]
             if not len(matching):
                 continue
-            if len(numbers):  # Else they are joined already.
+            if len(numbers):  # Otherwise the records are joined already.
                 joined = run.joined(matching)
             try:
                 parts.append(_Part(matching + run.num_before, template.columns(joined)))
             except NoMatchError:
                 without_template.append(matching)
                 continue
-            if run.num_before + int(matching[-1]):  # The first one is not like the others.
+            if run.num_before + int(matching[-1]):  # The first step differs from the others.
                 run.records.make_memory(template)
     if without_template:
         parts += _stacked_parts(run, np.sort(np.concatenate(without_template)), decoder)
@@ -397,7 +397,7 @@ def _is_run(steps: np.ndarray) -> bool:
 
 
 def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iterator[_Part]:
-    """Decodes steps one by one; those with and without action, reward and discount apart."""
+    """Decodes steps one by one; separates steps without action, reward and discount."""
     groups: dict[tuple[bool, ...], tuple[list[int], list[StepData]]] = {}
     for record_index, step in zip(numbers.tolist(), _decoded(run, numbers.tolist(), decoder)):
         timestep, action, _ = step
@@ -428,7 +428,7 @@ def _all_decoded(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepD
 
 
 def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, Any]:
-    """Decodes all steps to columns; what arrived has a row of placeholders after the last."""
+    """Decodes all steps to columns; fields of transitions get a final row of placeholders."""
     num_steps = len(records)
     merged = {
         field: _Merged(num_steps + 1) if field in _OF_TRANSITIONS else _Merged(num_steps, records)
@@ -475,7 +475,7 @@ class _Leaf:
 
 
 class _Merged:
-    """Columns of all steps, into which those of some are put; where there are none, zeros.
+    """Columns of all steps, filled from parts; missing rows are zeros.
 
     Attributes:
       root: The arrays, nested as the columns; None as long as there are none.
@@ -489,7 +489,7 @@ class _Merged:
         self.root: Any = None
 
     def put(self, rows: slice | np.ndarray, columns: Any, num_rows: int) -> None:
-        """Puts in the columns of steps that have none yet; the first ones say how all must be.
+        """Fills rows with the columns of a part; the first part sets dtype, shape and structure.
 
         Raises:
           _DifferError: They differ in dtype, shape or structure.
@@ -511,7 +511,7 @@ class _Merged:
         return _Leaf(array, _native(dtype_and_shape(head)), zero)
 
     def columns(self) -> Any:
-        """The columns as they are now."""
+        """Returns the columns."""
         is_missing = None
         if self._num_filled < self._num_steps:
             is_missing = np.ones(self._num_steps, bool)
@@ -533,7 +533,7 @@ def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:
         if not np.may_share_memory(node.array, columns):
             node.array[rows] = columns
         elif not _is_at(columns, node.array, rows):
-            raise _DifferError  # To move it might overwrite others that are still to be read.
+            raise _DifferError  # Moving it might overwrite unread records.
         return
     if isinstance(columns, np.ndarray) or _keys(columns) != _keys(node):
         raise _DifferError

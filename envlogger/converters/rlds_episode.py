@@ -1,4 +1,4 @@
-"""The alignment shift: from an episode as it was recorded to an episode of an RLDS dataset.
+"""The alignment shift: from a recorded episode to an RLDS episode.
 
 EnvLogger keeps the order of the environment (RSA): a reward and a discount are recorded with the
 observation they arrived with, next to the action that led there. RLDS keeps the order of the agent

@@ -1,4 +1,4 @@
-"""Decodes stored steps, by templates of those that came before."""
+"""Decodes stored steps with templates of earlier steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StepDecoder:
         self._num_templates = self._num_matched = self._num_parsed = 0
 
     def __reduce__(self) -> tuple[type[StepDecoder], tuple[()]]:
-        return StepDecoder, ()  # Templates are quickly learned anew.
+        return StepDecoder, ()  # Templates are not pickled: they are learned quickly.
 
     def decode(self, record: bytes) -> StepData:
         """Decodes a step.
@@ -74,7 +74,7 @@ class StepDecoder:
         templates = self.templates_of_size(len(record))
         if self._num_templates >= _MAX_TEMPLATES or len(templates) >= _MAX_TEMPLATES_OF_SIZE:
             return None
-        self._num_templates += 1  # Failed ones count: they take time, too.
+        self._num_templates += 1  # Failed templates count: they take time, too.
         try:
             template = Template(record)
         except NoMatchError:

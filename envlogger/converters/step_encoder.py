@@ -1,4 +1,4 @@
-"""Encodes steps straight to the bytes of their stored form, with plans made from earlier ones.
+"""Encodes steps directly to bytes, with plans compiled from earlier steps.
 
 The steps of a recording share their structure, so their bytes differ in the payloads only: the
 elements of arrays, the digits of numbers, the letters of strings. A plan holds what is constant,
@@ -27,13 +27,13 @@ from riegeli.varints import encode_varints
 
 __all__ = ["StepEncoder"]
 
-# The most structures that an encoder knows. Steps of other structures go through the codec.
+# The limit of plans of an encoder. Steps of other structures use the codec.
 _MAX_PLANS = 8
 
 # The most layouts that a plan keeps, if the sizes of its payloads vary.
 _MAX_LAYOUTS = 256
 
-# Steps with more values get no plan: it would take long to make.
+# Steps with more values get no plan: compiling it would take long.
 _MAX_VALUES = 1024
 
 # Arrays of this many bytes are copied into the step directly, smaller ones are faster by a detour.
@@ -52,7 +52,7 @@ class StepEncoder:
     """
 
     def __init__(self) -> None:
-        # The one that was used last comes first. Replaced as a whole, as threads may iterate.
+        # Most recently used first. The tuple is replaced, as threads may iterate.
         self._plans: tuple[Callable[[Any], bytes | None], ...] = ()
 
     def encode(self, step: StepData) -> bytes:
@@ -405,7 +405,7 @@ class _Layouts(dict[tuple[int, ...], list[bytes]]):
 def _flat(
     parts: Iterable[bytes | int | _Message], sizes: dict[int, int | None]
 ) -> tuple[list[bytes | int], int]:
-    """The parts without messages around them, and the number of bytes they take."""
+    """Returns the parts without enclosing messages, and their size in bytes."""
     flat: list[bytes | int] = []
     num_bytes = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""Templates of stored steps: what the bytes of equally built steps have in common.
+"""Templates of stored steps: the common bytes of steps with equal structure.
 
 A template is learned from the bytes of one step. It separates constants (the tags, lengths,
 shapes and keys) from slots, which hold the values. All records of the same size with the same
@@ -29,7 +29,7 @@ from riegeli.varints import encode_varints, read_varint
 
 __all__ = ["ByteArray", "NoMatchError", "Template"]
 
-# Steps with more values have no template: it would take long to make.
+# Steps with more values get no template: compiling it would take long.
 _MAX_VALUES = 1024
 
 # Records of fewer bytes are small; of others, the main array leaves at most one in so many.
@@ -40,7 +40,7 @@ _VALUES = tag(Datum.VALUES_FIELD_NUMBER)
 
 
 class ByteArray(NamedTuple):
-    """An array of single bytes in a record: where it begins, its dtype and shape."""
+    """A byte array in a record: begin, dtype and shape."""
 
     begin: int
     dtype: np.dtype[Any]
@@ -48,7 +48,7 @@ class ByteArray(NamedTuple):
 
 
 class NoMatchError(Exception):
-    """A record that is not of this form, or one that no template can be made of."""
+    """A record does not match a template, or supports none."""
 
 
 class Template:
@@ -159,12 +159,12 @@ class Template:
         return form, form.unpack(record)
 
     def _make_words(self, record: bytes) -> tuple[np.dtype[Any], dict[str, int]]:
-        """The constants as integers, which NumPy compares faster than it compares bytes."""
+        """Returns the constants as integers, which NumPy compares faster than bytes."""
         offsets, formats = [], []
         for begin, end, is_constant in self._spans():
             if is_constant and begin < end:
                 size = min(8, 1 << (end - begin).bit_length() - 1)
-                # The last one may overlap with the one before it.
+                # The last word may overlap the one before.
                 of_span = [*range(begin, end - size, size), end - size]
                 offsets += of_span
                 formats += [f"<u{size}"] * len(of_span)
@@ -175,7 +175,7 @@ class Template:
         return dtype, dict(zip(names, np.frombuffer(record, dtype).item()))
 
     def _spans(self) -> Iterator[tuple[int, int, bool]]:
-        """Begin and end of constants and slots in turn, and whether it is a constant."""
+        """Yields begin and end of alternating constants and slots, and whether it is a constant."""
         end = 0
         for slot in self._slots:
             yield end, slot.begin, True
@@ -203,7 +203,7 @@ class _Slot(NamedTuple):
 
 
 class _Constant(NamedTuple):
-    """A value without any bytes of its own; arrays among them have no elements."""
+    """A constant value without own bytes, such as an array without elements."""
 
     value: Any
 
@@ -238,7 +238,7 @@ def _bools(array: np.ndarray) -> np.ndarray:
 def _integers(content: bytes, field: str, shape: tuple[int, ...]) -> np.ndarray:
     """Decodes packed varints."""
     stored = FIELDS[field]
-    if content.isascii():  # Then each has one byte.
+    if content.isascii():  # Each element has one byte then.
         array = np.frombuffer(content, np.uint8).astype(stored.dtype)
     else:  # Protobuf is faster than NumPy, unless there are many records.
         size = encode_varints((len(content),))
@@ -290,7 +290,7 @@ _BUILDING: dict[str, Any] = {
 
 
 def _compile_builder(root: _Node, slots: list[_Slot]) -> Callable[..., StepData]:
-    """Makes a function that builds a step from what NumPy reads in the slots.
+    """Compiles a function that builds a step from the values of the slots.
 
     Its source holds nothing of the record but numbers; what is constant is passed under a name.
     """
@@ -465,7 +465,7 @@ def _slot_of_array(field: str, begin: int, size: int, shape: tuple[int, ...]) ->
 
 
 class _Parser:
-    """Parses a step of the most plain form: each field at most once, in order, nothing unknown."""
+    """Parses a step in canonical form: known fields, at most once, in order."""
 
     def __init__(self, record: bytes) -> None:
         self._record = record

@@ -35,7 +35,7 @@ PACKET, SINCE_KEY = "packet", "since_key"
 
 
 def value_at(value: Any, path: Sequence[str]) -> Any:
-    """Returns what is at a path of nested dicts; None if there is nothing."""
+    """Returns the value at a path of nested dicts; None if there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
@@ -53,7 +53,7 @@ def replaced(value: Any, path: Sequence[str], new: Any) -> Any:
 
 
 def without(value: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
-    """Returns nested dicts without what is at a path, nor what has nothing else.
+    """Returns nested dicts without the value at a path, and without dicts that become empty.
 
     >>> without({"a": {"b": 1}, "c": 2}, ["a", "b"])
     {'c': 2}
@@ -126,7 +126,7 @@ class VideoFields:
                 yield step._replace(timestep=step.timestep._replace(observation=observation))
 
     def columns(self, observation: Any, name: str) -> Any:
-        """Returns the column of observations with frames, of whole episodes.
+        """Returns the column of observations with decoded frames, for complete episodes.
 
         Args:
           observation: The column, with packets.

@@ -72,7 +72,7 @@ class BackendContract(_Base):
         raise NotImplementedError
 
     def make_reader(self) -> BackendReader | Reader:
-        """Makes a reader of what the last writer has recorded up to now."""
+        """Makes a reader of the steps that the last writer has recorded so far."""
         raise NotImplementedError
 
     def test_steps_come_back_as_they_were(self) -> None:

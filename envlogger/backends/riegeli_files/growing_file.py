@@ -96,7 +96,7 @@ class GrowingFile:
             self._forget_written()
 
     def push(self) -> None:
-        """Brings all records to the file: they survive the death of the process.
+        """Writes all records to the file, so that they survive a killed process.
 
         Not so in a store: there they survive it once the file is synced.
         """
@@ -109,7 +109,7 @@ class GrowingFile:
         self._forget_written()
 
     def sync(self) -> None:
-        """Brings the file to the disk: what was pushed survives a failure of power.
+        """Syncs the file to disk, so that pushed records survive a power failure.
 
         Raises:
           OSError: It failed; or the file was deleted, so that nobody could read it.
@@ -123,18 +123,18 @@ class GrowingFile:
             raise FileNotFoundError(f"{self._path} was deleted while it was being written")
 
     def close(self) -> None:
-        """Closes the file; what was not pushed is lost."""
+        """Closes the file; records that were not pushed are lost."""
         try:
             self._writer.close()
         finally:
             self._file.close()
 
     def discard(self) -> None:
-        """Closes a file of a store, which does not change it."""
+        """Closes a file in an object store without changing it."""
         self._file.discard()
 
     def salvage(self) -> int:
-        """After a failure: leaves the file with its complete chunks, and closes it.
+        """Closes the file after a failure, with its complete chunks.
 
         Returns:
           How many of the records at the beginning of `positions` are in it.
@@ -165,7 +165,7 @@ class GrowingFile:
             raise error
 
     def _rewrite(self, num_unplaced: int = 0) -> None:
-        """Writes what has not reached the file to its end, over a torn chunk.
+        """Writes the unwritten records to the end of the file, over a torn chunk.
 
         Args:
           num_unplaced: See `_forget_written`.
@@ -195,5 +195,5 @@ class GrowingFile:
     def _has_reached_file(self, position: riegeli.RecordPosition) -> bool:
         try:
             return bool(position.numeric < self._end)
-        except Exception:  # Its chunk was given up before it was encoded, or could not be.
+        except Exception:  # Its chunk was dropped before it was encoded, or failed to encode.
             return False

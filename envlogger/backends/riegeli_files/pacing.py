@@ -21,7 +21,7 @@ _SLACK_SECONDS = 0.1
 
 
 class Pacing:
-    """Learns from the rounds of a thread how fast it is, and what may be handed over to it.
+    """Measures the speed of a thread, and limits the jobs that may wait for it.
 
     In each round the thread does the jobs that have gathered, and flushes if that is due. What is
     accepted is to be flushed within the interval: half of it passes between flushes, a quarter is
@@ -56,14 +56,14 @@ class Pacing:
         self._next_flush = self._end + self._flush_period
         self._flush_begin: float | None = None  # Of the flush that ends this round.
         self._seconds, self._num_jobs = 0.0, 0  # Since the last flush.
-        self._seconds_per_job = 1e-9  # Before the last flush, and in it.
+        self._seconds_per_job = 1e-9  # Times before the last flush, and during it.
 
     def seconds_to_flush(self) -> float:
         """Returns the seconds until the next flush; 0 or less if one is due."""
         return min(self._next_flush - self._clock(), threading.TIMEOUT_MAX)
 
     def has_time(self, num_new_jobs: int, num_bytes: int) -> bool:
-        """Whether the thread rests a third of the time, and not half of what may wait does.
+        """Whether the thread idles a third of the time, and its queue is less than half full.
 
         Args:
           num_new_jobs: The number of jobs in the queue.

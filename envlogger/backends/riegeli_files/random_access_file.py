@@ -53,7 +53,7 @@ class RandomAccessFile:
         into: memoryview | None = None,
         record_size: int = 0,
     ) -> list[riegeli.JoinedRecords]:
-        """Reads as `read_run` does, the records of a chunk as one buffer.
+        """Reads like `read_run`, with the records of a chunk in one buffer.
 
         Args:
           position: The position of the first record.
@@ -91,6 +91,6 @@ class RandomAccessFile:
 
     def close(self) -> None:
         """Closes the file."""
-        # Damage was reported where a record of that part was requested.
+        # Damage was reported when a record of that region was requested.
         with contextlib.suppress(riegeli.RiegeliError):
             self._reader.close()

@@ -1,4 +1,4 @@
-"""Reads the files of a dataset in Riegeli format; see `layout` for what they are.
+"""Reads the files of a dataset in Riegeli format; see `layout`.
 
 What is damaged is left out and reported, so that it does not hide the rest.
 """
@@ -42,7 +42,7 @@ _RECOVER = "envlogger.recover repairs it as far as possible"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shard:
-    """The index of a shard, as far as it is sound.
+    """The index of a shard, up to the first damaged entry.
 
     Attributes:
       directory: The directory of its files.
@@ -99,7 +99,7 @@ class Shard:
 
 
 def read_metadata(directory: epath.Path) -> Data:
-    """Reads what is stored about the whole dataset.
+    """Reads the metadata of the dataset.
 
     Raises:
       StorageError: There is no such file, or it cannot be read.
@@ -136,7 +136,7 @@ def shard_directories(directory: epath.Path) -> list[epath.Path]:
 
 
 def load_shards(directory: epath.Path) -> list[Shard]:
-    """Reads the indices of all shards, in their order, as far as they are sound.
+    """Reads the indices of all shards, in order, each up to the first damaged entry.
 
     Raises:
       StorageError: A file cannot be read.
@@ -215,7 +215,7 @@ def _load_shard(directory: epath.Path) -> Shard | None:
 
 
 def _size(path: str) -> int | None:
-    """The size of a file; None if there is none."""
+    """Returns the size of a file; None if it does not exist."""
     with _file_errors(path):
         is_local = stores.is_local(path)
         return os.path.getsize(path) if is_local else stores.as_path(path).stat().length
@@ -234,7 +234,7 @@ def _read_file(path: str) -> bytes | None:
 
 @contextlib.contextmanager
 def _file_errors(path: str) -> Iterator[None]:
-    """Passes over a missing file; other errors say which one cannot be read."""
+    """Ignores a missing file; adds the path to other errors."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -244,7 +244,7 @@ def _file_errors(path: str) -> Iterator[None]:
 
 
 def _read_records(content: bytes) -> tuple[list[bytes], str | None]:
-    """The records of a file up to the first that is damaged, and what is wrong with that."""
+    """Returns the records of a file up to the first damaged one, and the fault of that one."""
     with contextlib.suppress(riegeli.InvalidArgumentError):
         return riegeli.decode_file(content), None
     records: list[bytes] = []
@@ -259,7 +259,7 @@ def _read_records(content: bytes) -> tuple[list[bytes], str | None]:
 def _read_arrays(
     content: bytes, row_shape: tuple[int, ...]
 ) -> tuple[np.ndarray, Datum | None, str | None]:
-    """The int64 arrays `[n, *row_shape]` of a file as one, the last of them, and what is wrong."""
+    """Returns the int64 arrays `[n, *row_shape]` of a file joined, the last one, and a fault."""
     arrays = []
     datum = None
     records, problem = _read_records(content) if content else ([], None)
@@ -284,14 +284,14 @@ def _is_increasing(values: np.ndarray) -> bool:
 
 
 def _increasing_part(values: np.ndarray) -> np.ndarray:
-    """The values before the first that is negative or not greater than the one before it."""
+    """Returns the values before the first one that is negative or not increasing."""
     return values[: int(np.argmin(np.diff(values, prepend=-1) > 0))]
 
 
 def scan_records(
     file: epath.Path | BinaryIO, begin: int = 0
 ) -> Iterator[tuple[int, bytes] | riegeli.SkippedRegion]:
-    """The records of a file with their numeric positions, and the damaged regions between them.
+    """Yields the records of a file with their positions, and the damaged regions between them.
 
     Args:
       file: The file.

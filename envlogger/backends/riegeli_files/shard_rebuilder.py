@@ -1,4 +1,4 @@
-"""Finds out which steps and episodes are in the files of a shard, whatever its index says."""
+"""Rebuilds the index of a shard from its steps, for crash recovery."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RebuiltShard:
         self._offsets = shard.step_offsets
         self._rows = shard.all_rows
         self._covers_episodes = shard.covers_episodes
-        # From which step on there may be episodes that the index lacks.
+        # The first step that may belong to an episode missing in the index.
         self._unsure_from: float = 0
         if shard.covers_episodes:
             self._unsure_from = math.inf
@@ -126,7 +126,7 @@ class RebuiltShard:
         self._take(position, kind)
 
     def _reach_row(self) -> bool:
-        """Goes on to the row of the index that has the current step; whether it is another one."""
+        """Advances to the index row of the current step; returns whether the row changed."""
         before = self._row
         while self._row + 1 < len(self._rows) and self._rows[self._row + 1, 0] <= self._number:
             self._row += 1
@@ -157,7 +157,7 @@ class RebuiltShard:
 
     def _discard(self) -> None:
         if self._in_episode and not self._has_hole:
-            # The index is about the steps that came in place of these.
+            # The index refers to later steps that replaced these.
             while (episode := self.episodes.pop()).is_from_index:
                 pass
             self._number -= len(self.positions) - episode.start
@@ -176,7 +176,7 @@ class RebuiltShard:
 def rebuild(
     shard: Shard, first_number: int = 0, on_progress: Callable[[int], None] = lambda _: None
 ) -> RebuiltShard:
-    """Reads the steps of a shard, from one that the index knows or from the beginning of the file.
+    """Reads the steps of a shard, from an indexed step or from the begin of the file.
 
     Args:
       shard: The shard.
