@@ -12,7 +12,7 @@ import numpy as np
 
 from rlds.auditing.checks import LEAST_EPISODES, find_faults
 from rlds.auditing.declared import contradictions
-from rlds.auditing.findings import EpisodeFinding, KnownSplit, MeasuredEpisodes, first_of, median
+from rlds.auditing.findings import EpisodeFinding, Fingerprints, MeasuredEpisodes, first_of, median
 from rlds.auditing.measures import Measures, Profile, measure, moving
 from rlds.auditing.pictures import MOST_FILMED, PAIRS, SampledCameras
 from rlds.auditing.pipelines import done_in_pipeline
@@ -86,7 +86,7 @@ def audit(
     progress: Progress = None,
     jobs: int | None = None,
     keep: bool = True,
-    earlier: list[KnownSplit] | None = None,
+    earlier: list[Fingerprints] | None = None,
     beam_runner: Any = None,
     beam_options: Any = None,
     draft: str | os.PathLike[str] | None = None,
@@ -162,7 +162,7 @@ def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
       splits: The splits.
       **options: Options of `audit`.
     """
-    earlier: list[KnownSplit] = []
+    earlier: list[Fingerprints] = []
     return [audit(episodes, earlier=earlier, **options) for episodes in splits]
 
 
@@ -231,7 +231,7 @@ def _judged(
     cameras: SampledCameras,
     usual: Usual,
     results: Sequence[_Measured | None],
-    earlier: list[KnownSplit],
+    earlier: list[Fingerprints],
 ) -> Audit:
     indices = [index for index, each in enumerate(results) if each is not None]
     readable = [each for each in results if each is not None]
@@ -248,7 +248,7 @@ def _judged(
         [*map(episodes.stored_number, indices)],
         [each.personal for each in readable],
     )
-    earlier.append(measured.known(episodes.split))
+    earlier.append(measured.fingerprints(episodes.split))
     faults = find_faults(measured)
     scores = _scores(measured)
     return Audit(

@@ -15,7 +15,7 @@ import numpy as np
 from rlds.auditing import camera_checks
 from rlds.auditing.findings import (
     EpisodeFinding,
-    KnownSplit,
+    Fingerprints,
     MeasuredEpisodes,
     deviations,
     first_of,
@@ -90,8 +90,8 @@ def find_faults(measured: MeasuredEpisodes) -> Faults:
         if len(by_episode) > max(USUAL_PART * num_episodes, 2):
             share = f"{len(by_episode)} of {num_episodes} episodes"
             texts = {it.text for it in by_episode.values()} if check.name in _ALONE else set()
-            what = texts.pop() if len(texts) == 1 else check.what
-            usual[check.name] = [f"{what}, in {share}: it is usual here"]
+            description = texts.pop() if len(texts) == 1 else check.what
+            usual[check.name] = [f"{description}, in {share}: it is usual here"]
             continue  # A usual fault tells nothing of an episode, and hides nothing in it.
         hidden |= {(name, episode) for name in check.hides for episode in by_episode}
         shown = (it for it in by_episode.values() if (check.name, it.episode) not in hidden)
@@ -288,13 +288,13 @@ def _known_relations(
     """
     fits = measured.of("fits")
     usual = median(fits)[_USUAL] if fits.size else np.zeros(0)
-    known = np.flatnonzero(np.abs(np.nan_to_num(usual)) > least)
-    return known, fits[:, :, known] * np.sign(usual[known])
+    elements = np.flatnonzero(np.abs(np.nan_to_num(usual)) > least)
+    return elements, fits[:, :, elements] * np.sign(usual[elements])
 
 
 def _lags(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    known, fits = _known_relations(measured, 0.9)
-    if not len(known):
+    elements, fits = _known_relations(measured, 0.9)
+    if not len(elements):
         return
     # Logarithms, as correlations near 1 hardly differ.
     unexplained = mean(log(_NEARLY - np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2))
@@ -313,8 +313,8 @@ def _lags(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _signs(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    known, fits = _known_relations(measured)
-    for element, column in zip(known.tolist(), fits[:, _USUAL].T):
+    elements, fits = _known_relations(measured)
+    for element, column in zip(elements.tolist(), fits[:, _USUAL].T):
         sizes = deviations(-column, 0.05) / 6
         for episode in np.flatnonzero((sizes > 1) & (column < -0.6 * median(column))).tolist():
             name = measured.names[measured.num_states + element]
@@ -325,8 +325,8 @@ def _signs(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _relations(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    known, fits = _known_relations(measured)
-    for index, element in enumerate(known.tolist()):
+    elements, fits = _known_relations(measured)
+    for index, element in enumerate(elements.tolist()):
         column = fits[:, _USUAL, index]
         relation = measured.profile.relations[element]
         if relation.kind == "gripper":
@@ -366,15 +366,15 @@ def _rates(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _duplicates(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    yield from _twins("duplicate", [measured.known("")])
+    yield from _twins("duplicate", [measured.fingerprints("")])
 
 
 def _leaks(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for split in measured.earlier:
-        yield from _twins("leak", [split, measured.known("")])
+        yield from _twins("leak", [split, measured.fingerprints("")])
 
 
-def _twins(check: str, splits: Sequence[KnownSplit]) -> Iterator[EpisodeFinding]:
+def _twins(check: str, splits: Sequence[Fingerprints]) -> Iterator[EpisodeFinding]:
     """Yields episodes of the last split that are in the first one, which may be the same."""
     reference, checked = splits[0], splits[-1]
     stop, origin = len(reference.rows), f" of {reference.split}" if len(splits) > 1 else ""

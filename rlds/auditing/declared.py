@@ -80,12 +80,12 @@ def unlike(datasets: Mapping[str, Episodes]) -> Iterator[str]:
 
 
 def _unlike(meanings: Mapping[str, ElementMeaning]) -> str:
-    first, *rest = meanings.values()
-    if any(other.kind not in _ALIKE[first.kind] for other in rest):
+    first, *other_meanings = meanings.values()
+    if any(other.kind not in _ALIKE[first.kind] for other in other_meanings):
         listed = ", ".join(f"{it.kind} in {name}" for name, it in meanings.items())
         return f"the numbers are {listed}"
-    most = math.log(_UNLIKE[first.kind])
-    if any(abs(math.log(other.scale / first.scale)) > most for other in rest):
+    max_log_ratio = math.log(_UNLIKE[first.kind])
+    if any(abs(math.log(other.scale / first.scale)) > max_log_ratio for other in other_meanings):
         listed = ", ".join(f"{it.scale:.3g} in {name}" for name, it in meanings.items())
         return f"by the numbers, the scale is {listed}"
     return ""

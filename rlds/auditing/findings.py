@@ -13,7 +13,7 @@ from rlds.auditing.measures import SKETCH_ROWS, Measures, Profile
 
 __all__ = [
     "EpisodeFinding",
-    "KnownSplit",
+    "Fingerprints",
     "MeasuredEpisodes",
     "deviations",
     "first_of",
@@ -51,7 +51,7 @@ class EpisodeFinding:
     size: float = 1.0
 
 
-class KnownSplit(NamedTuple):
+class Fingerprints(NamedTuple):
     """Digests and sketches of the episodes of a split, which identify duplicates.
 
     Attributes:
@@ -80,7 +80,7 @@ class MeasuredEpisodes:
       num_states: The number of elements of the state.
       profile: The usual values of the dataset.
       tasks: The instruction of each episode; "" if it is empty, None if there is none.
-      digests: See `KnownSplit`.
+      digests: See `Fingerprints`.
       cameras: The paths of the cameras.
       earlier: Other splits, whose episodes must not be here.
       numbers: The stored numbers of the episodes.
@@ -100,7 +100,7 @@ class MeasuredEpisodes:
         tasks: Sequence[str | None] = (),
         digests: Sequence[int] = (),
         cameras: Sequence[str] = (),
-        earlier: Sequence[KnownSplit] = (),
+        earlier: Sequence[Fingerprints] = (),
         numbers: Sequence[int] = (),
         personal: Sequence[str] = (),
     ) -> None:
@@ -132,11 +132,11 @@ class MeasuredEpisodes:
         times = (each.times for each in self.measures)
         return np.array([np.nan if it is None else getattr(it, name) for it in times], np.float64)
 
-    def known(self, split: str) -> KnownSplit:
+    def fingerprints(self, split: str) -> Fingerprints:
         """Returns the digests and sketches of the episodes, under the name of their split."""
         sketches = self.of("sketch") if self.num_states else np.zeros((len(self), 0))
         digests = np.array(self.digests, np.uint64)
-        return KnownSplit(split, self.numbers, self.names, self.rows, digests, sketches)
+        return Fingerprints(split, self.numbers, self.names, self.rows, digests, sketches)
 
     @property
     def groups(self) -> list[np.ndarray]:
@@ -160,14 +160,14 @@ class MeasuredEpisodes:
         return (values > 8) & ((self.of("is_whole").mean(0) < 0.9) | (values > 64))
 
 
-def first_of(names: Sequence[str], most: int) -> str:
+def first_of(names: Sequence[str], max_names: int) -> str:
     """Returns the first names in words, and the number of the others.
 
     >>> first_of(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + more
 
 
 def in_deviations(sketches: np.ndarray) -> np.ndarray:

@@ -61,13 +61,13 @@ def forms(episodes: Sequence[np.ndarray]) -> dict[int, ElementMeaning]:
     rows = rows[np.isfinite(rows).all(1)]
     if len(episodes) < LEAST_EPISODES or len(rows) < LEAST_ROWS:
         return {}
-    known = {**_wrapping(episodes, rows), **_padding(rows)}
+    meanings = {**_wrapping(episodes, rows), **_padding(rows)}
     rows = rows[np.linspace(0, len(rows) - 1, min(_ROWS, len(rows))).astype(int)]
     matrices = _matrices(rows)
     for kind, block, why in (*matrices, *_units(rows, {i for _, it, _ in matrices for i in it})):
         meaning = ElementMeaning(kind, why=why, block=block[0])
-        known |= dict.fromkeys(block, meaning)
-    return dict(sorted(known.items()))
+        meanings |= dict.fromkeys(block, meaning)
+    return dict(sorted(meanings.items()))
 
 
 def end_rows(episodes: Sequence[np.ndarray]) -> Iterator[str]:
@@ -79,18 +79,18 @@ def end_rows(episodes: Sequence[np.ndarray]) -> Iterator[str]:
     episodes = [each for each in episodes if len(each) > 2 and each.shape[1]]
     if len(episodes) < LEAST_EPISODES:
         return
-    like = {
+    masks_by_convention = {
         "zero": [(each == 0).all(1) for each in episodes],
         "not finite": [~np.isfinite(each).all(1) for each in episodes],
         "the row before": [np.r_[False, (each[1:] == each[:-1]).all(1)] for each in episodes],
     }
-    for (what, masks), (row, which) in itertools.product(
-        like.items(), [(0, "first"), (-1, "last")]
+    for (convention, masks), (row, position) in itertools.product(
+        masks_by_convention.items(), [(0, "first"), (-1, "last")]
     ):
         inside = np.concatenate([mask[1:-1] for mask in masks]).mean()
         share = np.mean([mask[row] for mask in masks])
         if share >= _MOST and inside <= _FEW:
-            yield f"the {which} row is {what} in {share:.0%} of the episodes"
+            yield f"the {position} row is {convention} in {share:.0%} of the episodes"
 
 
 def _padding(rows: np.ndarray) -> Mapping[int, ElementMeaning]:
@@ -122,7 +122,7 @@ def _wrapping(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, 
 
 def _matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
     """The blocks of orthogonal unit vectors: all three, or the first two of them."""
-    found: list[tuple[Kind, tuple[int, ...], str]] = []
+    matrices: list[tuple[Kind, tuple[int, ...], str]] = []
     taken: set[int] = set()
     for count, between, within in _LAYOUTS:
         offsets = (np.arange(count)[:, None] * between + np.arange(3) * within).ravel()
@@ -137,12 +137,12 @@ def _matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
             taken |= {*block}
             if count == 3:
                 why = "orthogonal, determinant 1; by rows or by columns cannot be told"
-                found.append(("rotation matrix", block, f"{why} (within {error:.1g})"))
+                matrices.append(("rotation matrix", block, f"{why} (within {error:.1g})"))
             else:
                 why = "one after the other" if between == 3 else "element by element"
                 why = f"two orthogonal unit vectors, {why} (within {error:.1g})"
-                found.append(("rotation in six numbers", block, why))
-    return found
+                matrices.append(("rotation in six numbers", block, why))
+    return matrices
 
 
 def _units(rows: np.ndarray, taken: set[int]) -> Iterator[tuple[Kind, tuple[int, ...], str]]:

@@ -241,10 +241,10 @@ class _Judge:
                 displacements = level[rows + lag + 8] - level[rows + lag]
                 inverse = _slope(sums[rows + 8] - sums[rows], displacements)
                 slopes.append(1 / inverse if inverse else np.nan)
-        known = np.array([slope for slope in slopes if np.isfinite(slope)])
-        if not len(known):
+        finite_slopes = np.array([slope for slope in slopes if np.isfinite(slope)])
+        if not len(finite_slopes):
             return float("nan"), float("nan")
-        low, high = np.quantile(known, [0.025, 0.975])
+        low, high = np.quantile(finite_slopes, [0.025, 0.975])
         return float(low), float(high)
 
     def _is_answered_at_once(self, element: int, state: int) -> bool:

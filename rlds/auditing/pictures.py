@@ -100,8 +100,8 @@ class SampledCameras:
             return None
         positions = np.searchsorted(rows, [first, first + _APART])
         by_camera = (_measured(each, positions) for each in frames)
-        changes, *rest = (np.stack(each) for each in zip(*by_camera))
-        return Pictures(first, np.where(moves[first], changes, np.nan), *rest)
+        changes, *other_measures = (np.stack(each) for each in zip(*by_camera))
+        return Pictures(first, np.where(moves[first], changes, np.nan), *other_measures)
 
     def _frames(self, split: str, index: int, camera: str, rows: Sequence[int]) -> list[np.ndarray]:
         field, path = self._fields[camera], f"{rlds.STEPS}/{camera}"

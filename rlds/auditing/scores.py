@@ -183,8 +183,8 @@ def _even(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
     usual_high = np.quantile([each.max(0) for each in episode_columns], _UNUSUAL[1], axis=0)
     clipped = np.clip(columns, np.maximum(ends[0], usual_low), np.minimum(ends[1], usual_high))
     spread = clipped.std(0)
-    kept = spread > 0
-    even = (clipped[:, kept] - clipped[:, kept].mean(0)) / spread[kept]
+    is_varying = spread > 0
+    even = (clipped[:, is_varying] - clipped[:, is_varying].mean(0)) / spread[is_varying]
     return even + 1e-6 * np.random.default_rng(0).normal(size=even.shape)
 
 
@@ -219,8 +219,8 @@ def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     num_rows = len(states)
     # The digamma function of whole numbers, but for a constant.
     psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, num_rows + 1))])
-    most = max(_NEIGHBOURS)
-    joint = np.sort(np.partition(np.maximum(states, actions), most - 1, axis=1)[:, :most], axis=1)
+    max_k = max(_NEIGHBOURS)
+    joint = np.sort(np.partition(np.maximum(states, actions), max_k - 1, axis=1)[:, :max_k], axis=1)
     information = np.zeros(num_rows)
     for neighbours in _NEIGHBOURS:
         reach = joint[:, neighbours - 1, None]

@@ -80,7 +80,7 @@ class StepNumbers:
     Attributes:
       actions: The paths of the fields of actions.
       names: The names of the elements of each field of numbers.
-      action_places: The indices of the assessed elements in each field of actions.
+      action_indices: The indices of the assessed elements in each field of actions.
       action_names: The names of these elements, of all fields.
       state_names: The names of the elements of the state.
       constants: The names of the elements of the state that no episode of the sample changes.
@@ -97,7 +97,7 @@ class StepNumbers:
     """
 
     def __init__(
-        self, episodes: Episodes, most: int = MOST_EPISODES, seconds: float | None = None
+        self, episodes: Episodes, max_episodes: int = MOST_EPISODES, seconds: float | None = None
     ) -> None:
         self._source: Source = with_random_access(episodes.source)
         steps = dict(leaves_at(as_fields(self._source.fields.steps), None))
@@ -105,10 +105,10 @@ class StepNumbers:
         self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
         self._states = [path for path in fields if _is_state(path)]
         names = self.names = {path: _names(path, fields[path]) for path in fields}
-        self.action_places = [evenly(len(names[path]), _MOST_ACTIONS) for path in self.actions]
+        self.action_indices = [evenly(len(names[path]), _MOST_ACTIONS) for path in self.actions]
         self.action_names = [
             names[path][index]
-            for path, indices in zip(self.actions, self.action_places)
+            for path, indices in zip(self.actions, self.action_indices)
             for index in indices
         ]
         all_names = [name for path in self._states for name in names[path]]
@@ -121,22 +121,23 @@ class StepNumbers:
         self._texts = [path for path, field in of_episodes if _is_text(field)]
         self._texts += [f"{rlds.STEPS}/{path}" for path, it in steps.items() if _is_text(it)]
         self.task_columns = [path for path, field in steps.items() if _has_tasks(field)]
-        self._kept = np.arange(len(all_names))
+        self._assessed_states = np.arange(len(all_names))
         stamps = (index for index, name in enumerate(all_names) if _TIME.fullmatch(name))
-        self._times = next(stamps, -1)
-        self.sample = list(self._sampled(episodes, most, seconds))
+        self._time_element = next(stamps, -1)
+        self.sample = list(self._sampled(episodes, max_episodes, seconds))
         self.forms = self._forms()
         moving, clocks = _moving(self.sample, len(all_names))
-        clocks[self._times :][:1] |= self._times >= 0
+        clocks[self._time_element :][:1] |= self._time_element >= 0
         self.constants = [all_names[index] for index in np.flatnonzero(~moving)]
         changing = np.flatnonzero(moving & ~clocks)
         self.has_more = len(changing) > _MOST_STATES or any(
             len(names[path]) > _MOST_ACTIONS for path in self.actions
         )
-        self._kept = changing[evenly(len(changing), _MOST_STATES)]
-        self.state_names = [all_names[index] for index in self._kept]
+        self._assessed_states = changing[evenly(len(changing), _MOST_STATES)]
+        self.state_names = [all_names[index] for index in self._assessed_states]
         self.sample = [
-            dataclasses.replace(each, states=each.states[:, self._kept]) for each in self.sample
+            dataclasses.replace(each, states=each.states[:, self._assessed_states])
+            for each in self.sample
         ]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class StepNumbers:
         episode = reading.read(self._source, split, index, [*paths, *self._texts], rows)
         steps = dict(leaves_at(episode.steps, None))
         actions = [
-            _flat(steps[path])[:, picked] for path, picked in zip(self.actions, self.action_places)
+            _flat(steps[path])[:, picked] for path, picked in zip(self.actions, self.action_indices)
         ]
         observed = [_flat(steps[path]) for path in self._states]
         length = min((len(each) for each in (*actions, *observed)), default=0)
@@ -168,9 +169,9 @@ class StepNumbers:
             np.concatenate([np.empty((length, 0)), *(each[:length] for each in columns)], axis=1)
             for columns in (actions, observed)
         ]
-        content = both[0].tobytes() + both[1].tobytes() if len(self._kept) else b""
+        content = both[0].tobytes() + both[1].tobytes() if len(self._assessed_states) else b""
         digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) if content else 0
-        times = both[1][:, self._times] if self._times >= 0 else np.empty(0)
+        times = both[1][:, self._time_element] if self._time_element >= 0 else np.empty(0)
         of_steps = {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
         of_episode = dict(leaves_at(episode.metadata, None))
         values = {**of_episode, **of_steps}
@@ -178,19 +179,19 @@ class StepNumbers:
         instructions = texts.get(self._instruction)
         task = None if instructions is None else next(filter(str.strip, instructions), "")
         task_numbers = {int(n) for path in self.task_columns for n in np.unique(steps[path])}
-        states = both[1][:, self._kept]
+        states = both[1][:, self._assessed_states]
         return EpisodeNumbers(
             both[0], states, task, digest, times, _personal(texts), frozenset(task_numbers)
         )
 
     def _forms(self) -> dict[str, dict[int, ElementMeaning]]:
-        found, begin = {}, 0
+        meanings, begin = {}, 0
         for path in self._states:
             end = begin + len(self.names[path])
             if of_field := forms([each.states[:, begin:end] for each in self.sample]):
-                found[path] = of_field
+                meanings[path] = of_field
             begin = end
-        return found
+        return meanings
 
     def _add_declared(self, episodes: Episodes) -> None:
         """Adds the meaning from the registry of robots, or from metadata in its form."""
@@ -209,9 +210,9 @@ class StepNumbers:
                 self.kinds.setdefault(name, dimension.kind)
 
     def _sampled(
-        self, episodes: Episodes, most: int, seconds: float | None
+        self, episodes: Episodes, max_episodes: int, seconds: float | None
     ) -> Iterator[EpisodeNumbers]:
-        chosen, rows, begin = evenly(len(episodes), most), 0, time.monotonic()
+        chosen, rows, begin = evenly(len(episodes), max_episodes), 0, time.monotonic()
         for index in np.random.default_rng(0).permutation(chosen).tolist():
             is_late = seconds is not None and time.monotonic() - begin > seconds
             if rows >= _MOST_ROWS or is_late:

@@ -167,7 +167,7 @@ def usual_of(numbers: StepNumbers) -> Usual:
 
 def _actions(numbers: StepNumbers, relations: Sequence[ElementMeaning]) -> Iterator[VectorMeaning]:
     begin = 0
-    for path, indices in zip(numbers.actions, numbers.action_places):
+    for path, indices in zip(numbers.actions, numbers.action_indices):
         end = begin + len(indices)
         rows = [each.actions[:, begin:end] for each in numbers.sample]
         by_form = forms(rows) if len(indices) == len(numbers.names[path]) else {}

@@ -103,8 +103,8 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
         size = min(info.compress_size, archive.stat().length)
         check_declared(info.file_size, size, file=archive / name)
         if info.file_size > max_bytes:
-            what = f"it holds {info.file_size:,} bytes, expected no more than {max_bytes:,}"
-            raise SourceError(what, file=archive / name)
+            message = f"it holds {info.file_size:,} bytes, expected no more than {max_bytes:,}"
+            raise SourceError(message, file=archive / name)
         return opened.read(info)
 
 
@@ -142,9 +142,9 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
                 shutil.copyfileobj(content, file)
 
 
-def _refused(what: str, archive: epath.Path, name: str) -> SourceError:
-    what = f"{what}; if you trust the archive, unpack it, and pass the directory"
-    return SourceError(what, file=archive, field=name)
+def _refused(reason: str, archive: epath.Path, name: str) -> SourceError:
+    reason = f"{reason}; if you trust the archive, unpack it, and pass the directory"
+    return SourceError(reason, file=archive, field=name)
 
 
 def _zip_members(archive: epath.Path) -> Iterator[_Member]:

@@ -190,8 +190,8 @@ class Hdf5File:
                 if depth > _MAX_DEPTH:
                     raise self.error(f"in more than {_MAX_DEPTH} groups", path)
                 if num_paths > max_paths:
-                    what = "more paths than the file can hold: objects have many names"
-                    raise self.error(what, path)
+                    message = "more paths than the file can hold: objects have many names"
+                    raise self.error(message, path)
                 item = self.open(group, name, path, link_type=link_type)
                 yield path, item
                 if not is_array(item):
@@ -306,13 +306,13 @@ class Hdf5File:
           SourceError: The file ends before them.
         """
         descriptor = self._file.id.get_vfd_handle()
-        rest = values.reshape(-1).view(np.uint8).data
-        while rest:
-            num_read = os.preadv(descriptor, [rest], offset)
+        unread = values.reshape(-1).view(np.uint8).data
+        while unread:
+            num_read = os.preadv(descriptor, [unread], offset)
             if not num_read:
-                what = f"cut short: {len(rest)} bytes are missing at byte {offset}"
-                raise self.error(what, path)
-            offset, rest = offset + num_read, rest[num_read:]
+                message = f"cut short: {len(unread)} bytes are missing at byte {offset}"
+                raise self.error(message, path)
+            offset, unread = offset + num_read, unread[num_read:]
 
     def _text(self, name: bytes) -> str:
         try:
@@ -320,9 +320,9 @@ class Hdf5File:
         except UnicodeDecodeError as error:
             raise self.error(f"the name {name!r} is not valid UTF-8") from error
 
-    def error(self, what: str, field: str | None = None) -> SourceError:
+    def error(self, message: str, field: str | None = None) -> SourceError:
         """Returns an error of the file."""
-        return SourceError(what, file=self.path, field=field)
+        return SourceError(message, file=self.path, field=field)
 
     # --- The file.
 
@@ -373,8 +373,8 @@ class Hdf5File:
             )
         directory = os.path.dirname(self.path)
         for name in names:  # HDF5 looks for them in both places.
-            places = (name, os.path.join(directory, name))
-            self.other_files.update(file for file in places if os.path.isfile(file))
+            candidates = (name, os.path.join(directory, name))
+            self.other_files.update(file for file in candidates if os.path.isfile(file))
         self.other_files.discard(self.path)
 
 

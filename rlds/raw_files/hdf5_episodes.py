@@ -60,9 +60,9 @@ class EpisodeGroup:
             path: stored for path, stored in arrays.items() if stored is not None
         }
 
-    def error(self, what: str, path: str, row: int | None = None) -> SourceError:
+    def error(self, message: str, path: str, row: int | None = None) -> SourceError:
         """Returns an error about an array."""
-        return SourceError(what, file=self.file, field=path, row=row)
+        return SourceError(message, file=self.file, field=path, row=row)
 
     def num_rows(self, path: str) -> int | None:
         """Returns how many rows an array has; None for a scalar.
@@ -85,7 +85,7 @@ class EpisodeGroup:
                 values[name] = value.astype(object)
         return {name: value for name, value in values.items() if not isinstance(value, empty)}
 
-    def other_attributes(self, known: Collection[str]) -> dict[str, dict[str, Any]]:
+    def other_attributes(self, excluded: Collection[str]) -> dict[str, dict[str, Any]]:
         """Returns the attributes of all in the group, by path, and its own but for those known.
 
         They are in the types of JSON, see `rlds.raw_files.hdf5_values`.
@@ -97,7 +97,7 @@ class EpisodeGroup:
                 opened = (h5py.Dataset if is_array(item) else h5py.Group)(item)
                 by_path[path] = read_attributes(self._hdf5, opened, path)
         own = by_path.pop("", {})
-        own = {name: value for name, value in own.items() if name not in known}
+        own = {name: value for name, value in own.items() if name not in excluded}
         return {**({"": own} if own else {}), **by_path}
 
     def field(self, path: str) -> Field:
@@ -174,8 +174,8 @@ class EpisodeGroup:
     def _check_field(self, stored: Field, field: Field, path: str, row: int | None = None) -> None:
         same = (stored.dtype, stored.shape, bool(stored.encoding))
         if same != (field.dtype, field.shape, bool(field.encoding)):
-            what = f"{stored}, expected {field}, as in the first episode"
-            raise self.error(f"an image of {what}" if stored.encoding else what, path, row)
+            types = f"{stored}, expected {field}, as in the first episode"
+            raise self.error(f"an image of {types}" if stored.encoding else types, path, row)
 
     def _may_be_files(self, path: str) -> bool:
         """Whether rows of an array may be files, by its dtype and its shape."""

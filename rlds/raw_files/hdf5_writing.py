@@ -86,14 +86,14 @@ class _ForgivingFile(io.FileIO):
 
     @override
     def write(self, data: Any) -> int:
-        begin, rest = self.tell(), memoryview(data)
+        begin, unwritten = self.tell(), memoryview(data)
         try:
-            while self._error is None and len(rest):
-                rest = rest[super().write(rest) :]
+            while self._error is None and len(unwritten):
+                unwritten = unwritten[super().write(unwritten) :]
         except OSError as error:
             self._error = error
-        if len(rest):
-            self._unwritten.append((begin + len(data) - len(rest), bytes(rest)))
+        if len(unwritten):
+            self._unwritten.append((begin + len(data) - len(unwritten), bytes(unwritten)))
         return len(data)
 
     @override

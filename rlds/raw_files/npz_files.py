@@ -96,15 +96,15 @@ class NpzFile:
             with source_errors(file, field=name), self._archive.open(member) as opened:
                 array = read_header(opened, file, name)
             if array.dtype.hasobject:
-                what = "pickled objects, which can run any code, are not read; save numbers"
-                raise self.error(f"{what}, or text as np.array(..., dtype=str)", name)
+                message = "pickled objects, which can run any code, are not read; save numbers"
+                raise self.error(f"{message}, or text as np.array(..., dtype=str)", name)
             if array.begin + array.num_bytes != member.file_size:
                 raise self.error(f"the number of bytes does not fit shape {array.shape}", name)
             self.arrays[name] = array
 
-    def error(self, what: str, name: str) -> SourceError:
+    def error(self, message: str, name: str) -> SourceError:
         """Returns an error about an array."""
-        return SourceError(what, file=self.file, field=name)
+        return SourceError(message, file=self.file, field=name)
 
     def read(self, name: str) -> np.ndarray:
         """Reads an array; text as objects.
@@ -131,8 +131,8 @@ class NpzFile:
         """
         array = self.arrays[name]
         if array.by_columns:
-            what = "the array is in Fortran order; save it with np.ascontiguousarray"
-            raise self.error(what, name)
+            message = "the array is in Fortran order; save it with np.ascontiguousarray"
+            raise self.error(message, name)
         with source_errors(self.file, field=name):
             if name not in self._streams:
                 self._streams[name] = self._archive.open(f"{name}.npy")
@@ -265,8 +265,8 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
     array = read_header(io.BytesIO(data), file)
     left = len(data) - array.begin
     if array.dtype.hasobject or array.num_bytes != left:
-        what = f"{left} bytes do not fit {array.dtype} of shape {array.shape}, or hold objects"
-        raise SourceError(what, file=file)
+        message = f"{left} bytes do not fit {array.dtype} of shape {array.shape}, or hold objects"
+        raise SourceError(message, file=file)
     return array.values(np.frombuffer(bytearray(data), np.uint8, offset=array.begin))
 
 

@@ -75,8 +75,8 @@ which is not plain data; it may be malicious
     except (RestrictedPickleError, MemoryError):
         raise
     except Exception as error:  # Damage shows itself in any way.
-        what = f"the pickle is damaged: {type(error).__name__}: {str(error)[:200]}"
-        raise RestrictedPickleError(what) from error
+        message = f"the pickle is damaged: {type(error).__name__}: {str(error)[:200]}"
+        raise RestrictedPickleError(message) from error
 
 
 class _Unpickler(pickle._Unpickler):
@@ -94,13 +94,13 @@ class _Unpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
-        known = self._names.get(f"{module.replace('numpy.core', 'numpy._core')}.{name}")
-        if known is None:
+        allowed = self._names.get(f"{module.replace('numpy.core', 'numpy._core')}.{name}")
+        if allowed is None:
             _refuse(
                 f"the pickle names {module:.100}.{name:.100}, which is not plain data; it may be "
                 "malicious"
             )
-        return known
+        return allowed
 
     def load_build(self) -> None:
         """Gives an object its state: nothing but arrays, dtypes and records may be changed."""
@@ -157,7 +157,7 @@ def _with_checks(
 
 
 _ALL, _EVEN, _NEXT_TO_LAST = slice(None), slice(None, None, 2), slice(-2, -1)
-for _opcode, _kind, _place, _keys in (
+for _opcode, _kind, _position, _keys in (
     (pickle.APPEND, list, -2, None),
     (pickle.APPENDS, list, -1, None),
     (pickle.SETITEM, dict, -3, _NEXT_TO_LAST),
@@ -167,7 +167,7 @@ for _opcode, _kind, _place, _keys in (
     (pickle.FROZENSET, None, -1, _ALL),
 ):
     _load = _Unpickler.dispatch[_opcode[0]]
-    _Unpickler.dispatch[_opcode[0]] = _with_checks(_load, _kind, _place, _keys)
+    _Unpickler.dispatch[_opcode[0]] = _with_checks(_load, _kind, _position, _keys)
 
 
 def _check_keys(keys: Any) -> Any:
@@ -179,8 +179,8 @@ def _check_keys(keys: Any) -> Any:
     return keys
 
 
-def _refuse(what: str) -> NoReturn:
-    raise RestrictedPickleError(what)
+def _refuse(message: str) -> NoReturn:
+    raise RestrictedPickleError(message)
 
 
 def _count(value: Any, counts: dict[int, float]) -> float:
@@ -215,9 +215,9 @@ def _set_byte_order(dtype: np.dtype[Any], state: Any) -> None:
     _, order, *described = state
     if described[:3] != [None, None, None] or order not in ("<", ">", "|", "="):
         _refuse("dtypes with fields are not allowed")
-    made: Any = dtype
-    version, _, *own = made.__reduce__()[2]
-    made.__setstate__((version, order, *own))
+    untyped_dtype: Any = dtype
+    version, _, *own = untyped_dtype.__reduce__()[2]
+    untyped_dtype.__setstate__((version, order, *own))
 
 
 def _check_values(shape: Any, dtype: Any, data: Any) -> None:

@@ -86,8 +86,8 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
             raise self._error("the data does not match its checksum", self.index - 1)
         return data
 
-    def _error(self, what: str, index: int | None = None) -> SourceError:
-        return SourceError(what, file=self._name, episode=self.index if index is None else index)
+    def _error(self, message: str, index: int | None = None) -> SourceError:
+        return SourceError(message, file=self._name, episode=self.index if index is None else index)
 
 
 def read_examples(path: epath.Path, file_format: str) -> Iterator[bytes]:

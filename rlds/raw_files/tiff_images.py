@@ -36,16 +36,16 @@ def tiff_pixels(data: bytes) -> np.ndarray:
     image = _opened(data)
     dtype = _DTYPES.get(image.mode[:4])
     if dtype is None or not may_hold(data, image.height, image.width):
-        what = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"
-        raise ValueError(f"a TIFF file of {what}, expected 16-bit integers or 32-bit floats")
+        content = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"
+        raise ValueError(f"a TIFF file of {content}, expected 16-bit integers or 32-bit floats")
     return np.asarray(image).astype(dtype, copy=False)[..., None]
 
 
 def encode_tiff(pixels: np.ndarray) -> bytes:
     """Returns the TIFF file of a depth image; the inverse of `tiff_pixels`."""
-    made = io.BytesIO()
-    import_extra("PIL.Image").fromarray(pixels[..., 0]).save(made, "TIFF")
-    return made.getvalue()
+    file = io.BytesIO()
+    import_extra("PIL.Image").fromarray(pixels[..., 0]).save(file, "TIFF")
+    return file.getvalue()
 
 
 def _opened(data: bytes) -> Any:

@@ -84,9 +84,9 @@ class SourceError(ValueError):
         self, *, episode: int | str | None, row: int | None = None, field: str | None = None
     ) -> None:
         """Adds missing parts of the location."""
-        where: dict[str, Any] = {"episode": episode, "row": row, "field": field}
-        known = {name: value for name, value in self._arguments().items() if value is not None}
-        SourceError.__init__(self, **{**where, **known})
+        location: dict[str, Any] = {"episode": episode, "row": row, "field": field}
+        arguments = {name: value for name, value in self._arguments().items() if value is not None}
+        SourceError.__init__(self, **{**location, **arguments})
 
     def _arguments(self) -> dict[str, Any]:
         names = ("what", "file", "episode", "row", "field")

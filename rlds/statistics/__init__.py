@@ -707,12 +707,12 @@ def _with_quantiles(
 def _warn_of_undefined(fields: Mapping[str, FieldStatistics]) -> None:
     reasons = []
     for name, field in fields.items():
-        for what, at in (
+        for problem, at in (
             ("no valid values", field.count == 0),
             ("NaN or infinite values", (field.count > 0) & ~np.isfinite(field.mean)),
         ):
             if np.any(at):
-                reasons.append(f"{name}: {what} in {np.sum(at)} of its {at.size} elements")
+                reasons.append(f"{name}: {problem} in {np.sum(at)} of its {at.size} elements")
     if reasons:
         warnings.warn(
             f"{_CALLER}: some results are NaN or infinite. {'; '.join(reasons)}.",

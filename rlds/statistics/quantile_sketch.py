@@ -18,7 +18,7 @@ class _Level:
 
     Attributes:
       half: sorted values that wait for as many others, [columns, CAPACITY / 2].
-      num_rounded: the number of times that values at odd and at even places were dropped.
+      num_rounded: the numbers of halvings that kept values of even and of odd index.
     """
 
     half: np.ndarray | None = None
@@ -73,8 +73,8 @@ class QuantileSketch:
         self.add(other._buffer[:, : other._num_buffered].T)
         self.count += other.count - other._num_buffered
         for i, level in other._levels.items():
-            for place in (0, 1):
-                self._levels[i].num_rounded[place] += level.num_rounded[place]
+            for parity in (0, 1):
+                self._levels[i].num_rounded[parity] += level.num_rounded[parity]
             if level.half is not None:
                 self._add_half(i, level.half)
 
@@ -105,10 +105,10 @@ class QuantileSketch:
             at_rank = values[np.arange(num_columns), np.minimum(index, last)]
             return np.asarray(at_rank, np.float64)
 
-        def interpolated(place: float) -> np.ndarray:
-            below = math.floor(place)
+        def interpolated(position: float) -> np.ndarray:
+            below = math.floor(position)
             low = at(below)
-            return low + (place - below) * (at(below + 1) - low) if place > below else low
+            return low + (position - below) * (at(below + 1) - low) if position > below else low
 
         return [interpolated(q * (self.count - 1)) for q in qs]
 

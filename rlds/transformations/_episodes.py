@@ -81,7 +81,7 @@ def spec_of_step(data: EpisodesOrSteps, caller: str) -> Any:
     return _layouts.spec_of_steps(steps)
 
 
-def whole(
+def map_as_one_batch(
     steps: _layouts.Steps, function: Callable[[Any], Any], caller: str, *, keeps_length: bool
 ) -> _layouts.Steps:
     """Applies a function of batched steps to steps in either layout, as one batch."""

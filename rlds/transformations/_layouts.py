@@ -77,8 +77,8 @@ def as_batch(steps: Steps, caller: str) -> Any:
 def static_num_steps(batch: Any) -> int | None:
     """The length of the time axis, None where the graph does not know it."""
     shapes = [leaf.shape for leaf in tf.nest.flatten(batch)]
-    known = (shape[0] for shape in shapes if shape.rank is not None and shape[0] is not None)
-    return next(known, None)
+    lengths = (shape[0] for shape in shapes if shape.rank is not None and shape[0] is not None)
+    return next(lengths, None)
 
 
 def num_steps(batch: Any) -> tf.Tensor:
@@ -163,10 +163,10 @@ def map_elements(
     is_tuple = type(dataset.element_spec) is tuple
 
     @in_graph
-    def whole(*members: Any) -> Any:
+    def function_of_element(*members: Any) -> Any:
         return function(members if is_tuple else members[0])
 
-    return dataset.map(whole, **options)
+    return dataset.map(function_of_element, **options)
 
 
 def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Dataset:

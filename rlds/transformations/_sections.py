@@ -47,8 +47,8 @@ class Section:
         return _layouts.num_steps(self.steps) if static is None else static
 
     @property
-    def places(self) -> tf.Tensor:
-        """The places of the steps to make a result for, among `steps`."""
+    def indices(self) -> tf.Tensor:
+        """The indices in `steps` of the steps that have a result."""
         return tf.range(self.start, self.stop, dtype=tf.int64)
 
 
@@ -94,9 +94,9 @@ def map_sections(
         num_steps = _layouts.num_steps(joined)
         stop = tf.where(is_end, num_steps, tf.maximum(num_steps - after, start))
         results = function(Section(joined, start, stop, offset, is_end))
-        first_kept = tf.maximum(stop - before, 0)
-        kept = tf.nest.map_structure(lambda leaf: leaf[first_kept:], joined)
-        return (kept, stop - first_kept, offset + first_kept), results
+        carry_start = tf.maximum(stop - before, 0)
+        next_carried = tf.nest.map_structure(lambda leaf: leaf[carry_start:], joined)
+        return (next_carried, stop - carry_start, offset + carry_start), results
 
     zero = tf.constant(0, tf.int64)
     sections = _layouts.with_end(chunks, nothing)

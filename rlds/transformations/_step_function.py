@@ -79,7 +79,7 @@ class StepFunction:
             def result_of(index: tf.Tensor) -> Any:
                 return function(tf.nest.map_structure(lambda leaf: tf.gather(leaf, index), batch))
 
-            # Over places, not over the batch itself: that would cost four more operations for each
+            # Over indices, not over the batch itself: that would cost four more operations for each
             # field, to find out that all have the same length.
             return tf.vectorized_map(result_of, tf.range(_layouts.num_steps(batch)))
         return tf.map_fn(self._traced, batch, fn_output_signature=self.output_spec)
@@ -154,9 +154,9 @@ def _with_any_length(leaf: tf.Tensor) -> tf.TensorSpec:
 
 
 # Eager calls with batched steps come once per episode, and tracing takes a hundred times longer
-# than what is traced. So the last few functions are kept.
-_MAX_KEPT: Final = 16
-_kept: collections.OrderedDict[Hashable, StepFunction] = collections.OrderedDict()
+# than the traced function itself. So the functions of the last few calls are cached.
+_MAX_CACHED: Final = 16
+_cache: collections.OrderedDict[Hashable, StepFunction] = collections.OrderedDict()
 
 
 def step_function(
@@ -177,11 +177,11 @@ def step_function(
         key = (_meaning(function, ()), structure, leaves, vectorize)
     except _CannotTellError:
         return StepFunction(function, step_spec, vectorize=vectorize)
-    kept = _kept.pop(key, None) or StepFunction(function, step_spec, vectorize=vectorize)
-    _kept[key] = kept  # the latest comes last
-    if len(_kept) > _MAX_KEPT:
-        _kept.popitem(last=False)
-    return kept
+    cached = _cache.pop(key, None) or StepFunction(function, step_spec, vectorize=vectorize)
+    _cache[key] = cached  # the latest comes last
+    if len(_cache) > _MAX_CACHED:
+        _cache.popitem(last=False)
+    return cached
 
 
 class _CannotTellError(Exception):

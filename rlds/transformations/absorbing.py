@@ -71,15 +71,15 @@ def add_absorbing_states(
         is_known = tf.cast(is_final_known, tf.bool)
         ends_terminal = section.is_end & tf.reduce_any(section.steps[rlds_types.IS_TERMINAL][-1:])
         num_added = tf.where(ends_terminal, tf.where(is_known, 1, 2), 0)
-        places = tf.range(section.start, section.stop + tf.cast(num_added, tf.int64))
-        copied = tf.minimum(places, section.num_steps - 1)
+        step_indices = tf.range(section.start, section.stop + tf.cast(num_added, tf.int64))
+        copied = tf.minimum(step_indices, section.num_steps - 1)
         steps = tf.nest.map_structure(lambda leaf: tf.gather(leaf, copied), section.steps)
 
         first = section.num_steps - tf.cast(is_known, tf.int64)
-        is_absorbing = ends_terminal & (places >= first)
-        is_added = ends_terminal & (places >= section.num_steps)
-        is_final = is_added & tf.equal(places, places[-1:])
-        leads_on = ends_terminal & (places >= first - 1) & ~is_final
+        is_absorbing = ends_terminal & (step_indices >= first)
+        is_added = ends_terminal & (step_indices >= section.num_steps)
+        is_final = is_added & tf.equal(step_indices, step_indices[-1:])
+        leads_on = ends_terminal & (step_indices >= first - 1) & ~is_final
         if not keep_observation:
             observation = steps[rlds_types.OBSERVATION]
             steps[rlds_types.OBSERVATION] = _zeros_where(is_absorbing, observation)

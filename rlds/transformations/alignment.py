@@ -78,8 +78,8 @@ def shift_keys(
 
 def _shift_batch(steps: Any, early: set[str], distance: int) -> Any:
     def shift(name: str, field: Any) -> Any:
-        kept = slice(None, -distance) if name in early else slice(distance, None)
-        return tf.nest.map_structure(lambda leaf: leaf[kept], field)
+        rows = slice(None, -distance) if name in early else slice(distance, None)
+        return tf.nest.map_structure(lambda leaf: leaf[rows], field)
 
     return {name: shift(name, field) for name, field in steps.items()}
 

@@ -86,11 +86,11 @@ def _filled(value: Any, other: Any, make: Callable[[Any], Any]) -> Any:
     """The value, with what only the other has made anew."""
     if isinstance(other, Mapping):
         added = {name: make(other[name]) for name in other if name not in value}
-        kept = {
+        filled = {
             name: _filled(field, other[name], make) if name in other else field
             for name, field in value.items()
         }
-        return {**kept, **added}
+        return {**filled, **added}
     if isinstance(other, tuple):
         members = [_filled(*pair, make) for pair in zip(value, other)]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)

@@ -249,7 +249,7 @@ def _warn_of_undefined(total: _Moments) -> None:
             "a single valid value": count == 1,
             "NaN or infinite values that are not masked": (count > 0) & ~np.isfinite(mean),
         }
-        faults = [f"{what} in {np.sum(at)}" for what, at in problems.items() if np.any(at)]
+        faults = [f"{problem} in {np.sum(at)}" for problem, at in problems.items() if np.any(at)]
         if faults:
             reasons.append(f"{name or 'data'}: {', '.join(faults)} of its {count.size} elements")
     if reasons:

@@ -50,12 +50,12 @@ def truncate_after_condition(
     condition = step_function(truncate_condition, _layouts.spec_of_steps(steps_dataset))
     _check_condition(condition.output_spec)
     if not _layouts.is_nested(steps_dataset):
-        kept, _ = _cut(steps_dataset, condition, set_is_last)
-        return kept
+        remaining, _ = _cut(steps_dataset, condition, set_is_last)
+        return remaining
 
     def advance(is_over: tf.Tensor, chunk: Any) -> tuple[tf.Tensor, Any]:
-        kept, is_cut = _cut(chunk, condition, set_is_last)
-        return is_over | is_cut, (is_over, kept)
+        remaining, is_cut = _cut(chunk, condition, set_is_last)
+        return is_over | is_cut, (is_over, remaining)
 
     def advance_one(is_over: tf.Tensor, step: Any) -> tuple[tf.Tensor, Any]:
         is_met = tf.reshape(condition(step), [])
@@ -91,10 +91,10 @@ def _cut(steps: Any, condition: StepFunction, set_is_last: bool) -> tuple[Any, t
     is_met = tf.reshape(condition.over(steps), [length])
     first = tf.reduce_min(tf.where(is_met, tf.range(length), length))
     count = tf.minimum(first, length - 1) + 1
-    kept = tf.nest.map_structure(lambda leaf: leaf[:count], steps)
+    remaining = tf.nest.map_structure(lambda leaf: leaf[:count], steps)
     if set_is_last:
-        kept = _marked(kept, is_met[:count])
-    return kept, first < length
+        remaining = _marked(remaining, is_met[:count])
+    return remaining, first < length
 
 
 def _marked(step: Any, is_met: tf.Tensor) -> Any:

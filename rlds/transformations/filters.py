@@ -182,14 +182,14 @@ def drop_idle_steps(
     def of_section(section: _sections.Section, is_final_known: Any) -> Any:
         actions = tf.nest.flatten(section.steps[field])
         is_idle = tf.reduce_all([_is_idle(each, tolerance, unchanged) for each in actions], 0)
-        places = tf.range(section.num_steps, dtype=tf.int64)
-        is_last = section.is_end & tf.equal(places, section.num_steps - 1)
+        step_indices = tf.range(section.num_steps, dtype=tf.int64)
+        is_last = section.is_end & tf.equal(step_indices, section.num_steps - 1)
         is_idle &= ~(is_last & is_final_known)
-        is_first = tf.equal(section.offset + places, 0)
+        is_first = tf.equal(section.offset + step_indices, 0)
         if unchanged:
             is_idle &= ~is_first
         is_kept = is_first | is_last | ~_is_in_run(is_idle, min_run)
-        chosen = tf.boolean_mask(section.places, is_kept[section.start : section.stop])
+        chosen = tf.boolean_mask(section.indices, is_kept[section.start : section.stop])
         return tf.nest.map_structure(lambda leaf: tf.gather(leaf, chosen), section.steps)
 
     def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
@@ -260,7 +260,7 @@ def subsample(
         if _layouts.is_nested(steps) and seed is None:
             strided = steps if stride == 1 else steps.shard(stride, 0)
             return strided if limit is None else strided.take(limit)
-        return _episodes.whole(
+        return _episodes.map_as_one_batch(
             steps, lambda batch: choose(batch, index), caller, keeps_length=False
         )
 

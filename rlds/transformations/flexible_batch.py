@@ -214,16 +214,16 @@ def _windows_from_chunks(
         num_elements = _layouts.num_steps(elements)
         if not has_gaps:
             end = window.distance(window.count(num_elements, drop_remainder=True))
-            windows, after, begin_kept = window.gather(elements, 0, end), first, end
+            windows, after, carry_start = window.gather(elements, 0, end), first, end
         else:
             count = window.count(num_elements - first, drop_remainder=True)
             end = first + window.distance(count)
             windows = window.gather(elements, first, end)
             after = tf.maximum(end - num_elements, 0)
-            begin_kept = tf.minimum(end, num_elements)
-        kept_rows = tf.range(begin_kept, num_elements)
-        kept = tf.nest.map_structure(lambda leaf: tf.gather(leaf, kept_rows), elements)
-        return (kept, after), windows
+            carry_start = tf.minimum(end, num_elements)
+        carried_rows = tf.range(carry_start, num_elements)
+        next_carried = tf.nest.map_structure(lambda leaf: tf.gather(leaf, carried_rows), elements)
+        return (next_carried, after), windows
 
     if drop_remainder:
         return _layouts.unbatched(chunks.scan(begin, _layouts.in_graph(advance)))

@@ -80,8 +80,8 @@ def relabel_goals(
 
     def relabel(steps: Any, index: Any) -> Any:
         num_steps = _layouts.num_steps(steps)
-        places = tf.range(num_steps)
-        farthest = num_steps - 1 - places
+        step_indices = tf.range(num_steps)
+        farthest = num_steps - 1 - step_indices
         if max_distance is not None:
             farthest = tf.minimum(farthest, max_distance)
         stateless_seed = tf.stack([tf.cast(seed, tf.int64), tf.cast(index, tf.int64)])
@@ -90,7 +90,7 @@ def relabel_goals(
         candidates = observation if get_goal is None else get_goal(observation)
         result = dict(steps)
         result[_GOAL] = tf.nest.map_structure(
-            lambda leaf: tf.gather(leaf, places + distance), candidates
+            lambda leaf: tf.gather(leaf, step_indices + distance), candidates
         )
         result[_GOAL_DISTANCE] = distance
         if reward_fn is not None:
@@ -99,7 +99,7 @@ def relabel_goals(
         return result
 
     def of_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
-        return _episodes.whole(
+        return _episodes.map_as_one_batch(
             steps, lambda batch: relabel(batch, index), _CALLER, keeps_length=True
         )
 

@@ -59,16 +59,16 @@ def mix(
     if not datasets:
         raise ValueError(f"{_CALLER}: there are no datasets.")
     numbers = [1.0] * len(datasets)
-    for what, given in (("weights", weights), ("sizes", sizes)):
-        if given is None:
+    for name, values in (("weights", weights), ("sizes", sizes)):
+        if values is None:
             continue
-        if len(given) != len(datasets):
+        if len(values) != len(datasets):
             raise ValueError(
-                f"{_CALLER}: there are {len(datasets)} datasets and {len(given)} {what}."
+                f"{_CALLER}: there are {len(datasets)} datasets and {len(values)} {name}."
             )
-        if any(not 0.0 <= weight < float("inf") for weight in given):
-            raise ValueError(f"{_CALLER}: {what} must be finite and not negative, got {given}.")
-        numbers = [one * float(other) for one, other in zip(numbers, given)]
+        if any(not 0.0 <= weight < float("inf") for weight in values):
+            raise ValueError(f"{_CALLER}: {name} must be finite and not negative, got {values}.")
+        numbers = [one * float(other) for one, other in zip(numbers, values)]
     _check_elements(datasets)
     drawn = [(dataset, weight) for dataset, weight in zip(datasets, numbers) if weight > 0]
     if not drawn:

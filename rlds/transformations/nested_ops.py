@@ -336,16 +336,16 @@ def final_step(steps_dataset: _layouts.Steps) -> Any:
 def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
     """The last step, or zeros if there is none, and how many steps were read for it."""
     # All of them if the cardinality is not known (a negative number).
-    rest = steps.skip(tf.maximum(steps.cardinality() - 1, 0))
+    last_steps = steps.skip(tf.maximum(steps.cardinality() - 1, 0))
     if not _layouts.is_static(steps.element_spec):
-        count, last = rest.reduce(
+        count, last = last_steps.reduce(
             (tf.constant(0, tf.int64), shape_ops.zeros_from_spec(steps.element_spec)),
             _layouts.in_graph(lambda state, step: (state[0] + 1, step)),
         )
         return count, last
     # Without a `reduce`, for the reason given above.
     lasts = _layouts.map_elements(
-        _layouts.batched(rest, 256),
+        _layouts.batched(last_steps, 256),
         lambda batch: tf.nest.map_structure(lambda leaf: leaf[-1:], batch),
     )
     batch = _layouts.joined(lasts.rebatch(_layouts.ALL_STEPS), steps.element_spec)

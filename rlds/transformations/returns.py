@@ -110,7 +110,7 @@ def returns_to_go(
         if not _layouts.is_nested(steps):
             batch = _layouts.as_batch(steps, caller)
             return {**batch, field: _to_go(columns, gamma, is_final_known)}
-        to_go = _episodes.whole(
+        to_go = _episodes.map_as_one_batch(
             columns, lambda batch: _to_go(batch, gamma, is_final_known), caller, keeps_length=True
         )
         return tf.data.Dataset.zip((steps, to_go)).map(lambda step, value: {**step, field: value})
@@ -173,8 +173,8 @@ def _discounted_sums(rewards: tf.Tensor, factors: tf.Tensor, num_steps: tf.Tenso
     """
 
     def later(values: tf.Tensor, distance: tf.Tensor) -> tf.Tensor:
-        kept = values[distance:]
-        return tf.concat([kept, tf.zeros_like(values[:distance])], 0)
+        later_values = values[distance:]
+        return tf.concat([later_values, tf.zeros_like(values[:distance])], 0)
 
     def double(distance: tf.Tensor, sums: tf.Tensor, factors: tf.Tensor) -> Any:
         sums += factors * later(sums, distance)

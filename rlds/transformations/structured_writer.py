@@ -235,11 +235,11 @@ class Condition:
         return f"Condition({self})"
 
     def __str__(self) -> str:
-        what = self.quantity
-        if what == "data":
-            what = f"data({self.field or self.flat_source_index!r})"
+        operand = self.quantity
+        if operand == "data":
+            operand = f"data({self.field or self.flat_source_index!r})"
         remainder = "" if self.modulo is None else f" % {self.modulo}"
-        return f"{what}{remainder} {self.comparison} {self.value}"
+        return f"{operand}{remainder} {self.comparison} {self.value}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -469,10 +469,10 @@ def _as_node(leaf: Any, name: str) -> PatternNode:
     if isinstance(leaf, PatternNode):
         return leaf
     if not all(hasattr(leaf, field) for field in ("flat_source_index", "HasField")):
-        what = f"field {leaf.field!r} without an index" if isinstance(leaf, _Reference) else leaf
+        item = f"field {leaf.field!r} without an index" if isinstance(leaf, _Reference) else leaf
         raise TypeError(
             f"create_config: a pattern is made of references such as step['action'][-1], but at "
-            f"{name!r} there is {what}."
+            f"{name!r} there is {item}."
         )
     start, stop, step = (
         getattr(leaf, part) if leaf.HasField(part) else None for part in ("start", "stop", "step")

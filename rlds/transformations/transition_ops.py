@@ -132,13 +132,13 @@ def _of_section(
         stop = max(num_steps - 1, 0)
     else:
         stop = tf.where(section.is_end, tf.maximum(num_steps - 1, start), section.stop)
-    next_places = tf.minimum(tf.range(start, stop, dtype=tf.int64) + n, num_steps - 1)
+    next_indices = tf.minimum(tf.range(start, stop, dtype=tf.int64) + n, num_steps - 1)
 
     def here(leaf: tf.Tensor) -> tf.Tensor:
         return leaf[start:stop]
 
     def following(leaf: tf.Tensor) -> tf.Tensor:
-        return leaf[start + 1 : stop + 1] if n == 1 else tf.gather(leaf, next_places)
+        return leaf[start + 1 : stop + 1] if n == 1 else tf.gather(leaf, next_indices)
 
     next_is_terminal = following(_is_terminal(steps))
     left_out = (rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
@@ -163,10 +163,10 @@ def _of_section(
     for name, columns in ((rlds_types.REWARD, totals), (rlds_types.DISCOUNT, products)):
         if columns:
             leaves = zip(columns.values(), tf.nest.flatten(result[name]))
-            made = [tf.cast(values, _episodes.float_dtype(stored)) for values, stored in leaves]
-            result[name] = tf.nest.pack_sequence_as(result[name], made)
+            floats = [tf.cast(values, _episodes.float_dtype(stored)) for values, stored in leaves]
+            result[name] = tf.nest.pack_sequence_as(result[name], floats)
     result[_NEXT_OBSERVATION] = tf.nest.map_structure(following, steps[rlds_types.OBSERVATION])
-    result[_NEXT_IS_LAST] = tf.equal(next_places, num_steps - 1) & section.is_end
+    result[_NEXT_IS_LAST] = tf.equal(next_indices, num_steps - 1) & section.is_end
     result[_NEXT_IS_TERMINAL] = next_is_terminal
     return result
 

@@ -82,14 +82,14 @@ def windows(
             for name, field in steps.items()
             if name not in history_fields and name not in horizon_fields
         }
-        places = section.places[:, tf.newaxis]
+        step_indices = section.indices[:, tf.newaxis]
         if history_fields:
-            past = places + tf.range(1 - history, 1, dtype=tf.int64)
+            past = step_indices + tf.range(1 - history, 1, dtype=tf.int64)
             mask = result[_TIMESTEP_PAD_MASK] = past >= 0
             for name in history_fields:
                 result[name] = _gather(steps[name], tf.maximum(past, 0), mask, padding)
         if horizon_fields:
-            future = places + tf.range(horizon, dtype=tf.int64)
+            future = step_indices + tf.range(horizon, dtype=tf.int64)
             is_placeholder = tf.cast(is_final_known, tf.bool) & section.is_end
             num_real = section.num_steps - tf.cast(is_placeholder, tf.int64)
             mask = result[_ACTION_PAD_MASK] = future < num_real
@@ -117,11 +117,11 @@ def windows(
     return _episodes.over_steps(data, of_steps, final_observation_known)
 
 
-def _gather(field: Any, places: tf.Tensor, mask: tf.Tensor, padding: str) -> Any:
-    """The values at the places, which have one row per step."""
+def _gather(field: Any, step_indices: tf.Tensor, mask: tf.Tensor, padding: str) -> Any:
+    """The values of a field at step indices, which have one row per step."""
 
     def of_leaf(leaf: tf.Tensor) -> tf.Tensor:
-        values = tf.gather(leaf, places)
+        values = tf.gather(leaf, step_indices)
         if padding == "edge":
             return values
         return tf.where(_episodes.with_rank_of(values, mask), values, tf.zeros_like(values))

@@ -85,9 +85,9 @@ def test_other_steps_another_trace() -> None:
 
 @pytest.mark.slow
 def test_only_so_many_are_kept() -> None:
-    for scale in range(2 * _step_function._MAX_KEPT):
+    for scale in range(2 * _step_function._MAX_CACHED):
         step_function(scaled_by(float(scale)), SPEC)
-    assert len(_step_function._kept) == _step_function._MAX_KEPT
+    assert len(_step_function._cache) == _step_function._MAX_CACHED
 
 
 def test_variables_that_are_alike_are_not_taken_for_each_other() -> None:
