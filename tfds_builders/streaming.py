@@ -342,7 +342,7 @@ class _Groups:
 
     def __init__(self, episodes: Episodes, spec: _Spec) -> None:
         assert episodes.source.can.run is not None
-        self._run, self._place_of, self._spec = episodes.source.can.run, episodes.place, spec
+        self._run, self._location_of, self._spec = episodes.source.can.run, episodes.place, spec
         lengths = episodes.lengths()
         assert lengths is not None
         self._num_steps = lengths.num_steps
@@ -405,10 +405,10 @@ class _Groups:
         num_small = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
         episodes: list[SourceEpisode] = []
         while len(episodes) < num_small:
-            places = [self._place_of(int(index)) for index in indices[len(episodes) : num_small]]
-            split, begin = places[0]
+            locations = [self._location_of(int(i)) for i in indices[len(episodes) : num_small]]
+            split, begin = locations[0]
             end = begin
-            while places[end - begin : end - begin + 1] == [(split, end)]:
+            while locations[end - begin : end - begin + 1] == [(split, end)]:
                 end += 1
             run = self._run(split, begin, end)
             if not run:

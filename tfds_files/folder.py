@@ -98,7 +98,7 @@ class Split:
           KeyError: There is no such field.
           DamagedFileError: It cannot be read; says which file, record and field.
         """
-        piece, record = self._place_of(index)
+        piece, record = self._location_of(index)
         decoder = self.folder.decoder(None if fields is None else tuple(fields))
         data = _read(piece, record)
         try:
@@ -113,7 +113,7 @@ class Split:
           IndexError: There is no such example.
           DamagedFileError: It cannot be read.
         """
-        return bytes(_read(*self._place_of(index)))
+        return bytes(_read(*self._location_of(index)))
 
     def cut(self, begin: int, end: int) -> Iterator[RecordRange]:
         """Yields the shard ranges of a range of examples."""
@@ -136,13 +136,13 @@ class Split:
         for piece in self._pieces:
             piece.file.close()
 
-    def place_of(self, index: int) -> tuple[epath.Path, int]:
+    def location_of(self, index: int) -> tuple[epath.Path, int]:
         """Returns the path of the file of an example, and its record index.
 
         Raises:
           IndexError: There is no such example.
         """
-        piece, record = self._place_of(index)
+        piece, record = self._location_of(index)
         return piece.path, record
 
     def record(self, index: int) -> tuple[RecordFile, int]:
@@ -151,10 +151,10 @@ class Split:
         Raises:
           IndexError: There is no such example.
         """
-        piece, record = self._place_of(index)
+        piece, record = self._location_of(index)
         return piece.file, record
 
-    def _place_of(self, index: int) -> tuple[RecordRange, int]:
+    def _location_of(self, index: int) -> tuple[RecordRange, int]:
         """Returns the piece of the split with an example, and its record index."""
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):

@@ -35,7 +35,7 @@ from typing_extensions import override
 import riegeli
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 from tfds_files import wire
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 
@@ -80,7 +80,7 @@ class RecordFile(abc.ABC):
         self._lock = threading.Lock()
         self._opened: Any = None
         self._finalizer: Callable[[], Any] = lambda: None
-        begin_anew_in_forks(self)
+        reset_in_forks(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -140,7 +140,7 @@ class RecordFile(abc.ABC):
             finally:
                 self._lock.release()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         # The file itself is left open: a thread of the parent may have been reading it.
         if isinstance(self._finalizer, weakref.finalize) and self._finalizer.alive:
             _inherited.append(self._finalizer.detach())

@@ -23,7 +23,7 @@ from rlds.editing.changes import STEPS, Change, fields_of
 from rlds.sources.episode_fields import ACTION_REST
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Source, SourceError
-from rlds.sources.view import Of
+from rlds.sources.view import RowContext
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ActionsAs"]
@@ -74,7 +74,7 @@ class ActionsAs(Change):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
         after = {path: it for path, it in fields.items() if path != _REST}
         after[_ACTION] = dataclasses.replace(field, kind=kind)
-        self.made = {_ACTION} if self._restores else {_ACTION, _REST}
+        self.changed_paths = {_ACTION} if self._restores else {_ACTION, _REST}
         self.options = {"action_as": kind}
         super().__init__(base, after if self._restores else {**after, _REST: rest_field})
         episodes = Episodes(base, "+".join(base.splits))
@@ -99,7 +99,7 @@ class ActionsAs(Change):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         if _ACTION not in values:
             return values

@@ -27,7 +27,7 @@ from rlds.sources.source import (
     is_derived,
 )
 from rlds.sources.texts import as_text, is_instruction
-from rlds.sources.view import Of, View, flat, nested, num_steps_of, with_values
+from rlds.sources.view import RowContext, View, flat, nested, num_steps_of, with_values
 from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.columns import fits
@@ -124,7 +124,7 @@ class Renamed(Change):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         return {_moved(path, self._old, self._new): value for path, value in values.items()}
 
@@ -148,7 +148,7 @@ class Dropped(Change):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         return self._remaining(values)
 
@@ -258,16 +258,16 @@ class Filled(Change):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         if (
             self._path not in values
-            or not self._chosen[of.episodes if of.number is None else of.number].any()
+            or not self._chosen[rows.episodes if rows.number is None else rows.number].any()
         ):
             return values
         filled = for_steps(self._path, self._value, values)
-        if of.number is None:
-            is_kept = ~self._chosen[of.episodes]
+        if rows.number is None:
+            is_kept = ~self._chosen[rows.episodes]
             filled[is_kept] = values[self._path][is_kept]
         if self._is_of_transitions and values[rlds.FINAL_OBSERVATION_KNOWN]:
             filled[-1] = values[self._path][-1]
@@ -304,7 +304,7 @@ class Added(Change):
     ) -> None:
         fields = fields_of(base)
         _check_is_free(fields, path, "add")
-        self._path, self._function, self.made = path, function, {path}
+        self._path, self._function, self.changed_paths = path, function, {path}
         value = np.asarray(self._computed(like))
         shape = value.shape[1:] if path.startswith(STEPS) else value.shape
         self._field = Field(str if value.dtype.kind in "USO" else value.dtype, shape)
@@ -323,15 +323,15 @@ class Added(Change):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        assert of.episode is not None
-        key = of.episode.key
-        value = self._computed(with_values(of.episode, values))
+        assert rows.episode is not None
+        key = rows.episode.key
+        value = self._computed(with_values(rows.episode, values))
         if not self._path.startswith(STEPS):
             return {**values, self._path: as_field(value, self._field, self._path)}
         column = np.asarray(value, object if self._field.is_text else None)
-        expected = (len(of.steps), *self._field.shape)
+        expected = (len(rows.steps), *self._field.shape)
         if column.shape != expected:
             raise ValueError(
                 f"add: episode {key!r}: the function for {self._path!r} returned an array "

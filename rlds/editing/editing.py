@@ -19,7 +19,7 @@ from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
-from rlds.sources.label_carrying import said_in
+from rlds.sources.label_carrying import added_label_ids
 from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import AnySource, with_random_access
@@ -317,7 +317,7 @@ def _in_place(
     labels = folders_of(plan.source)
 
     def identity() -> object:
-        return files_in(target), said_in(labels)
+        return files_in(target), added_label_ids(labels)
 
     new = replaced(target, keep_old=keep_old, identity=identity, held=labels)
     with new as draft:

@@ -21,7 +21,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
 )
-from rlds.sources.view import Of, View, num_steps_of, read_values, taken
+from rlds.sources.view import RowContext, View, num_steps_of, read_values, taken
 from rlds.video import FIRST, FRAMES, VIDEO
 from rlds_ecosystem.model.columns import zeros_like
 from rlds_ecosystem.model.nests import root_of
@@ -103,7 +103,7 @@ class Flagged(View):
     """
 
     keeps_values, looks_around = True, True
-    made = _FLAGS
+    changed_paths = _FLAGS
 
     def __init__(self, base: Source, chosen: np.ndarray) -> None:
         super().__init__(base)
@@ -127,11 +127,11 @@ class Flagged(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self._chosen[of.number]:
+        if not self._chosen[rows.number]:
             return values
-        return values | _flags(values.get(_FLAGS[2]), len(of.steps), rlds.STEP_FLAGS)
+        return values | _flags(values.get(_FLAGS[2]), len(rows.steps), rlds.STEP_FLAGS)
 
 
 def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rlds.editing.stated import Policy
 from rlds.sources.episodes import as_values
 from rlds.sources.source import Source
 from rlds.sources.texts import as_text, as_texts
-from rlds.sources.view import Of
+from rlds.sources.view import RowContext
 from rlds_ecosystem.model.fields import MEANING, Field
 
 __all__ = ["Unified", "unify"]
@@ -60,7 +60,7 @@ class Unified(Change):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         unified = {path: value for path, value in values.items() if path not in self._dropped}
         for path, field in self._before.items():

@@ -20,7 +20,7 @@ from rlds.sources.encoded_frames import ChangedImages
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import About, Fields, SourceError, files_of
-from rlds.sources.view import Of
+from rlds.sources.view import RowContext
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.whole_files import made_at_once
 from rlds_ecosystem.model.fields import Field
@@ -190,11 +190,11 @@ class Materialised(ChangedImages):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         kept_paths = {f"{rlds.STEPS}/{path}" for path in (*self._paths, *rlds.STEP_FLAGS)}
         values = {p: it for p, it in values.items() if p in kept_paths or root_of(p) != rlds.STEPS}
-        return super().make(values, of, fields)
+        return super().make(values, rows, fields)
 
     @override
     def _changed(self, column: Any, path: str) -> np.ndarray:

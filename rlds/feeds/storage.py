@@ -32,7 +32,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import Lengths, SourceError, files_of
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.daemon_threads import DaemonThreads
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at
 
@@ -286,10 +286,10 @@ class EpisodeCache:
         self._bytes, self._lock = 0, threading.Lock()
         # A field that is requested is read of every episode from then on.
         self._paths: dict[str, None] = {}
-        self._begin_anew()
-        begin_anew_in_forks(self)
+        self._reset()
+        reset_in_forks(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._cached.clear()
         self._bytes, self._lock = 0, threading.Lock()
         self._threads = DaemonThreads(_NUM_THREADS, "rlds-episodes")
@@ -420,7 +420,7 @@ class CachedStorage(Storage):
         if source.can.examples is None:
             return files_of(source)
         split, example_index = self.episodes.place(episode)
-        file, _ = source.can.examples.folder[split].place_of(example_index)
+        file, _ = source.can.examples.folder[split].location_of(example_index)
         return str(file)
 
 

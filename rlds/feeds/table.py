@@ -265,10 +265,10 @@ def _storage(
             chosen = {path: field for path, field in readable_fields.items() if path in paths}
             return _storage(part, chosen, options, verify, progress)
 
-        def whole(lengths: Lengths) -> Storage:
+        def cached_storage(lengths: Lengths) -> Storage:
             return CachedStorage(episodes, fields, options, lengths)
 
-        return ViewStorage(episodes, fields, below, whole, options.threads)
+        return ViewStorage(episodes, fields, below, cached_storage, options.threads)
     why = "this is not a TFDS dataset in TFRecord files"
     if source.can.examples is not None:
         try:

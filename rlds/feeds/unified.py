@@ -17,7 +17,7 @@ from rlds.feeds.views import ViewStorage
 from rlds.robotics.registry import meaning_of
 from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.standardized import name_of
-from rlds.sources.view import Of, View
+from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import fields_there_are, nest
 
@@ -144,7 +144,7 @@ class UniformFields(View):
         self._masks = {f"{path}{_MASK}": self._mask(path) for path in targets}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
         self.columns: dict[str, Field] = {**targets, **masks}
-        self.made = {_STEPS + path for path in self.columns}
+        self.changed_paths = {_STEPS + path for path in self.columns}
         flags = {path: mask.tolist() for path, mask in self._relative.items()}
         self.facts = self.columns, self._parts, ratio, flags
         self.decodes = [
@@ -204,23 +204,23 @@ class UniformFields(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         new_values = {path: value for path, value in values.items() if not path.startswith(_STEPS)}
         for path in self.columns:
             if fields is None or _STEPS + path in fields:
-                new_values[_STEPS + path] = self._column(path, values, of)
+                new_values[_STEPS + path] = self._column(path, values, rows)
         return new_values
 
-    def _column(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
+    def _column(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
         """A field, or a mask."""
-        size = len(of.steps)
+        size = len(rows.steps)
         if path not in self._targets:
             about = path.removesuffix(_MASK)
             if not self._targets[about].is_text:
                 return np.repeat(self._masks[path][np.newaxis], size, axis=0)
-            texts = of.others(self.needs([_STEPS + about]), self.at(*of[:3]))
-            text_column = self._column(about, texts, of)
+            texts = rows.values_at(self.needs([_STEPS + about]), self.at(*rows[:3]))
+            text_column = self._column(about, texts, rows)
             return np.array([len(text) > 0 for text in text_column], np.bool_)
         field, parts = self._targets[path], self._parts.get(path)
         if field.is_text:
@@ -231,12 +231,12 @@ class UniformFields(View):
         shape = tuple(int(n or 0) for n in field.shape)
         if not parts:
             return np.zeros((size, *shape), field.column_dtype)
-        vectors = padded(self._vectors(path, values, of), shape[0], f"field {path!r}")
+        vectors = padded(self._vectors(path, values, rows), shape[0], f"field {path!r}")
         return vectors.astype(field.column_dtype, copy=False)
 
-    def _vectors(self, path: str, values: Mapping[str, Any], of: Of) -> np.ndarray:
+    def _vectors(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
         """The joined parts of a vector; relative parts are added up until the next step."""
-        size, parts = len(of.steps), self._parts[path]
+        size, parts = len(rows.steps), self._parts[path]
         needed = [part for part in parts if part is not None]
 
         def vectors_of(values: Mapping[str, Any]) -> np.ndarray:
@@ -254,13 +254,13 @@ class UniformFields(View):
             )
         if self._ratio < 1.0:
             return np.where(mask, vectors * self._ratio, vectors)
-        begins, ends = self._nearest(of.steps), self._nearest(of.steps + 1)
-        ends = np.minimum(ends, self._outlines.num_real_steps(of.episodes))
+        begins, ends = self._nearest(rows.steps), self._nearest(rows.steps + 1)
+        ends = np.minimum(ends, self._outlines.num_real_steps(rows.episodes))
         total = np.zeros(vectors.shape, np.float64)
         for ahead in range(math.ceil(self._ratio) + 1):
             is_there = begins + ahead < ends
             steps = np.where(is_there, begins + ahead, begins)
-            step_values = of.others([_STEPS + part for part in needed], steps)
+            step_values = rows.values_at([_STEPS + part for part in needed], steps)
             total += vectors_of(step_values) * is_there[:, np.newaxis]
         return np.where(mask, total, vectors)
 

@@ -19,7 +19,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.joined import ALL
 from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.text_tables import join_tables, table_in
-from rlds.sources.view import Of, View
+from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field, in_words
 from rlds_ecosystem.model.nests import leaves_at, nest
 
@@ -62,9 +62,9 @@ class ViewStorage(Storage):
         self._index = np.concatenate(numbers)
         self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, numbers)])
         below = {path for needs in self._needs.values() for path in needs or ()}
-        self._of([opened(part, below) for part in self._parts(episodes)], cached)
+        self._setup([opened(part, below) for part in self._parts(episodes)], cached)
 
-    def _of(self, below: Sequence[Storage], cached: Callable[[Lengths], Storage] | None) -> None:
+    def _setup(self, below: Sequence[Storage], cached: Callable[[Lengths], Storage] | None) -> None:
         # Fields that are passed on unchanged from the sources below.
         names, touches = self.view.names or {}, self.view.overrides("touches")
         self._plain = {
@@ -101,7 +101,7 @@ class ViewStorage(Storage):
         result._splits, result._index = [ALL], np.arange(num_episodes)
         result._split = result._base_of = np.zeros(num_episodes, np.int32)
         result._numbers, result._is_same = result._index, True
-        result._of([storage], None)
+        result._setup([storage], None)
         return result
 
     def _needed(self, path: str) -> list[str] | None:
@@ -310,18 +310,18 @@ class _ViewRows(Rows):
         return out
 
     @functools.cached_property
-    def _of(self) -> list[Of]:
+    def _contexts(self) -> list[RowContext]:
         """The split, episode and step of the rows of each group."""
         groups = []
         for (at, _, split), rows in zip(self.groups, self.rows):
 
-            def values_at(
+            def read_at(
                 names: Collection[str], steps: np.ndarray, rows: Rows = rows
             ) -> dict[str, Any]:
                 return _taken(rows.at(steps), names)
 
             episodes = self.storage._of_each(self.storage._index, self.episodes[at])
-            groups.append(Of(split, episodes, self.steps[at], values_at, beside=self.paths))
+            groups.append(RowContext(split, episodes, self.steps[at], read_at, siblings=self.paths))
         return groups
 
     def _group_column(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
@@ -330,7 +330,7 @@ class _ViewRows(Rows):
             return self.rows[number].take(storage._plain[path])
         values = _taken(self.rows[number], [_STEPS + name for name in needs])
         if storage.view.makes({_STEPS + path}):
-            values = storage.view.make(values, self._of[number], {_STEPS + path})
+            values = storage.view.make(values, self._contexts[number], {_STEPS + path})
         column: np.ndarray = values[_STEPS + path]
         return column
 
@@ -353,7 +353,7 @@ class WithColumn(View):
     def __init__(self, base: Source, path: str, values: np.ndarray, begins: np.ndarray) -> None:
         super().__init__(base)
         self._path, self._values, self._begins = path, values, begins
-        self.made = {_STEPS + path}
+        self.changed_paths = {_STEPS + path}
 
     @property
     @override
@@ -364,14 +364,14 @@ class WithColumn(View):
         return fields.replace(steps=nest(steps))
 
     @override
-    def make(self, values: dict[str, Any], of: Of, fields: Any) -> dict[str, Any]:
-        begins = self._begins[of.episodes]
-        if (without := of.episodes[begins < 0]).size:
+    def make(self, values: dict[str, Any], rows: RowContext, fields: Any) -> dict[str, Any]:
+        begins = self._begins[rows.episodes]
+        if (without := rows.episodes[begins < 0]).size:
             raise ValueError(
                 f"{self._path}: episode {without[0]} has no values. Add the field to a table that "
                 "has the episode"
             )
-        return {**values, _STEPS + self._path: self._values[begins + of.steps]}
+        return {**values, _STEPS + self._path: self._values[begins + rows.steps]}
 
 
 def _described(field: Any) -> str:

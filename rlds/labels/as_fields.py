@@ -14,7 +14,7 @@ from rlds.labels.labels import Labels
 from rlds.sources.episodes import Episodes
 from rlds.sources.label_rows import COLUMN, TYPES, Label
 from rlds.sources.source import Fields, Source, files_of, with_random_access
-from rlds.sources.view import Of, View, flat
+from rlds.sources.view import RowContext, View, flat
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
 
@@ -76,9 +76,9 @@ class LabelledSource(View):
             self._rows.setdefault(row.episode, []).append(row)
         names = [row.id for rows in self._rows.values() for row in rows]
         self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
-        self.made = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
-        place_of = labels.episodes.place
-        placed_digests = [(place_of(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
+        self.changed_paths = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
+        locate = labels.episodes.place
+        placed_digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(placed_digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(
@@ -104,17 +104,17 @@ class LabelledSource(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         new_values = dict(values)
-        for episode in np.unique(of.episodes).tolist():
-            at = of.episodes == episode
-            labels = self._rows.get(self._digests.get((of.split, episode), ""), [])
+        for episode in np.unique(rows.episodes).tolist():
+            at = rows.episodes == episode
+            labels = self._rows.get(self._digests.get((rows.split, episode), ""), [])
             step_labels = [row for row in labels if row.end is not None]
-            for path, column in self._columns(step_labels, of.steps[at], of_steps=True).items():
+            for path, column in self._columns(step_labels, rows.steps[at], of_steps=True).items():
                 path = f"{rlds.STEPS}/{path}"
                 if path not in new_values:
-                    new_values[path] = np.empty(len(of.steps), column.dtype)
+                    new_values[path] = np.empty(len(rows.steps), column.dtype)
                 new_values[path][at] = column
             episode_labels = [row for row in labels if row.end is None]
             for path, [value] in self._columns(episode_labels, np.zeros(1), of_steps=False).items():

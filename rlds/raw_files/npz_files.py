@@ -21,7 +21,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import loads
 from rlds.raw_files.untrusted import SourceError, check_declared, check_is_file, source_errors
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 
 __all__ = ["NpyArray", "NpzFile", "NpzRows", "open_npz", "parse_npy", "read_header", "read_npy"]
 
@@ -184,8 +184,8 @@ class NpzRows:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = stores.as_path(path)
         self._version = stores.version_of(self.path)
-        self._begin_anew()
-        begin_anew_in_forks(self)
+        self._reset()
+        reset_in_forks(self)
         with source_errors(self.path):
             arrays = self._current().arrays
         self.scalars = {name for name, array in arrays.items() if not array.shape}
@@ -193,7 +193,7 @@ class NpzRows:
             name: array._replace(shape=array.shape or (1,)) for name, array in arrays.items()
         }
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._opened: NpzFile | None = None
 
@@ -203,8 +203,8 @@ class NpzRows:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._begin_anew()
-        begin_anew_in_forks(self)
+        self._reset()
+        reset_in_forks(self)
 
     def __repr__(self) -> str:
         return f"NpzRows({os.fspath(self.path)!r})"

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tfds_files
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 from rlds_ecosystem.model.columns import objects
 
 __all__ = [
@@ -109,10 +109,10 @@ class _Spare:
     _LARGE, _MOST_BYTES, _MOST_OF_A_SIZE = 1 << 15, 48 << 20, 16
 
     def __init__(self) -> None:
-        self._begin_anew()
-        begin_anew_in_forks(self)  # Another thread may have the lock.
+        self._reset()
+        reset_in_forks(self)  # Another thread may have the lock.
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
         # Buffers by size; the least recently requested size comes first.
         self._buffers_by_size: collections.OrderedDict[int, collections.deque[np.ndarray]]

@@ -25,7 +25,7 @@ from rlds.sources.source import (
     files_of,
 )
 from rlds.sources.video_frames import FramesSource
-from rlds.sources.view import Of, View, flat, nested
+from rlds.sources.view import RowContext, View, flat, nested
 from rlds.sources.writing import Placement
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.container import Clip, VideoFile
@@ -136,7 +136,7 @@ class ClipsSource(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         new_values = {path: value for path, value in values.items() if path not in self._gone}
         if fields is not None and self.needs(fields) is not None:
@@ -144,13 +144,13 @@ class ClipsSource(View):
 
         def clip_of_camera(camera: str) -> Clip:
             if camera not in self._images:
-                return self._of_clip(values, of, camera)
+                return self._of_clip(values, rows, camera)
             column, field = values[_STEPS + camera], self._images[camera]
 
             def frame(step: int) -> np.ndarray:
                 return as_rgb(pixels(column[step], field), field)
 
-            return self._encoded(frame, len(of.steps), camera)
+            return self._encoded(frame, len(rows.steps), camera)
 
         # Encoders and decoders run without Python's lock.
         with ThreadPoolExecutor(min(len(self.cameras), os.cpu_count() or 1)) as pool:
@@ -159,12 +159,12 @@ class ClipsSource(View):
                 new_values |= {f"{_path(camera)}/{name}": value for name, value in items}
         return new_values
 
-    def _of_clip(self, values: Mapping[str, Any], of: Of, camera: str) -> Clip:
+    def _of_clip(self, values: Mapping[str, Any], rows: RowContext, camera: str) -> Clip:
         """Returns the clip of an episode that stores one: its packets, or its frames re-encoded.
 
         There may be no frame for the final observation. Others that are missing are an error.
         """
-        path, length = _path(camera), len(of.steps)
+        path, length = _path(camera), len(rows.steps)
         if f"{path}/{FRAMES}" not in values:
             data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
             info = VideoFile(data, path).info
@@ -175,9 +175,8 @@ class ClipsSource(View):
                     packets, is_key = stream_packets(Clip(data, first, length))
                     return clip_of(packets, is_key, self._how.codec, self._how.fps)
 
-        def frame(step: int) -> np.ndarray:
-            image: np.ndarray = self._frames.rows(of.split, int(of.episodes[0]), camera, [step])[0]
-            return image
+        def frame(step: int) -> Any:
+            return self._frames.rows(rows.split, int(rows.episodes[0]), camera, [step])[0]
 
         return self._encoded(frame, length, camera)
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 import rlds
 from rlds.sources.source import AnySource, Can, Fields, Source
 from rlds.sources.video_frames import FramesSource
-from rlds.sources.view import Of, View
+from rlds.sources.view import RowContext, View
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
@@ -63,7 +63,7 @@ class ChangedImages(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         paths = {f"{rlds.STEPS}/{path}": path for path in self.images}
         present = {path: name for path, name in paths.items() if path in values}

@@ -31,7 +31,7 @@ from rlds.sources.source import (
     with_random_access,
 )
 from rlds.sources.view import SelectedSource, traced
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
 from rlds_ecosystem.model.nests import leaves_at, put
@@ -524,9 +524,9 @@ class _Passed:
         self._next: SourceEpisode | DamagedEpisode | None = None
         self._are_all = False
         self._lock = threading.Lock()  # Several iterators may read from it.
-        begin_anew_in_forks(self)
+        reset_in_forks(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._lock, self._next = threading.Lock(), None
         if not self._are_all:  # The open files belong to the parent process.
             self._locations, self._ahead = [], self._walk()

@@ -30,7 +30,7 @@ from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import traced
 from rlds_ecosystem.files import stores
 
-__all__ = ["carry", "moved", "said_in"]
+__all__ = ["added_label_ids", "carry", "moved"]
 
 # The prefix of the tool of a label that was copied from another episode.
 _CARRIED = "carried from "
@@ -130,6 +130,6 @@ def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> It
     yield dataclasses.replace(label, **where, id=name, tool=_CARRIED + label.id)
 
 
-def said_in(folders: Iterable[Path]) -> set[str]:
+def added_label_ids(folders: Iterable[Path]) -> set[str]:
     """Returns the names of all rows that people and programs have added themselves."""
     return {row.id for row in readable(folders) if not row.tool.startswith(_CARRIED)}

@@ -14,7 +14,7 @@ from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
 from rlds.robotics.standard import fields_of, standard_columns, widths_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import About, Fields, Source, files_of
-from rlds.sources.view import Of, View
+from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, named_leaves, nest
 
@@ -102,7 +102,7 @@ class StandardizedSource(View):
             "state_encoding": meaning.state_encoding,
         }
         self.options = {STANDARD: standard}
-        self.made = {f"{_STANDARD}/{kind}" for kind in self._fields}
+        self.changed_paths = {f"{_STANDARD}/{kind}" for kind in self._fields}
         paths = {path for paths in fields_of(meaning).values() for path in paths}
         self._inputs = {_STEPS + path for path in paths}
 
@@ -125,7 +125,7 @@ class StandardizedSource(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         steps = {path.removeprefix(_STEPS): v for path, v in values.items() if is_in(path, "steps")}
         new_columns = standard_columns(nest(steps), self.meaning)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.source import Source
-from rlds.sources.view import Of, View
+from rlds.sources.view import RowContext, View
 
 __all__ = [
     "TASKS",
@@ -161,14 +161,14 @@ class Renumbered(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         changed = dict(values)
         for path in self._new.keys() & values.keys():
             try:
                 changed[path] = renumbered(np.asarray(values[path]), self._new[path])
             except ValueError as error:
-                key = "" if of.episode is None else as_converted(of.episode).key
+                key = "" if rows.episode is None else as_converted(rows.episode).key
                 where = f"merge: episode {key!r}, " if key else ""
                 raise ValueError(f"{where}{path}: {error}") from error
         return changed

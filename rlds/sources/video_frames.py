@@ -24,7 +24,7 @@ from rlds.sources.source import (
     SourceError,
     files_of,
 )
-from rlds.sources.view import Of, View, flat, nested
+from rlds.sources.view import RowContext, View, flat, nested
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
@@ -110,7 +110,7 @@ class FramesSource(View):
         clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in chosen_cameras}
         self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
         self.decodes, self.options = tuple(self.cameras), {VIDEO: list(self.cameras)}
-        self.made = {_in_steps(path) for path in (*self.cameras, *self.marks)}
+        self.changed_paths = {_in_steps(path) for path in (*self.cameras, *self.marks)}
         self._values = {n: depths_of_codes(clip.codes, clip.unit) for n, clip in clips.items()}
 
     def _pixels(self, camera: str, clip: Field) -> Field:
@@ -171,15 +171,15 @@ class FramesSource(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        about = None if of.number is None or fields is not None else nest(values)
+        about = None if rows.number is None or fields is not None else nest(values)
         new_values = self._without_clips(values)
         names = self.fields.step_paths(fields)
         for path in names:
             if path in self.cameras or path in self.marks:
                 new_values[_in_steps(path)] = self._rows(
-                    path, of.split, of.episodes, of.steps, {*names, *of.beside}, about
+                    path, rows.split, rows.episodes, rows.steps, {*names, *rows.siblings}, about
                 )
         return new_values
 

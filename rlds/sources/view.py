@@ -35,7 +35,7 @@ from rlds_ecosystem.model.nests import leaves_at, nest
 
 __all__ = [
     "Chosen",
-    "Of",
+    "RowContext",
     "SelectedSource",
     "View",
     "flat",
@@ -56,10 +56,10 @@ _FACTS = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
 
 
 class Chosen(NamedTuple):
-    """Some episodes of one of the bases of a view.
+    """Requested episodes of a view that lie in one split of one base.
 
     Attributes:
-      at: Their positions among the requested episodes.
+      at: The positions of these episodes among the requested ones.
       source: The base.
       split: One of its splits.
       episodes: Their numbers in that split, int64.
@@ -71,46 +71,46 @@ class Chosen(NamedTuple):
     episodes: np.ndarray
 
 
-class Of(NamedTuple):
-    """The steps that columns have the rows of.
+class RowContext(NamedTuple):
+    """The origin of rows in a view: the episode and the step of each row.
 
     Attributes:
       split: The split of the view.
       episodes: The number of the episode of each row, int64 of shape `[rows]`.
-      steps: The step of each row in its episode, in the same form.
-      others: Takes fields of steps of the bases, and for each row another step there. Returns the
-        values that they have in it.
-      number: The number of the one episode that all values are of; None for rows of any.
-      episode: That episode in the base; None likewise.
-      beside: The paths of fields that are made by other calls for the same rows.
+      steps: The step of each row in its episode, int64 of shape `[rows]`.
+      values_at: Returns the values of fields of the bases at other steps. Its arguments are the
+        paths of the fields, and a step of the base for each row.
+      number: The number of the episode, if all rows are of one episode; None otherwise.
+      episode: This episode in the base; None if the rows are of several episodes.
+      siblings: The paths of the fields that other calls compute for the same rows.
     """
 
     split: str
     episodes: np.ndarray
     steps: np.ndarray
-    others: Callable[[Collection[str], np.ndarray], Mapping[str, Any]]
+    values_at: Callable[[Collection[str], np.ndarray], Mapping[str, Any]]
     number: int | None = None
     episode: SourceEpisode | None = None
-    beside: Collection[str] = ()
+    siblings: Collection[str] = ()
 
 
 class View(Source):
     """A source that wraps other sources.
 
-    Whatever a derived class does not override is that of the bases: it says which episodes there
-    are (`splits`, `num_episodes`, `where`), which steps they have (`at`, `lengths`), or which
-    fields (`fields`, `made`, `needs`, `make`, and `names`, which exports and edits ask).
+    Everything that a derived class does not override is that of the bases. A view of episodes
+    overrides `splits`, `num_episodes` and `where`; a view of steps, `at` and `lengths`; a view of
+    fields, `fields`, `changed_paths`, `needs`, `make`, and `names` for exports and edits.
 
     Args:
-      *bases: The sources that it is made of.
+      *bases: The wrapped sources.
 
     Attributes:
-      shares_table: Whether the table of its episodes is that of its base.
-      keeps_values: Whether fields that the bases have, too, have the same values here, but for
-        episodes that `touches` names.
-      touches_only_keys: Whether episodes that `touches` names differ by their keys only.
-      looks_around: Whether `make` needs all steps of an episode for what it makes.
-      made: The paths of the fields that `make` is for; None if it may make others of any.
+      shares_table: True if the view and its base share a table of episodes.
+      keeps_values: True if the fields of the bases have the same values in the view, except in
+        the episodes of `touches`.
+      touches_only_keys: True if the episodes of `touches` differ by their keys only.
+      looks_around: True if `make` needs all steps of an episode.
+      changed_paths: The paths of the fields that `make` changes or adds; None if it may change any.
       options: Options that the episodes depend on, for `About.options`.
       decodes: The fields of steps that `make` decodes images for, by their paths.
       threads: The number of threads for `make`, beside the calling one; None for as many as help.
@@ -121,7 +121,7 @@ class View(Source):
     touches_only_keys: ClassVar[bool] = False
     looks_around: ClassVar[bool] = False
 
-    made: Collection[str] | None = None
+    changed_paths: Collection[str] | None = None
     bases: Sequence[Source]
     options: Mapping[str, Any] = MappingProxyType({})
     decodes: Collection[str] = ()
@@ -155,7 +155,7 @@ class View(Source):
     def inputs(self) -> Sequence[Any]:
         return [*dict.fromkeys(path for base in self.bases for path in base.inputs())]
 
-    # --- Which episodes.
+    # --- Episodes.
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -182,7 +182,7 @@ class View(Source):
         source, split, index = self.place(split, index)
         return source.key(split, index)
 
-    # --- Which steps.
+    # --- Steps.
 
     def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Returns the step indices in the bases for steps of this view."""
@@ -194,29 +194,29 @@ class View(Source):
         del split, episodes
         return lengths
 
-    # --- Which fields.
+    # --- Fields.
 
     def needs(self, fields: Collection[str]) -> Collection[str] | None:
         """Returns the fields of the bases that are needed for some fields; None for all."""
-        return fields if self.made is None else {*fields} - self._added
+        return fields if self.changed_paths is None else {*fields} - self._added
 
     @functools.cached_property
     def _added(self) -> set[str]:
         """The fields that `make` adds to those of the bases."""
-        return {*(self.made or ())}.difference(self.paths)
+        return {*(self.changed_paths or ())}.difference(self.paths)
 
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         """Returns the values of fields by path, as `values_of` has them.
 
         Args:
-          values: Values of the bases; of an episode, or of rows of any episodes: those have fields
-            of steps only.
-          of: The steps of the columns.
-          fields: The fields that are wanted; all if None. There may be more.
+          values: The values of the bases: of one episode, or fields of steps for rows of any
+            episodes.
+          rows: The origin of the rows of the columns.
+          fields: The requested fields; all if None. The result may have more.
         """
-        del of, fields
+        del rows, fields
         return values
 
     def takes_whole(self, fields: Collection[str] | None) -> bool:
@@ -227,7 +227,8 @@ class View(Source):
         """Whether `make` changes some of the fields."""
         if not self.overrides("make"):
             return False
-        return self.made is None or fields is None or not {*fields}.isdisjoint(self.made)
+        changed = self.changed_paths
+        return changed is None or fields is None or not {*fields}.isdisjoint(changed)
 
     @property
     def is_by_rows(self) -> bool:
@@ -240,12 +241,12 @@ class View(Source):
 
     @functools.cached_property
     def names(self) -> Mapping[str, str] | None:
-        """The paths in the bases of fields that have the values of these; None if none has.
+        """For fields with unchanged values, their paths in the bases; None if all are changed.
 
-        `touches` names the episodes of which this does not hold.
+        The episodes of `touches` are exceptions.
         """
         makes_others = self.overrides("make") or self.overrides("read")
-        only_adds = self.made is not None and self._added == {*self.made}
+        only_adds = self.changed_paths is not None and self._added == {*self.changed_paths}
         if makes_others and not (self.keeps_values or only_adds):
             return None
         here = {*_paths(self.fields)}
@@ -263,7 +264,7 @@ class View(Source):
 
     @functools.cached_property
     def is_as_stored(self) -> bool:
-        """Whether its episodes equal those of the bases, in all fields."""
+        """Whether the episodes equal those of the bases in all fields."""
         here, there = _paths(self.fields), _paths(self.bases[0].fields)
         return here == there and self.names == {path: path for path in here}
 
@@ -276,7 +277,7 @@ class View(Source):
         again.bases = bases
         return again
 
-    # --- What follows.
+    # --- Reading.
 
     @override
     def read(
@@ -320,8 +321,8 @@ class View(Source):
                 return taken(read_values(base, names, there)[1], steps - there.start)
 
             numbers = np.full(number, index), np.arange(begin, begin + number)
-            of = Of(split, *numbers, other_values, index, episode)
-            values = self.make(values, of, fields)
+            context = RowContext(split, *numbers, other_values, index, episode)
+            values = self.make(values, context, fields)
         return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 
     def _counted_by(self, source: Source, needs: Collection[str]) -> list[str]:

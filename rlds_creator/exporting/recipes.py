@@ -18,7 +18,7 @@ from rlds.editing.trimmed import Trimmed
 from rlds.sources import Episodes, formats
 from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode
-from rlds.sources.view import Of, View
+from rlds.sources.view import RowContext, View
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
 from rlds_ecosystem.model.columns import known_field
@@ -175,19 +175,19 @@ class _Annotated(View):
 
     @override
     def make(
-        self, values: dict[str, Any], of: Of, fields: Collection[str] | None
+        self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        self._begun = max(self._begun, int(of.episodes.max(initial=0)))
+        self._begun = max(self._begun, int(rows.episodes.max(initial=0)))
         self._progress(self._begun / len(self._recipe.recordings))
         new_values = {path: value for path, value in values.items() if path not in self._gone}
-        tags = {label: np.zeros(len(of.steps), np.bool_) for label in self._recipe.labels}
-        for episode in np.unique(of.episodes).tolist():
-            rows = of.episodes == episode
+        tags = {label: np.zeros(len(rows.steps), np.bool_) for label in self._recipe.labels}
+        for episode in np.unique(rows.episodes).tolist():
+            mask = rows.episodes == episode
             for label, column in self._recipe.tagged[episode].items():
-                tags[label][rows] = column[of.steps[rows]]
+                tags[label][mask] = column[rows.steps[mask]]
         new_values |= {f"{rlds.STEPS}/{tag_field(label)}": column for label, column in tags.items()}
-        if of.number is not None:
-            new_values |= {name: column[of.number] for name, column in self._facts.items()}
+        if rows.number is not None:
+            new_values |= {name: column[rows.number] for name, column in self._facts.items()}
             new_values[COMPLETE] = True  # An abandoned episode is truncated.
         return new_values
 

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 
 __all__ = ["LastUsed", "cache_folder"]
 
@@ -47,9 +47,9 @@ class LastUsed:
         self._max_bytes = max_bytes
         self._lock, self._bytes = threading.Lock(), 0
         self._entries: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
-        begin_anew_in_forks(self)
+        reset_in_forks(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         # Decoders may wait for threads when they are closed, which a forked process does not have.
         _of_parents.append(self._entries)
         self._lock, self._bytes, self._entries = threading.Lock(), 0, collections.OrderedDict()

@@ -10,25 +10,25 @@ import os
 import weakref
 from typing import Protocol
 
-__all__ = ["begin_anew_in_forks"]
+__all__ = ["reset_in_forks"]
 
 
 class _Forked(Protocol):
-    def _begin_anew(self) -> None: ...
+    def _reset(self) -> None: ...
 
 
 _forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
 
 
-def begin_anew_in_forks(forked: _Forked) -> None:
-    """Calls the method `_begin_anew` of an object in each process that is forked of this one."""
+def reset_in_forks(forked: _Forked) -> None:
+    """Calls the method `_reset` of an object in each process that is forked from this one."""
     _forked.add(forked)
 
 
-def _begin_anew() -> None:
+def _reset() -> None:
     for forked in list(_forked):
-        forked._begin_anew()
+        forked._reset()
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset)

@@ -14,7 +14,7 @@ import numpy as np
 
 import envlogger
 from rlds.sources.finding import find_logs
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]
 
@@ -80,9 +80,9 @@ class IdleReaders:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._readers: list[tuple[Log, envlogger.Reader]] = []
-        begin_anew_in_forks(self)
+        reset_in_forks(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:

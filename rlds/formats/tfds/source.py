@@ -243,7 +243,7 @@ class FolderSource(Source):
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file of an episode, and its index in it."""
-        file, record = self.folder[split].place_of(index)
+        file, record = self.folder[split].location_of(index)
         return f"{file.name}:{record}"
 
     @override
@@ -263,7 +263,7 @@ class FolderSource(Source):
         steps = values.pop(rlds.STEPS, {})
         flags = {name: values.pop(name, None) for name in _FLAGS}
         is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))
-        file, record = self.folder[split].place_of(index)
+        file, record = self.folder[split].location_of(index)
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
@@ -277,7 +277,7 @@ class FolderSource(Source):
     def _origin(self, split: str, index: int) -> Origin | None:
         if ORIGIN in self.folder.features:  # Each episode stores its own origin.
             return None
-        file, record = self.folder[split].place_of(index)
+        file, record = self.folder[split].location_of(index)
         return Origin(file.name, record, record + 1)
 
     @functools.cached_property

@@ -20,7 +20,7 @@ from rlds.raw_files.untrusted import (
     source_errors,
 )
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 
 __all__ = ["ARRAY", "ATTRIBUTES", "GROUP", "ZarrFiles"]
 
@@ -53,8 +53,8 @@ class ZarrFiles:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = stores.as_path(path)
         self._is_folder, self._prefix = self.path.is_dir(), ""
-        self._begin_anew()
-        begin_anew_in_forks(self)
+        self._reset()
+        reset_in_forks(self)
         if not self._is_folder:
             check_is_file(self.path)
             with source_errors(self.path):
@@ -66,7 +66,7 @@ class ZarrFiles:
         if not self.has(_EPISODE_ENDS):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no meta/episode_ends in Zarr v2.")
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._archive: zipfile.ZipFile | None = None
         self._lock = threading.RLock()
 
@@ -76,8 +76,8 @@ class ZarrFiles:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._begin_anew()
-        begin_anew_in_forks(self)
+        self._reset()
+        reset_in_forks(self)
 
     def _opened(self) -> zipfile.ZipFile:
         with self._lock:

@@ -27,7 +27,7 @@ import numpy as np
 
 from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.daemon_threads import DaemonThreads
-from rlds_ecosystem.files.forking import begin_anew_in_forks
+from rlds_ecosystem.files.forking import reset_in_forks
 from rlds_ecosystem.files.mapping import map_file
 from rlds_ecosystem.files.stores import _clients as clients
 from rlds_ecosystem.model.columns import numbered
@@ -70,8 +70,8 @@ class CopiedObjects:
 
     def __init__(self, urls: Iterable[str], max_bytes: int) -> None:
         self.urls, self.max_bytes = list(urls), max_bytes
-        self._begin_anew()
-        begin_anew_in_forks(self)
+        self._reset()
+        reset_in_forks(self)
         futures = [self._threads.submit(_stat, url) for url in self.urls]
         infos = [future.result() for future in futures]
         self.objects = [CopiedObject(url, each) for url, each in zip(self.urls, infos)]
@@ -81,7 +81,7 @@ class CopiedObjects:
         self._objects_of = np.repeat(np.arange(len(blocks)), blocks)
         self._space = self._count_space()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._threads = DaemonThreads(_NUM_THREADS, "rlds-fetch")
         self._lock = threading.Lock()
         self._fetching: dict[int, Future[None]] = {}
@@ -313,10 +313,10 @@ class CopiedObject:
         _make(self._blocks, 16 * count, reserve=True)
         memory, _ = map_file(self._blocks, writable=True)
         self.fetched, self.begun = np.frombuffer(memory, np.int64).reshape(2, count)
-        self._begin_anew()
-        begin_anew_in_forks(self)
+        self._reset()
+        reset_in_forks(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._checking, self._checked = threading.Lock(), -1.0
 
     def are_coming(self, blocks: np.ndarray) -> np.ndarray:
