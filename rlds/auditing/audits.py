@@ -1,4 +1,4 @@
-"""The audit of a dataset: the meaning of its actions, and episodes to look at, with reasons."""
+"""Audits of datasets: the meaning of actions, and suspicious episodes with reasons."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Audit:
     """The result of an audit: findings, scores, and facts of the dataset.
 
     Attributes:
-      split: The split.
+      split: The audited split.
       num_episodes: The number of assessed episodes.
       num_rows: The number of their rows.
       unreadable: The numbers of the episodes that cannot be read.
       vectors: The meaning of the actions, and of observations with a form.
-      findings: The episodes to look at, with reasons, the most serious ones first.
+      findings: Findings about single episodes, the most serious ones first.
       facts: Findings about the whole dataset, in sentences, by the names of the checks.
       unassessed: The checks that were impossible or incomplete, with reasons, in sentences.
       scores: The scores of all episodes by name, see `SCORES`: NaN where there is none.
       ranks: Likewise, the share of the other episodes of their task with a lower score.
-      is_kept: True if it is the column `audit` of the table of episodes.
+      is_kept: True if the audit is the column `audit` of the table of episodes.
       tasks: The instructions of all episodes; None where there is none.
     """
 
@@ -91,21 +91,21 @@ def audit(
     beam_options: Any = None,
     draft: str | os.PathLike[str] | None = None,
 ) -> Audit:
-    """Audits a dataset: its numbers, and some of its pictures.
+    """Audits the numbers of a dataset, and a sample of its images.
 
-    What is usual is learnt from up to 200 episodes; all of them are measured against it. Of up to
-    200 episodes, 16 pairs of frames of each camera are looked at.
+    Usual values are learnt from up to 200 episodes, and all episodes are measured against them. For
+    up to 200 episodes, 16 pairs of frames of each camera are measured.
 
     Args:
       episodes: The episodes.
-      progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
+      progress: Whether to show a progress bar, if None on a terminal; or a callback for progress.
       jobs: The number of processes that read episodes; one for each processor if None.
-      keep: Whether the table of episodes gets the column `audit`, if these are all of a split.
-      earlier: Splits whose episodes must not be here; this one is added.
-      beam_runner: Has Apache Beam read the episodes, with this runner or the one of this name.
-      beam_options: Options for it: `PipelineOptions`, or a list of flags.
-      draft: The folder for the results of its workers until the end, which all machines need to
-        see; that for temporary files if None.
+      keep: Whether to store the audit as a column of the table of episodes. Only a whole split is.
+      earlier: Splits whose episodes must not be in this one; the audited split is appended.
+      beam_runner: The Apache Beam runner that reads the episodes, or its name.
+      beam_options: Options of the runner: `PipelineOptions`, or a list of flags.
+      draft: The folder for results of Beam workers, which all machines need to see; the folder for
+        temporary files if None.
 
     Raises:
       TypeError: The data can be read from the beginning to the end only.
@@ -156,7 +156,7 @@ def audit(
 
 
 def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
-    """Audits the splits of a dataset: each by itself, and for episodes of those before it.
+    """Audits the splits of a dataset: each by itself, and for episodes of earlier splits.
 
     Args:
       splits: The splits.
@@ -167,7 +167,7 @@ def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
 
 
 def _keep(episodes: Episodes, result: Audit) -> bool:
-    """Keeps an audit as a column of the table of episodes, if it is one of a whole split."""
+    """Stores an audit as a column of the table of episodes, if it covers a whole split."""
     try:
         import_extra("pyarrow")
     except ImportError:
@@ -185,7 +185,7 @@ def _keep(episodes: Episodes, result: Audit) -> bool:
 
 
 class _Measured(NamedTuple):
-    """The measures of an episode, and what its audit takes from `EpisodeNumbers`."""
+    """The measures of an episode, and the attributes of `EpisodeNumbers` that an audit needs."""
 
     measures: Measures
     task: str | None
@@ -276,7 +276,7 @@ def _judged(
 
 
 def faults_of_files(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
-    """Yields contradictions of files to their declarations, such as missing episodes."""
+    """Yields contradictions between files and their declarations, such as missing episodes."""
     if (faults := source.can.faults) is None:
         return
     try:
@@ -309,7 +309,7 @@ def _facts(
     vectors: Sequence[VectorMeaning],
 ) -> dict[str, Sequence[str]]:
     interval, rate = float(median(measured.of_times("interval"))), measured.profile.rate
-    # An interval of 1 is that of row numbers, which contradict no rate.
+    # Row numbers have an interval of 1; they contradict no rate.
     ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
     is_another_rate = np.abs(np.log(ratio) - _UNITS).min() > _SAME_RATE
     of_rate = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]

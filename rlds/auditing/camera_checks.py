@@ -18,7 +18,7 @@ from rlds.auditing.findings import (
 
 __all__ = ["black", "blurred", "colours", "frozen", "swapped", "turned"]
 
-# The part of the usual contrast, and the grey levels, under which a picture shows nothing.
+# A picture is black below this share of the usual contrast, or below these grey levels.
 _DARK, _LEAST_CONTRAST = 0.1, 2.0
 # Grey levels by which equal frames of video may differ: less than the noise of a sensor.
 _EQUAL = 1.0
@@ -45,7 +45,7 @@ def black(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 def frozen(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which the pictures of a camera stay while something moves."""
     changes = measured.of_pictures("changes")
-    # The smallest changes in most episodes: noise, if a camera does not see all that moves.
+    # The smallest changes in most episodes: the noise of a camera that misses some motion.
     floor = np.nan_to_num(median(quantile(np.moveaxis(changes, 2, 0), 0.0)))
     flags = np.where(np.isnan(changes), np.nan, changes <= np.minimum(0.5 * floor, _EQUAL)[:, None])
     yield from _shares(measured, "camera frozen", flags, 0.25, "stays as it is")
@@ -84,7 +84,7 @@ def blurred(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 class _Thumbnails:
-    """The mean pictures of all episodes, of any brightness, and how far they are from usual."""
+    """The mean pictures of all episodes, normalized, and their deviations from usual ones."""
 
     def __init__(self, measured: MeasuredEpisodes) -> None:
         raw = measured.of_pictures("thumbnails")
@@ -115,7 +115,7 @@ def _better(
       text: The finding, in a sentence about the transformation.
     """
     if not len(losses) or np.quantile(losses, 0.25) < _LOST:
-        return  # Many images look as usual after it, too.
+        return  # Many images look as usual after the transformation, too.
     sizes = np.minimum(deviations(-losses, 0.2) / 3, losses / _BETTER)
     for index in np.flatnonzero(sizes > 1).tolist():
         yield EpisodeFinding(int(measured.filmed[index]), name, text, size=sizes[index])

@@ -1,7 +1,7 @@
 """Checks of episodes, each against the usual values of the dataset.
 
 Thresholds are in medians and median deviations over the episodes, or in units of the episode
-itself. What follows from another fault of an episode is not reported beside it.
+itself. A consequence of another fault of the same episode is not reported.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ LEAST_EPISODES = 8
 USUAL_PART = 0.25
 """A finding of more than this share of the episodes is no fault of a single one."""
 
-# An element that is dead in a larger share of the episodes has no fault.
+# If an element is constant in a larger share of the episodes, this is no fault.
 _RARE = 0.2
 _TINY = 1e-12
 _USUAL = LAGS.index(0)
 # The part of its range by which an element is smooth, whatever its second differences are.
 _SMOOTH = 1e-4
-# The least excess of roughness, in most rows, that is jitter; as a logarithm.
+# The least excess of roughness that counts as jitter, in most rows; as a logarithm.
 _ROUGHER = 0.25
 # The largest distance of near duplicates; the number of projections to search them in first.
 _NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.12, 8, 1000
-# Correlations of 1 leave this to explain: less is noise.
+# This minus the squared correlation is the unexplained share: at least 0.005, as less is noise.
 _NEARLY = 1.005
 
 
@@ -73,7 +73,7 @@ class Faults(NamedTuple):
 def find_faults(measured: MeasuredEpisodes) -> Faults:
     """Returns the faults of episodes.
 
-    Nothing is said of fewer than eight episodes, but for those checks that need no others.
+    With fewer than eight episodes, only the checks that need no other episodes run.
     """
     usual: dict[str, Sequence[str]] = {}
     findings: list[EpisodeFinding] = []
@@ -92,7 +92,7 @@ def find_faults(measured: MeasuredEpisodes) -> Faults:
             texts = {it.text for it in by_episode.values()} if check.name in _ALONE else set()
             description = texts.pop() if len(texts) == 1 else check.what
             usual[check.name] = [f"{description}, in {share}: it is usual here"]
-            continue  # A usual fault tells nothing of an episode, and hides nothing in it.
+            continue  # A usual fault does not single out an episode, and hides no other fault.
         hidden |= {(name, episode) for name in check.hides for episode in by_episode}
         shown = (it for it in by_episode.values() if (check.name, it.episode) not in hidden)
         findings += sorted(shown, key=lambda it: (-it.size, it.episode))
@@ -124,7 +124,7 @@ def _lengths(
 def _dead(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     usual = median(measured.range)
     is_dead = (measured.range <= 1e-3 * usual) & (usual > 0)
-    # Flags rest by chance, so that nearly all other episodes must move them, and by more.
+    # Flags may rest by chance: nearly all other episodes must move them, and by more.
     alive = np.where(is_dead, np.nan, measured.range)
     has_levels = measured.has_levels
     least = np.where(has_levels, quantile(alive, 0.05), quantile(alive, 0.03))
@@ -250,7 +250,7 @@ def _offset(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     lowest, highest = quantile(low, 0.1), quantile(high, 0.9)
     reach = np.maximum(highest - lowest, _TINY)
     outside = np.maximum(low - highest, lowest - high) / reach
-    # What stays in each episode, like the place of a goal, is where somebody put it.
+    # A value that is constant within each episode, such as a goal, may differ between episodes.
     is_outside = outside > np.where(median(measured.range) > 0, 0.5, 1.0)
     is_outside &= is_outside.mean(0) < _RARE
     for episode in np.flatnonzero(is_outside.any(1)).tolist():
@@ -281,10 +281,11 @@ def _repeated(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 def _known_relations(
     measured: MeasuredEpisodes, least: float = 0.5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The elements whose relation is known in most episodes, and the correlations, then positive.
+    """The elements of the action with a known relation in most episodes, and their correlations.
 
     Returns:
-      The numbers of the elements, and the correlations, of shape `[episodes, LAGS, elements]`.
+      The indices of the elements, and the correlations with the sign that makes the usual one
+      positive, of shape `[episodes, LAGS, elements]`.
     """
     fits = measured.of("fits")
     usual = median(fits)[_USUAL] if fits.size else np.zeros(0)
@@ -375,7 +376,7 @@ def _leaks(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _twins(check: str, splits: Sequence[Fingerprints]) -> Iterator[EpisodeFinding]:
-    """Yields episodes of the last split that are in the first one, which may be the same."""
+    """Yields episodes of the last split that the first split has, too; both may be the same."""
     reference, checked = splits[0], splits[-1]
     stop, origin = len(reference.rows), f" of {reference.split}" if len(splits) > 1 else ""
     begin = stop if len(splits) > 1 else 0
@@ -399,7 +400,7 @@ def _twins(check: str, splits: Sequence[Fingerprints]) -> Iterator[EpisodeFindin
 
 
 def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields pairs of points whose coordinates differ by an eighth of their spread, in the mean."""
+    """Yields pairs of points whose root mean square distance per coordinate is below `_NEAR`."""
     width = points.shape[1]
     directions = np.random.default_rng(0).normal(size=(width, min(width, _DIRECTIONS)))
     # Projections lengthen no distance, so that no near pair is missed.
@@ -687,5 +688,5 @@ CHECKS: Sequence[DataCheck] = (
 )
 """All checks: one hides those after it that find what follows from what it has found."""
 
-# Checks of single episodes, without a comparison.
+# Checks that compare no episodes.
 _ALONE = ("not finite", "time order", "leak", "duplicate", "task", "personal")

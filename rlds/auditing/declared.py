@@ -13,19 +13,19 @@ from rlds.sources.episodes import Episodes
 
 __all__ = ["contradictions", "contradictions_in", "unlike"]
 
-# The ratio of the second unit to the first.
+# The ratio of the second unit to the first one.
 _UNITS = {("deg", "rad"): math.degrees(1), ("mm", "m"): 1000.0, ("cm", "m"): 100.0}
-# A change and a velocity differ by a factor, which nothing declares.
+# A change and a velocity differ by a factor, which no dataset declares.
 _ALIKE = {
     "absolute": {"absolute"},
     "delta": {"delta", "velocity"},
     "velocity": {"delta", "velocity"},
 }
-# Bounds of the measured over the declared scale: deltas are not fully reached, nor overshot.
+# Bounds of the ratio of the measured to the declared scale: robots undershoot or overshoot deltas.
 _REACHED = {"absolute": (1 / 1.3, 1.3), "delta": (1 / 1.1, 1 / 0.3)}
 # Larger factors between the scales of two datasets are not due to the reach of their arms.
 _UNLIKE = {"absolute": 1.3, "delta": 4.0, "velocity": 4.0}
-# The number of episodes to read of a dataset.
+# The number of episodes to read from each dataset.
 _SAMPLE = 20
 # Tolerance of the scale to the ratio of two units, if nothing else is declared.
 _NEAR = 0.03
@@ -65,7 +65,7 @@ def unlike(datasets: Mapping[str, Episodes]) -> Iterator[str]:
     """Yields the runs of elements whose numbers differ in meaning between datasets.
 
     Args:
-      datasets: Their episodes, by their names; some of each are read.
+      datasets: The episodes of each dataset, by its name; a sample of them is read.
     """
     by_field: dict[str, dict[int, dict[str, ElementMeaning]]] = {}
     for name, episodes in datasets.items():

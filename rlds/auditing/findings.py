@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-# The least number of episodes of a task that are compared with each other.
+# The least number of episodes of a task that are compared within the task.
 _LEAST_OF_TASK = 12
 # The deviations between the quantiles 0.1 and 0.9 of a normal distribution.
 _TENTHS = 2.563
@@ -34,14 +34,14 @@ _TENTHS = 2.563
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeFinding:
-    """A finding about an episode.
+    """A finding of an audit about one episode.
 
     Attributes:
-      episode: Its number.
+      episode: The number of the episode.
       check: The name of the check.
-      text: The finding, in a sentence; other episodes have their stored numbers in it.
-      row: The row in which it is; -1 if it is in no single one.
-      size: The ratio to the threshold: 1 is on it.
+      text: The finding as a sentence; it names other episodes by their stored numbers.
+      row: The row of the finding; -1 if it is not about a single row.
+      size: The ratio to the threshold of the check; 1 is on the threshold.
     """
 
     episode: int
@@ -55,7 +55,7 @@ class Fingerprints(NamedTuple):
     """Digests and sketches of the episodes of a split, which identify duplicates.
 
     Attributes:
-      split: Its name.
+      split: The name of the split.
       numbers: The stored numbers of the episodes.
       names: The names of the elements of sketches.
       rows: The number of rows of each episode.
@@ -82,12 +82,12 @@ class MeasuredEpisodes:
       tasks: The instruction of each episode; "" if it is empty, None if there is none.
       digests: See `Fingerprints`.
       cameras: The paths of the cameras.
-      earlier: Other splits, whose episodes must not be here.
+      earlier: Earlier splits, whose episodes must not be repeated.
       numbers: The stored numbers of the episodes.
-      personal: The personal data in the texts of each episode, in words; "" if there is none.
+      personal: A description of the personal data in each episode; "" if there is none.
 
     Attributes:
-      filmed: The numbers of the episodes whose pictures were looked at.
+      filmed: The numbers of the episodes with measured pictures.
       parts: The elements of the state and of the action.
     """
 
@@ -140,7 +140,7 @@ class MeasuredEpisodes:
 
     @property
     def groups(self) -> list[np.ndarray]:
-        """The numbers of the episodes of each task; those of rare tasks are one group."""
+        """The numbers of the episodes of each task; all rare tasks together are one group."""
         by_task: dict[str | None, list[int]] = {}
         for episode, task in enumerate(self.tasks):
             by_task.setdefault(task, []).append(episode)
@@ -155,13 +155,13 @@ class MeasuredEpisodes:
 
     @property
     def has_levels(self) -> np.ndarray:
-        """Whether each element is measured: it is no flag, no number of a button or a place."""
+        """Whether each element is a measured quantity, and no flag or category."""
         values = np.median(self.of("values"), axis=0)
         return (values > 8) & ((self.of("is_whole").mean(0) < 0.9) | (values > 64))
 
 
 def first_of(names: Sequence[str], max_names: int) -> str:
-    """Returns the first names in words, and the number of the others.
+    """Returns the first names as text, and the number of further names.
 
     >>> first_of(["a", "b", "c"], 2)
     'a, b and 1 more'

@@ -1,7 +1,7 @@
 """The form of the elements of a vector, from its numbers alone: rotations, angles, padding.
 
-A block of elements has a form if its squares sum to one, and neither a smaller block in it nor one
-beside it does as well. Euler angles and joint angles look alike; angles are known by their wraps.
+A block of elements has a form if its squares sum to one, and no smaller or overlapping block fits
+as well. Euler angles and joint angles look alike; angles are recognized by their wraps.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from rlds.auditing.relations import TURNS
 
 __all__ = ["end_rows", "forms"]
 
-# Of so many rows, at even distances, norms are computed.
+# The number of rows, at even distances, for which norms are computed.
 _ROWS = 4000
 # Root mean square errors of a norm, and of the products of unit vectors.
 _NORM, _PRODUCT = 0.012, 0.03
 # The distance of classes from whole numbers.
 _WHOLE = 0.05
-# The part of the variance of squares that is left in their sum, and the lead over other blocks.
+# The share of the variance of squares that their sum keeps, and the lead over other blocks.
 _LEFT, _LEAD = 0.05, 3.0
 _QUATERNION, _DIRECTION, _PAIR = 4, 3, 2
-# Numbers of unit vectors, and elements from one to the next one, and within each. The second one is
-# a pose, whose rows end with a translation.
+# Layouts of rotations: the number of unit vectors, the distance of two vectors, and that of two
+# elements of a vector. The second layout is a pose, whose rows end with a translation.
 _LAYOUTS = ((3, 3, 1), (3, 4, 1), (2, 3, 1), (2, 1, 2))
 # Tolerances of jumps by a full turn; the least number of wraps.
 _WRAP, _SMOOTH, _WRAPS = 0.15, 0.25, 2
@@ -102,7 +102,7 @@ def _padding(rows: np.ndarray) -> Mapping[int, ElementMeaning]:
 
 
 def _wrapping(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, ElementMeaning]:
-    """The elements that jump from one end of a full turn to the other, and nowhere else."""
+    """The elements whose only jumps are from one end of a full turn to the other."""
     with np.errstate(invalid="ignore"):
         steps = np.abs(np.concatenate([np.diff(each, axis=0) for each in episodes]))
     angles = {}
@@ -121,7 +121,7 @@ def _wrapping(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, 
 
 
 def _matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
-    """The blocks of orthogonal unit vectors: all three, or the first two of them."""
+    """The blocks of a rotation matrix: three orthogonal unit vectors, or the first two."""
     matrices: list[tuple[Kind, tuple[int, ...], str]] = []
     taken: set[int] = set()
     for count, between, within in _LAYOUTS:
@@ -198,7 +198,7 @@ def _pairs(squares: np.ndarray, is_free: np.ndarray) -> list[_Block]:
 
 
 def _may_be_part(block: Sequence[int], zeros: set[int]) -> bool:
-    """Whether it may be a quaternion whose other elements are zero."""
+    """Whether a block may be part of a quaternion whose other elements are zero."""
     is_apart = block[-1] - block[0] >= len(block)
     if is_apart or len(block) == _QUATERNION:
         return False

@@ -1,8 +1,8 @@
-"""The meaning of the elements of an action, from numbers alone; *unknown* where they leave doubt.
+"""Inference of the meaning of action elements from numbers alone; *unknown* if they leave doubt.
 
 An element is compared with every element of the state (`rlds.auditing.relations`). It has a meaning
 if one relation explains it, that relation passes its tests, and no other explains it as well.
-Nothing is said of fewer than three episodes or 150 rows.
+With fewer than three episodes or 150 rows, all elements are unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _PARTS = 5
 _EXPLAINED, _LEAD = 0.9, 0.02
 # A state is the rate of another if its sum over four rows explains as much of the other's change.
 _RATE_WINDOW = 2
-# An action is answered in one row if that explains as much, or if many rows explain little more.
+# A state answers an action at once if one row explains the first share of the variance, or if many
+# rows explain less than the second share of the remainder.
 _AT_ONCE, _REST = 0.95, 0.5
 _HISTORY = range(-2, 8)
 # For elements that open and close: the share of the range at both ends, and of rows there.
@@ -63,16 +64,16 @@ class ElementMeaning:
         "force": the change of that rate. "gripper": one of two ends, which the state moves to.
         "binary": few values, which no state follows. "constant", or "unknown". The others are
         forms, see `rlds.auditing.forms`.
-      state: The element of the state that follows; -1 if none is known to.
-      scale: How much of the action there is for one unit of the state: with a delta for its change,
-        as it was reached; NaN if unknown.
-      interval: Between which bounds the scale is, of 95 % of the episodes.
+      state: The element of the state that follows the action; -1 if none is known to.
+      scale: The units of the action for one unit of the state; for a delta, for one unit of the
+        change that the state reached. NaN if unknown.
+      interval: The bounds of the scale in 95 % of the episodes.
       lag: The delay of the state in rows: at -1, rows hold the result of their action.
       explained: The share of the variance that the relation explains.
       is_relative: Of a gripper: whether the action changes the state, instead of setting it.
       why: The evidence, or what is in doubt, in a sentence without names.
-      block: The first of the elements that have a form together; -1 if it is of one.
-      unit: That of an angle: "rad" or "deg".
+      block: The first of the elements that have a form together; -1 for a form of one element.
+      unit: The unit of an angle: "rad" or "deg".
     """
 
     kind: Kind
@@ -116,7 +117,7 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
 def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
     """Returns meanings as `meanings` does, robust to a few contradicting episodes.
 
-    What all episodes together leave unknown is what most of five parts of them agree on.
+    If all episodes together leave an element unknown, most of five parts of them decide.
 
     Args:
       episodes: The actions and the states of some episodes.
@@ -136,7 +137,7 @@ def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[E
 
 
 class _Judge:
-    """Judges all elements of some trajectories."""
+    """Infers the meaning of all action elements of trajectories."""
 
     def __init__(self, trajectories: Trajectories) -> None:
         self._trajectories = trajectories
@@ -172,7 +173,7 @@ class _Judge:
         return self._followed(element)
 
     def _followed(self, element: int) -> ElementMeaning:
-        """The relation that explains an element, if only one does."""
+        """The meaning of an element by the only relation that explains it, if there is one."""
         level, change = self._levels.raw[:, element], self._changes.raw[:, :, element].max(1)
         change = np.where(self._is_quaternion, 0.0, change)
         by_kind = {
@@ -198,7 +199,7 @@ class _Judge:
         lag, state = np.unravel_index(int(raw.argmax()), raw.shape)
         explained = float(raw[lag, state])
         if kind in ("delta", "force") and lag in (0, len(LAGS) - 1):
-            # It may be later or earlier still: in rhythmic data, what is shifted looks alike.
+            # The lag may be larger still: in rhythmic data, shifted rows look alike.
             return ElementMeaning("unknown", explained=explained, why="at no lag it is best")
         if kind in ("absolute", "velocity"):
             if not self._levels.agree[lag, element, state]:

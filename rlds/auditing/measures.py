@@ -24,19 +24,20 @@ __all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "moving", "p
 LAGS = (-3, -2, -1, 0, 1, 2, 3)
 """Additional delays of the state after the actions of an episode, in rows."""
 
-# Displacements are measured over so many rows: noise is small against them.
+# The number of rows of a displacement: enough to be large against noise.
 _STRIDE = 4
-# The part of the usual displacement under which nothing moves, and how much of it may be noise.
+# The share of the usual displacement below which a row is at rest: the least, the factor of the
+# noise, and the largest.
 _STILL, _NOISE, _MOST_STILL = 0.15, 3.0, 0.3
 SKETCH_ROWS = 16
 """The number of moments at which episodes are compared with each other."""
 
 _SKETCH_ELEMENTS = 16
-# The fewest rows that a correlation is measured over.
+# The least number of rows of a correlation.
 _LEAST_ROWS = 12
 # The share of the usual step below which a neighbour does not count as smaller.
 _SMALL = 0.6
-# Two values are equal if they differ by this part of the range; and what is no spread.
+# The share of the range within which two values are equal; the spread that counts as none.
 _EQUAL, _NONE = 1e-9, 1e-12
 
 
@@ -79,20 +80,20 @@ class Measures:
       pace: The quantiles 0.5 and 0.9 of the first differences, of shape `[2, elements]`.
       at_end: The share of the moving rows in which an element stays at its own extreme.
       frozen: The longest run of rows in which the state stays exactly, while the action changes.
-      frozen_row: The first row of it.
+      frozen_row: The first row of this run.
       repeated: The number of rows that equal the row before.
       idle: The numbers of rows at rest at the start, and at the end.
       gap: The largest ratio of a step of the state to its neighbours, in most elements.
-      gap_row: The row of it.
-      fits: The correlation of each element of the action with the state that it is known to lead
-        to, of shape `[LAGS, actions]`; NaN where nothing is known.
-      gains: The logarithm of how many times as widely each element of the action spreads as what it
-        leads to; NaN where nothing is known.
-      sketch: The state and the action at some moments.
+      gap_row: The row of this step.
+      fits: The correlation of each element of the action with the state that follows it, of shape
+        `[LAGS, actions]`; NaN where no state is known to.
+      gains: The logarithm of the ratio of the spread of each element of the action to that of the
+        state that follows it; NaN where no state is known to.
+      sketch: The state and the action at a few evenly spaced rows.
       scores: The result of `scores.alone`.
       picked: Rows of the state and the action at even distances; float32.
-      pictures: The measures of its images; None if images were not assessed.
-      times: The measures of its timestamps; None if it has none.
+      pictures: The measures of the images; None if images were not assessed.
+      times: The measures of the timestamps; None if there are none.
     """
 
     rows: int
@@ -127,7 +128,7 @@ def profile_of(
     """Returns the usual values of episodes.
 
     Args:
-      sample: The actions and the states of some, each of shape `[rows, elements]`.
+      sample: The actions and the states of some episodes, each of shape `[rows, elements]`.
       relations: The meaning of each element of the action.
     """
     width = sample[0][1].shape[1] if sample else 0
@@ -138,7 +139,7 @@ def profile_of(
     displacements = displacements[np.isfinite(displacements).all(1)]
     if not len(displacements) or not width:
         return Profile(np.zeros(width), _STILL, relations, turns)
-    # An element that rarely moves has the pace of its movements, not that of its noise at rest.
+    # The pace of an element that rarely moves is that of its movements, without noise at rest.
     usual, large = np.quantile(displacements, (0.75, 0.98), axis=0)
     paces = np.maximum(usual, 0.25 * large)
     motion = _motion(displacements, paces)
@@ -152,7 +153,7 @@ def _displacements(states: np.ndarray) -> np.ndarray:
 
 
 def _motion(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
-    """Returns the displacement that about a third of the elements reach, in usual ones.
+    """Returns the displacement that about a third of the elements reach, in usual displacements.
 
     The others may be forces and the like, which are noise at rest.
     """
@@ -296,7 +297,7 @@ def _frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
 def _gap(first: np.ndarray, usual: np.ndarray) -> tuple[float, int]:
     """Returns the largest ratio of a step of most elements to its neighbours, and its row.
 
-    Steps that are small in the episode do not count as such.
+    Small neighbours count as the share `_SMALL` of a usual step.
 
     Args:
       first: The steps of the state, without signs.

@@ -1,4 +1,4 @@
-"""Personal data in texts, as far as it has a form of its own: names of people have none."""
+"""Personal data in texts, if it has a recognizable form; names of people have none."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _FORMS = {
 def personal_data_in(texts: Iterable[str]) -> str:
     """Returns the kind of the first personal data in texts; "" if there is none.
 
-    It has to be of a form that nothing else has: e-mail addresses, telephone numbers with the code
-    of a country, and home folders.
+    Only unambiguous forms are recognized: e-mail addresses, telephone numbers with the code of a
+    country, and home folders.
 
     >>> personal_data_in(["pick up the cup", "file:///home/ada/recordings/7.hdf5"])
     'the home folder of a person'

@@ -25,12 +25,12 @@ MOST_FILMED = 200
 PAIRS = 16
 """The number of pairs of frames of an episode."""
 
-# Rows between the frames of a pair: the same over which motion is measured.
+# Rows between the frames of a pair: those of a displacement, see `rlds.auditing.measures`.
 _APART = 4
 _MOST_CAMERAS = 8
-# The side of thumbnails, and the most rows of a frame that are compared.
+# The side of thumbnails, and the largest number of compared rows of a frame.
 _SIDE, _LINES = 8, 64
-# Distances in pixels of second differences: blur weakens those over the shorter one more.
+# Distances of second differences, in pixels: blur weakens the short distance more.
 _FINE, _COARSE = 2, 4
 
 
@@ -86,9 +86,9 @@ class SampledCameras:
         """Measures the frames of an episode; None if there are none, or one is damaged.
 
         Args:
-          split: The split.
-          index: Its number there.
-          moves: Whether something moves from each row to the fourth one after it.
+          split: The split of the episode.
+          index: The number of the episode in the split.
+          moves: Whether there is motion from each row to the fourth one after it.
         """
         if not len(moves) or not self.names:
             return None

@@ -1,4 +1,4 @@
-"""Tasks of an audit that Apache Beam has other machines do."""
+"""Distribution of the tasks of an audit to other machines by Apache Beam."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def done_in_pipeline(
     pipeline: tuple[Any, Any],
     draft: str | os.PathLike[str] | None,
 ) -> Iterator[Callable[[range], Any]]:
-    """Has a pipeline do tasks, and gives the function that returns their results.
+    """Runs tasks in a pipeline, and yields the function that returns their results.
 
     Args:
       work: Computes the result of a task; it has to be picklable.
       tasks: The tasks.
       pipeline: The runner of Apache Beam, and options for it.
-      draft: The folder for the folder of results, which is there in this context only; that for
-        temporary files if None.
+      draft: The parent of the folder of results, which is removed at the end of the context; the
+        folder for temporary files if None.
 
     Raises:
       ImportError: Apache Beam is not installed.
@@ -41,7 +41,7 @@ def done_in_pipeline(
     parent = None if draft is None else draft_of("audit", draft).parent
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
-    # Only this user can write there, so that the results can be unpickled.
+    # Only this user can write to the folder, so that unpickling the results is safe.
     with tempfile.TemporaryDirectory(
         prefix=".audit.", dir=parent, ignore_cleanup_errors=True
     ) as folder:
@@ -53,7 +53,7 @@ def done_in_pipeline(
 
 @dataclasses.dataclass(frozen=True)
 class _Noting:
-    """Does tasks whose results are not in the folder yet, and keeps them there."""
+    """Runs tasks whose results are not in the folder yet, and stores their results there."""
 
     work: Callable[[range], Any]
     folder: Path

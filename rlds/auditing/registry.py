@@ -19,17 +19,17 @@ OF_THUMBNAILS = ("cameras swapped", "camera turned", "camera colours")
 
 @dataclasses.dataclass(frozen=True)
 class DataCheck:
-    """A check.
+    """A check of a dataset, by an audit or a validation.
 
     Attributes:
-      name: Its name.
-      what: The fault that it finds.
-      matters: For whom, and why.
+      name: The name of the check.
+      what: The fault that the check finds.
+      matters: The users whom the fault affects, and why.
       basis: The compared values, and the threshold.
-      find: Yields the findings of a comparison of episodes; None if a look at each of them is
-        enough, as `rlds validate` takes it.
-      hides: The names of the checks that find what follows from it.
-      is_of_pictures: Whether it compares pictures.
+      find: Yields the findings of a comparison of episodes; None for a check of single episodes,
+        which `rlds validate` runs.
+      hides: The names of the checks that find consequences of the fault.
+      is_of_pictures: Whether the check compares pictures.
       severity: "error" for a broken rule or lost data, "warning" for what is probably a mistake.
     """
 

@@ -1,8 +1,8 @@
 """Relations between elements of actions and of states, measured row by row at several lags.
 
-Everything here is a squared correlation over the rows of several episodes. An action is *absolute*
-where it has the value of the state some rows later, and a *change* where its sum over some rows has
-the difference of the state over these.
+The measures are squared correlations over the rows of several episodes. An action is *absolute* if
+it correlates with the state some rows later, and a *change* if its sum over some rows correlates
+with the change of the state over these rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Trajectories:
     Attributes:
       actions: float64 of shape `[rows, elements of actions]`.
       states: float64 of shape `[rows, elements of states]`; angles are unwrapped.
-      ends: After which row each episode ends; int64 of shape `[episodes]`.
+      ends: The row after the last one of each episode; int64 of shape `[episodes]`.
     """
 
     actions: np.ndarray
@@ -58,9 +58,9 @@ class Trajectories:
 
     @classmethod
     def of(cls, episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> Trajectories:
-        """Puts together the actions and the states of episodes, without their first and last rows.
+        """Joins the actions and the states of episodes, without their first and last rows.
 
-        Rows with numbers that are not finite end an episode, as if others began after them.
+        Rows with NaN or an infinity split an episode in two.
         """
         pieces: list[tuple[np.ndarray, np.ndarray]] = []
         for actions, states in episodes:
@@ -129,7 +129,7 @@ class Changes:
 
     @property
     def settle(self) -> np.ndarray:
-        """Whether longer windows change the slope no more; of shape `[lags, actions, states]`."""
+        """Whether the slope converges with longer windows; of shape `[lags, actions, states]`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             by_eight = self.slopes[:, 3] / self.slopes[:, 2]
             by_four = self.slopes[:, 2] / self.slopes[:, 1]

@@ -48,7 +48,7 @@ class Turns:
 
 
 def quaternions(states: np.ndarray) -> list[int]:
-    """Returns where states have four neighbours of unit norm that move.
+    """Returns the first elements of blocks of four state elements that have unit norm and move.
 
     >>> quaternions(np.array([[9.0, 0, 0, 0, 1], [9, 0.6, 0, 0, 0.8]]))
     [1]
@@ -60,14 +60,14 @@ def quaternions(states: np.ndarray) -> list[int]:
         if error < _NORM and (np.ptp(four, axis=0) > 0).any():
             errors[first] = float(error)
     blocks: list[int] = []
-    for first in sorted(errors, key=errors.__getitem__):  # The best one of those that overlap.
+    for first in sorted(errors, key=errors.__getitem__):  # Of overlapping blocks, the best one.
         if all(abs(first - other) >= QUATERNION for other in blocks):
             blocks.append(first)
     return sorted(blocks)
 
 
 def turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Turns]:
-    """Yields the actions that turn the quaternions which begin at these elements of the state."""
+    """Yields the actions that turn quaternions of the state, whose first elements are given."""
     for block in blocks:
         candidates = list(_candidates(trajectories, block))
         if not candidates:
@@ -102,7 +102,7 @@ def _candidates(trajectories: Trajectories, block: int) -> Iterator[Turns]:
 
 
 def _increments(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndarray:
-    """Rotation vectors from rows to those a window later; the real part comes first."""
+    """Rotation vectors from rows to the rows a window later; quaternions are real part first."""
     before, after = quaternion[rows], quaternion[rows + _WINDOW]
     inverse = before * np.array([1, -1, -1, -1])
     turned = _product(after, inverse) if frame == "base" else _product(inverse, after)

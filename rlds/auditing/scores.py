@@ -1,7 +1,7 @@
-"""Scores of episodes: numbers by which some are better than others, for some purposes.
+"""Scores of episodes, by which some are better demonstrations than others for some purposes.
 
-All grow with what is better. None is a verdict: docs/audit.md has what each has been measured to
-tell, and where it tells nothing. What cannot be computed is NaN.
+Higher is better. No score is a verdict: docs/audit.md has the measured usefulness of each, and its
+limits. A score that cannot be computed is NaN.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["SCORES", "EpisodeScore", "alone", "together", "within_task"]
 _LEAST_ROWS = 8
 # The spectrum of speeds: the highest frequency in Hz, the least amplitude, the zero padding.
 _HIGHEST, _LOWEST, _PADDING = 10.0, 0.05, 4
-# Rows to compare with each other, and numbers of neighbours.
+# The number of compared rows, and the numbers of neighbours (k of Kraskov et al.).
 _BATCH, _NEIGHBOURS = 1024, (5, 6, 7)
-# Repetitions of the comparison; the largest number of rows in all of them, if there are several.
+# Repetitions of the comparison; the largest number of rows of all repetitions together.
 _REPEATS, _MOST_COMPARED = 3, 200_000
 # Rows whose distances to all others fit into the cache of a processor.
 _BLOCK = 32
@@ -32,14 +32,14 @@ _LEAST_BATCH = 64
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeScore:
-    """A score.
+    """A quality score of episodes.
 
     Attributes:
-      name: Its name.
-      what: The definition, with its unit.
-      source: Its origin: a reference, or "here".
-      holds: The properties of an episode that it does not depend on.
-      doubt: The cases in which it is misleading.
+      name: The name of the score.
+      what: The definition of the score, with its unit.
+      source: The origin of the score: a reference, or "here".
+      holds: The properties of an episode that the score does not depend on.
+      doubt: The cases in which the score is misleading.
     """
 
     name: str
@@ -110,7 +110,7 @@ def alone(
 
     Args:
       states: The states, in usual displacements; float64 of shape `[rows, elements]`.
-      active: The share of the rows in which something moves.
+      active: The share of the rows with motion.
       rate: The rows in a second; None if unknown.
     """
     displacements = np.diff(states, axis=0)
@@ -145,7 +145,7 @@ def together(
     Args:
       episode_rows: Some rows of each episode: states, then actions.
       num_states: The number of elements of the state.
-      sketches: Of each episode, what it is at some moments, in deviations.
+      sketches: The values of each episode at some moments, in deviations of each element.
     """
     episode = np.repeat(np.arange(len(episode_rows)), [len(each) for each in episode_rows])
     scores = {"novelty": _novelty(sketches)}
@@ -230,7 +230,7 @@ def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
 
 
 def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Minus the difference to the actions at the nearest states of other episodes."""
+    """The negated distance to the actions at the nearest states of other episodes."""
     distances = np.where(own[:, None] == own, np.inf, states)
     nearest = np.argpartition(distances, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
     indices = np.arange(len(states))[:, None]
@@ -258,9 +258,9 @@ def _novelty(sketches: np.ndarray) -> np.ndarray:
 
 
 def within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndarray:
-    """Returns which part of the other episodes of their task have a lower score.
+    """Returns the share of the other episodes of the same task that have a lower score.
 
-    Equal ones count half. It is NaN where a score is, and where a task has one episode.
+    Equal scores count half. NaN for a score of NaN, and for the only episode of a task.
 
     >>> within_task(np.array([1.0, 3.0, 2.0, np.nan, 5.0]), ["a", "a", "a", "a", "b"])
     array([0. , 1. , 0.5, nan, nan])

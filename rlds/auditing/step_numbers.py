@@ -1,4 +1,4 @@
-"""The numbers of steps, as matrices: of actions, and of all that is no action, reward or flag."""
+"""The numbers of steps as matrices: actions, and states (all but actions, rewards and flags)."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class EpisodeNumbers:
       states: float64 of shape `[rows, elements]`.
       task: The instruction; None if the data has none.
       digest: Equal for equal numbers, 64 bits; 0 if no number of the state changes.
-      times: The time of each row, as the first field with such a name has it; empty if none has.
-      personal: The kind of personal data in its texts, and where it is; "" if there is none.
-      task_numbers: The numbers of its tasks in the table of the dataset, if there is one.
+      times: The time of each row, from the first field named as a time; empty if there is none.
+      personal: The field and the kind of personal data in its texts; "" if there is none.
+      task_numbers: The numbers of its tasks in the table of tasks of the dataset, if it has one.
     """
 
     actions: np.ndarray
@@ -67,15 +67,15 @@ class EpisodeNumbers:
 
 
 class StepNumbers:
-    """The fields of numbers that the steps of a dataset have; it can be pickled.
+    """The numeric fields of the steps of a dataset; it can be pickled.
 
-    Images are left out, and so are the elements of the state that no episode changes, and clocks.
-    Of very long vectors, elements at even distances are looked at.
+    Images, clocks, and the elements of the state that no episode changes are left out. Of very long
+    vectors, elements at even distances are assessed.
 
     Args:
-      episodes: The episodes; some are read.
-      most: The largest number of them.
-      seconds: The time limit, if there is one.
+      episodes: The episodes; a sample of them is read.
+      max_episodes: The largest number of episodes in the sample.
+      seconds: The time limit for the sample, if there is one.
 
     Attributes:
       actions: The paths of the fields of actions.
@@ -89,7 +89,7 @@ class StepNumbers:
       forms: The meaning of elements of each field of the state, by their indices, if it has any.
       task_columns: The paths of the fields of steps with numbers of tasks.
       num_elements: The number of elements of actions and states in the data.
-      has_more: Whether only some of those that change are looked at.
+      has_more: Whether only some of the changing elements are assessed.
       sample: Episodes at even distances, in random order.
 
     Raises:
@@ -147,8 +147,8 @@ class StepNumbers:
         """Reads an episode.
 
         Args:
-          split: The split.
-          index: Its number there.
+          split: The split of the episode.
+          index: The number of the episode in the split.
           rows: The range of steps to read.
 
         Raises:
@@ -266,7 +266,7 @@ def _is_vector(field: object) -> bool:
 
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
-    # `ACTION_REST` is the rounding that `rlds.editing.ActionAs` adds, which is no state.
+    # `ACTION_REST` is the rounding error that `rlds.editing.ActionAs` stores, and no state.
     excluded = (rlds.REWARD, rlds.DISCOUNT, ACTION_REST, *rlds.STEP_FLAGS)
     return root_of(path) != rlds.ACTION and name not in excluded
 

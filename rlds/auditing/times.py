@@ -16,9 +16,9 @@ class Times:
     Attributes:
       interval: The median interval from row to row, in the unit of the data.
       stops: The number of rows in which the time does not grow.
-      stops_row: The first of them.
+      stops_row: The first of these rows.
       gap: The ratio of the largest interval to the median.
-      gap_row: The row after it.
+      gap_row: The row after the largest interval.
     """
 
     interval: float
@@ -29,7 +29,7 @@ class Times:
 
 
 def times_of(times: np.ndarray) -> Times | None:
-    """Measures the times of rows; None if they are fewer than three, or not finite."""
+    """Measures the times of rows; None for fewer than three times, or if one is not finite."""
     steps = np.diff(times)
     if len(steps) < 2 or not np.isfinite(steps).all():
         return None

@@ -20,7 +20,7 @@ __all__ = ["Usual", "VectorMeaning", "element_range", "usual_of", "vector_meanin
 
 # The relative difference of scales that one sentence covers.
 _SAME_SCALE = 0.1
-# The first try has no relations; later ones have those of the episodes without faults.
+# The first try has no relations; later tries take relations from episodes without faults.
 _TRIES = 3
 # A fault of a larger share of the episodes is usual, and excludes none.
 _MOST_BAD = 0.5
@@ -28,16 +28,16 @@ _MOST_BAD = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class VectorMeaning:
-    """The meaning of an action, or of the elements of an observation that have a form.
+    """The inferred meaning of an action, or of the elements of an observation that have a form.
 
     Attributes:
-      field: The path of a field of steps.
-      elements: The meaning of each of its elements, or of some.
-      places: The indices of these elements.
+      field: The path of the field in steps.
+      elements: The meaning of all or some elements of the field.
+      places: The index in the field of each meaning in `elements`.
       states: The name of each element of the state, by the numbers in `elements`.
-      names: The names of the elements; those that are declared, or their numbers.
+      names: The declared names of the elements, or their indices.
       num_episodes: The number of assessed episodes.
-      num_rows: The number of their rows.
+      num_rows: The number of rows of these episodes.
       end_rows: The conventions of the first and the last rows of episodes, in sentences.
     """
 
@@ -98,12 +98,12 @@ def vector_meanings(
 ) -> list[VectorMeaning]:
     """Infers the meaning of actions, and the form of observations, from their numbers.
 
-    Actions come first; of observations, there are the fields with elements that have a form.
+    Actions come first, then the observations with elements that have a form.
 
     Args:
       episodes: The episodes; up to 20,000 rows are read, without images.
       most: The largest number of episodes to read.
-      seconds: For how long, if there is a limit.
+      seconds: The time limit for reading, if there is one.
 
     Raises:
       TypeError: The data can be read from the beginning to the end only.
@@ -161,7 +161,7 @@ def usual_of(numbers: StepNumbers) -> Usual:
         if len(bad) <= _MOST_BAD * len(sample):
             sound = [each for index, each in enumerate(sample) if index not in bad]
         if attempt and [*map(id, sound)] == [*map(id, before)]:
-            break  # Another try would be the same.
+            break  # Another try would give the same result.
     return Usual([*_actions(numbers, relations), *_observations(numbers)], profile)
 
 

@@ -1,8 +1,8 @@
-"""Safe extraction of archives: files and directories come out of them, and nothing else.
+"""Safe extraction of untrusted zip and tar archives: only files and directories.
 
-An archive can name places outside its directory, be full of links and devices, and be cut without a
-word of the library that reads it. What is not plain is refused here, with the name of the member.
-Archives that are trusted can be unpacked with any other tool instead.
+A malicious archive names paths outside its directory, or contains links and devices; libraries do
+not report a truncated archive. Everything but files and directories is refused, with the name of
+the member. Unpack trusted archives with any other tool.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# Members of tar whose content is read at once: long names, and attributes.
+# Types of tar members that `tarfile` reads into memory: long names, and attributes.
 _WITH_TEXT = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
 _MAX_TEXT = 1 << 20
 
@@ -52,19 +52,19 @@ class _Member(NamedTuple):
 
 
 def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
-    """Returns a directory with the files of an archive, which it has been extracted to.
+    """Extracts an archive, and returns the directory of its files.
 
-    It is below `directory`, and has the name of the archive. It is used again as long as the
-    archive stays the same. Files whose names begin with a dot are left out, as TFDS does.
+    The directory is below `directory`, and has the name of the archive. It is reused until the
+    archive changes. Files whose names begin with a dot are left out, as in TFDS.
 
     Args:
       archive: A file with one of the `SUFFIXES`.
       directory: The target folder for archives.
 
     Raises:
-      SourceError: The archive is damaged or was cut. Or it holds something else than files and
-        directories below its own, or declares more than it can hold.
-      StorageError: It cannot be extracted there.
+      SourceError: The archive is damaged or truncated, has members other than files and directories
+        inside its own directory, or declares more bytes than it can hold.
+      StorageError: The archive cannot be extracted to the directory.
     """
     check_is_file(archive)
     identity = f"{os.fspath(archive)}\0{stores.version_of(archive)}"
@@ -77,7 +77,7 @@ def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
             draft.mkdir(parents=True)
         with source_errors(archive):
             _extract(archive, draft)
-        if not result.is_dir():  # Another process was not faster.
+        if not result.is_dir():  # Otherwise another process was faster.
             with storage_errors(directory):
                 draft.rename(result)
     finally:
@@ -91,11 +91,11 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
 
     Args:
       archive: The archive.
-      name: The name of the file in it.
+      name: The name of the file in the archive.
       max_bytes: The size limit.
 
     Raises:
-      SourceError: It is larger than its compressed size lets expect, or than `max_bytes`.
+      SourceError: The file is larger than `max_bytes`, or than its compressed size allows.
     """
     with archive.open("rb") as file, zipfile.ZipFile(file) as opened:
         info = opened.getinfo(name)
@@ -109,10 +109,10 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
 
 
 def check_method(info: zipfile.ZipInfo, file: epath.Path) -> None:
-    """Checks that a member of a zip archive is stored as it is, or compressed by deflate.
+    """Checks that a member of a zip archive is uncompressed, or compressed by deflate.
 
     Raises:
-      SourceError: It is not.
+      SourceError: The member has another compression.
     """
     if info.compress_type not in _METHODS:
         raise SourceError(
@@ -166,17 +166,17 @@ def _tar_members(archive: epath.Path) -> Iterator[_Member]:
             yield _Member(info.name, info.size, content)
         if not has_end_mark(tar):
             raise SourceError("the archive was cut or is damaged; download it again", file=archive)
-        # Only at its end a compressed file turns out to be damaged.
+        # Damage of a compressed file shows only at its end.
         while tar.fileobj.read(1 << 20):
             pass
 
 
 class TarHeader(tarfile.TarInfo):
-    """A header of tar, for whose long name or attributes a file cannot ask for any memory."""
+    """A tar header with a size limit for its long name and attributes."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Reads it; see `tarfile.TarInfo`."""
+        """Reads a header; see `tarfile.TarInfo`."""
         header = super().frombuf(buf, encoding, errors)
         if header.type in _WITH_TEXT and header.size > _MAX_TEXT:
             raise tarfile.ReadError(
@@ -186,7 +186,7 @@ class TarHeader(tarfile.TarInfo):
 
 
 def tar_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yields the members of an archive, and keeps none; ends where it was cut or is damaged."""
+    """Yields the members of an archive, without keeping them; ends at a cut or damage."""
     while True:
         try:
             info = tar.next()
@@ -194,7 +194,7 @@ def tar_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             if tar.offset == 0:
                 raise
             return
-        if info is None or tar.offset <= info.offset:  # Of a negative size.
+        if info is None or tar.offset <= info.offset:  # The size is negative.
             return
         yield info
         tar.members = []  # type: ignore[attr-defined]

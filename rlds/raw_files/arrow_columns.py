@@ -13,11 +13,10 @@ __all__ = ["as_rows"]
 
 
 def as_rows(array: Any) -> np.ndarray:
-    """Returns an array of Arrow, of numbers, texts, bytes, or nested lists of one length.
+    """Converts an Arrow array of numbers, texts, bytes, or nested lists of one length.
 
     Raises:
-      ValueError: The lists are of different lengths, a value is missing, or values are of another
-        type.
+      ValueError: Lists have different lengths, a value is missing, or values have another type.
     """
     types = import_extra("pyarrow").types
     shape = [len(array)]

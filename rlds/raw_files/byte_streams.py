@@ -1,4 +1,4 @@
-"""Files read once, from front to end, compressed by gzip or not."""
+"""Streams of raw files, read once from front to end, with or without gzip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["GZIP_MAGIC", "ByteStream"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-# A length that a damaged file names is believed only as far as there are bytes to go with it.
+# Bytes read at a time, as a damaged file may declare a length that it does not have.
 _MAX_READ = 1 << 24
 
 
@@ -24,9 +24,9 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
 
     Args:
       file: The file.
-      name: Its name in errors.
-      compressed: Whether it is compressed by gzip. The checksums and the end mark of gzip are
-        checked, so that a file cut short is found out (TensorFlow's reader takes the cut for the
+      name: The name of the file in errors.
+      compressed: Whether the file is compressed by gzip. The checksums and the end mark of gzip are
+        checked, so that a truncated file is an error (TensorFlow's reader takes the cut for the
         end of the file).
     """
 
@@ -85,10 +85,10 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
         return self._stream.tell()
 
     def skip(self, size: int) -> None:
-        """Passes over the next bytes, or all that are left if they are fewer.
+        """Skips the next bytes, at most to the end of the file.
 
         Raises:
-          SourceError: As `read`.
+          SourceError: See `read`.
         """
         while size > 0 and (piece := self.read(min(size, _MAX_READ))):
             size -= len(piece)

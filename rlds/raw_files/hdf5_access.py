@@ -1,8 +1,8 @@
 """Safe reads of untrusted HDF5.
 
-What a file of HDF5 shows need not be in it. Links may lead to other files, the values of an array
-may be anywhere on the machine, and arrays may be views of others. Here such things are errors,
-unless they are requested.
+An HDF5 file can refer to data outside itself: links lead to other files, an array has its values in
+any file of the machine, or is a view of other arrays. Such references are errors here, unless they
+are requested.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from rlds_ecosystem.files.stores import as_path, is_local, open_binary, version_
 __all__ = ["Hdf5File", "is_array"]
 
 _ELSEWHERE = "which may be any file; pass follow_links=True, if the format has this option"
-# Groups may be links to each other: what is below one has no end then.
+# The largest depth of groups, which may be links to each other without end.
 _MAX_DEPTH = 32
-# No object of a file takes less, with the link to it.
+# The least size of an object in a file, with the link to the object.
 _OBJECT_BYTES = 16
 
 
 class Hdf5File:
-    """An HDF5 file to be read.
+    """An HDF5 file to read.
 
-    It is opened when it is read. As a context manager it stays open: within, no other file can take
-    its place. It may be entered several times. A copy for another process, pickled or forked, opens
-    the file again. Whenever it is opened or read again it has to be the file that it was at first.
+    Each read opens the file. As a context manager, which is reentrant, it keeps the file open, so
+    that no other file replaces it meanwhile. A copy in another process, pickled or forked, opens
+    the file again. It is an error if the file has changed since it was first opened.
 
     Args:
       path: The file.
-      follow_links: Whether links, arrays that are views of others, and values in other files are
-        read too, from wherever they are.
-      whole_arrays: Whether each array is read at once, so that its chunks need a small cache only.
-        Making one for every array takes time, which counts where arrays are small.
+      follow_links: Whether to read links, arrays that are views of others, and values in other
+        files, wherever they are.
+      whole_arrays: Whether each array is read at once, so that a small cache of chunks suffices.
+        Creating a large cache for each array takes time, which matters for small arrays.
 
     Attributes:
       path: The file.
       follow_links: See above.
-      other_files: The other files that were found to belong to it. Empty without `follow_links`.
+      other_files: Other files with data of this file. Empty without `follow_links`.
     """
 
     def __init__(
@@ -100,20 +100,20 @@ class Hdf5File:
           field: Likewise.
 
         Raises:
-          SourceChangedError: It is another file than it was.
-          SourceError: It is no HDF5 file, or cut short; whatever is read is damaged.
+          SourceChangedError: The file has changed since it was opened.
+          SourceError: The file is truncated or no HDF5 file, or the data is damaged.
         """
         with self, source_errors(self.path, episode=episode, field=field):
             yield self._current()
 
     def inputs(self) -> list[epath.Path]:
-        """Returns the file, and those that it leads to."""
+        """Returns the file, and the other files with its data."""
         return [as_path(path) for path in (self.path, *sorted(self.other_files))]
 
-    # --- What is in it.
+    # --- Content.
 
     def has(self, group: Any, name: str) -> bool:
-        """Whether a group has something of a name. Links are not followed."""
+        """Whether a group has a member of a name. Links are not followed."""
         return bool(group.id.links.exists(_encoded(name)))
 
     def member(self, group: Any, name: str, path: str) -> Any:
@@ -121,11 +121,12 @@ class Hdf5File:
 
         Args:
           group: The group.
-          name: Its name in the group.
-          path: Its name in errors.
+          name: The name of the member in the group.
+          path: The name of the member in errors.
 
         Raises:
-          SourceError: There is none; it is a link, or something else; its values are elsewhere.
+          SourceError: The member is missing, a link, or of another kind; or its values are in
+            another file.
         """
         return self._checked(self.open(group.id, _encoded(name), path), path)
 
@@ -144,8 +145,8 @@ class Hdf5File:
           path: The path of the array.
 
         Raises:
-          SourceError: There is none, or a part of it is elsewhere; it has more values than the file
-            can hold.
+          SourceError: The array is missing, partly in another file, or declares more values than
+            the file can hold.
         """
         item = file
         for name in path.split("/"):
@@ -167,16 +168,16 @@ class Hdf5File:
 
         Args:
           group: The group.
-          path: Its path, with which the others begin.
+          path: The path of the group, which is the prefix of the yielded paths.
 
         Raises:
-          SourceError: See `array`; or groups are in a circle, or have names without end.
+          SourceError: See `array`; or groups contain each other.
         """
         for name, item in self.open_items(group.id, path):
             yield name, self._checked(item, name)
 
     def open_items(self, group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-        """Yields what `items` does, in the low-level types of h5py; see `open`."""
+        """Yields the arrays and groups of `items` in the low-level types of h5py; see `open`."""
         max_paths = math.inf if self.follow_links else self._size // _OBJECT_BYTES + 1
         num_paths = 0
 
@@ -209,13 +210,13 @@ class Hdf5File:
     ) -> Any:
         """Returns the member of a group, as `member` does, but in the low-level types of h5py.
 
-        These take a fraction of the time, which counts where episodes are small. Whoever reads an
-        array calls `check_values` first.
+        Low-level types take a fraction of the time, which matters for small episodes. Call
+        `check_values` before you read an array.
 
         Args:
           group: The `h5py.h5g.GroupID`.
-          name: The name in the group.
-          path: Its name in errors.
+          name: The name of the member in the group.
+          path: The name of the member in errors.
           link_type: The type of the link, if it is known.
 
         Returns:
@@ -245,7 +246,7 @@ class Hdf5File:
         return member
 
     def _linked_array(self, group: Any, name: bytes, path: str) -> Any:
-        """Returns the array of this file that a soft link leads to; by no other links."""
+        """Returns the array of this file that a soft link leads to, without further links."""
         h5py = import_extra("h5py")
         target = group.links.get_val(name)
         member = h5py.h5i.get_file_id(group) if target.startswith(b"/") else group
@@ -261,14 +262,14 @@ class Hdf5File:
         return member
 
     def check_values(self, array: Any, path: str) -> tuple[tuple[int, ...] | None, int | None]:
-        """Checks that the values of a `DatasetID` are in it, and can be in the file.
+        """Checks that the values of a `DatasetID` are in this file, and can fit into it.
 
         Returns:
-          Its shape, None if it has no values; and where in the file these are, side by side, for
-          `read_at`: None if they are in chunks, nowhere yet, or maybe not in this file.
+          The shape, None without values; and the offset of contiguous values in the file, for
+          `read_at`: None if the values are in chunks, not written yet, or maybe in another file.
 
         Raises:
-          SourceError: They are elsewhere, or more than the file can hold.
+          SourceError: The values are in another file, or more than the file can hold.
         """
         shape = array.shape
         if self.follow_links:
@@ -284,10 +285,10 @@ class Hdf5File:
             layout = plan.get_layout()
             if layout == h5py.h5d.VIRTUAL:
                 raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
-            if layout == h5py.h5d.CHUNKED:  # All of one is decompressed for any value of it.
+            if layout == h5py.h5d.CHUNKED:  # Reading a value decompresses its whole chunk.
                 chunk_bytes = math.prod(plan.get_chunk()) * value_bytes
         declared = num_bytes + chunk_bytes
-        # Other filters may make more of a byte than deflate does: then, each chunk is there.
+        # Other filters may compress better than deflate; then each chunk must exist.
         if declared > possible_bytes(self._size) and not (
             chunk_bytes and array.get_num_chunks() * chunk_bytes >= num_bytes
         ):
@@ -299,11 +300,11 @@ class Hdf5File:
 
         Args:
           offset: The offset in the open file.
-          values: The array.
-          path: Its name in errors.
+          values: The array to fill.
+          path: The name of the array in errors.
 
         Raises:
-          SourceError: The file ends before them.
+          SourceError: The file ends before the last of these bytes.
         """
         descriptor = self._file.id.get_vfd_handle()
         unread = values.reshape(-1).view(np.uint8).data
@@ -350,7 +351,7 @@ class Hdf5File:
                 file = self._opened.enter_context(open_binary(self.path))
             opened = self._opened.enter_context(h5py.File(file, "r", **self._cache))
             self._size = int(as_path(self.path).stat().length)
-            # Behind a user block, HDF5 1.14 has offsets for values that are nowhere, too.
+            # Behind a user block, HDF5 1.14 has offsets even for values that are not written.
             self._has_offsets = (
                 is_local(self.path) and hasattr(os, "preadv") and not opened.userblock_size
             )
@@ -362,7 +363,7 @@ class Hdf5File:
             raise
 
     def _note_other_files(self, member: Any) -> None:
-        """Notes where an object, and its values, are."""
+        """Adds the files of an object and of its values to `other_files`."""
         h5py = import_extra("h5py")
         names = [os.fsdecode(h5py.h5f.get_name(member))]
         if is_array(member):
@@ -372,14 +373,14 @@ class Hdf5File:
                 [source.file_name for source in item.virtual_sources()] if item.is_virtual else []
             )
         directory = os.path.dirname(self.path)
-        for name in names:  # HDF5 looks for them in both places.
+        for name in names:  # HDF5 looks in the working directory and next to the file.
             candidates = (name, os.path.join(directory, name))
             self.other_files.update(file for file in candidates if os.path.isfile(file))
         self.other_files.discard(self.path)
 
 
 def is_array(item: Any) -> bool:
-    """Whether something in a file is an array, and no group."""
+    """Whether an object in a file is an array, and no group."""
     h5py = import_extra("h5py")
     return isinstance(item, (h5py.Dataset, h5py.h5d.DatasetID))
 

@@ -1,4 +1,4 @@
-"""Many small arrays of untrusted HDF5: described once, and read quickly."""
+"""Fast reads of many small arrays of untrusted HDF5 files, which are described once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class StoredArray(NamedTuple):
     """The type, shape and offset of an array or an attribute.
 
     Attributes:
-      dtype: Its dtype in the byte order of this machine; that of objects for all but numbers.
-      kind: The kind of its values: numbers, text, bytes, or rows of different lengths.
-      shape: Its shape.
-      offset: The offset of its values, see `Hdf5File.check_values`; None if only HDF5 knows it.
+      dtype: The dtype in the byte order of this machine; object for all but numbers.
+      kind: The kind of values: numbers, text, bytes, or rows of different lengths.
+      shape: The shape of the array.
+      offset: The offset of the values, see `Hdf5File.check_values`; None if only HDF5 knows it.
     """
 
     dtype: np.dtype

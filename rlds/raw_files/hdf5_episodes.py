@@ -1,4 +1,4 @@
-"""Groups of HDF5 files that hold an episode each: arrays of which most have a row for each step."""
+"""Episodes as groups of HDF5 files: arrays, most of which have a row for each step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ComputedArray", "EpisodeGroup", "field_of_values"]
 
 
 class ComputedArray(NamedTuple):
-    """An array of an episode that the file has not as it is.
+    """An array of an episode that is computed from arrays of the file.
 
     Attributes:
-      shape: Its shape.
-      field: Returns what its rows hold.
-      rows: Returns some of them.
+      shape: The shape of the array.
+      field: Returns the type of the rows.
+      rows: Returns a range of the rows.
     """
 
     shape: tuple[int, ...]
@@ -34,18 +34,18 @@ class ComputedArray(NamedTuple):
 
 
 class EpisodeGroup:
-    """The arrays of an episode, found and checked. For as long as the file is open.
+    """The checked arrays of an episode in an open HDF5 file.
 
-    Images that are files may be rows of bytes of different lengths, strings, or rows of bytes with
-    zeros at the end.
+    Encoded images may be rows of bytes of different lengths, strings, or rows of bytes with zeros
+    at the end.
 
     Args:
       hdf5: The file.
-      group: The group of it that is the episode.
+      group: The group of the episode.
 
     Attributes:
       file: The file.
-      arrays: The types of arrays with values, by path. Derived classes may add others.
+      arrays: The types of arrays with values, by path. Derived classes may add arrays.
     """
 
     def __init__(self, hdf5: Hdf5File, group: Any) -> None:
@@ -86,9 +86,9 @@ class EpisodeGroup:
         return {name: value for name, value in values.items() if not isinstance(value, empty)}
 
     def other_attributes(self, excluded: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Returns the attributes of all in the group, by path, and its own but for those known.
+        """Returns attributes by the paths of their arrays and groups, in the types of JSON.
 
-        They are in the types of JSON, see `rlds.raw_files.hdf5_values`.
+        Excluded are attributes of the group itself; for JSON see `rlds.raw_files.hdf5_values`.
         """
         h5py = import_extra("h5py")
         by_path = {}
@@ -104,7 +104,7 @@ class EpisodeGroup:
         """Returns the type of the rows of an array.
 
         Raises:
-          SourceError: They are neither numbers nor text, or the first one is a damaged image.
+          SourceError: The rows are neither numbers nor text, or the first row is a damaged image.
         """
         array = self.arrays[path]
         if isinstance(array, ComputedArray):
@@ -124,14 +124,14 @@ class EpisodeGroup:
         """Checks that the type of an array fits a field.
 
         Raises:
-          SourceError: It is missing, or does not fit.
+          SourceError: The array is missing, or has another type.
         """
         self.num_rows(path)
         if isinstance(self.arrays[path], ComputedArray):
             return
         if as_rows and field.encoding:
             if self._may_be_files(path):
-                return  # They are looked at when they are read.
+                return  # Reading checks each image.
             stored = self._field(path, self.arrays[path].shape[1:])
         else:
             stored = self.field(path) if as_rows else self.value_field(path)
@@ -141,7 +141,7 @@ class EpisodeGroup:
         """Reads rows of an array.
 
         Raises:
-          SourceError: They are not what the field says, or damaged.
+          SourceError: The rows do not fit the field, or are damaged.
         """
         if not field.encoding:
             values: np.ndarray = self.value(path, rows)
@@ -178,14 +178,14 @@ class EpisodeGroup:
             raise self.error(f"an image of {types}" if stored.encoding else types, path, row)
 
     def _may_be_files(self, path: str) -> bool:
-        """Whether rows of an array may be files, by its dtype and its shape."""
+        """Whether rows of an array may be encoded images, by its dtype and shape."""
         array = self.arrays[path]
         assert isinstance(array, StoredArray)
         is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
         return is_matrix or (array.kind != "numbers" and len(array.shape) == 1)
 
     def files(self, path: str, rows: slice) -> np.ndarray:
-        """Reads rows that are files of images."""
+        """Reads rows of encoded images."""
         values = self.value(path, rows)
         if values.dtype == object:
             return np.asarray(values)

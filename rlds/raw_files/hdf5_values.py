@@ -1,4 +1,4 @@
-"""Attributes and small arrays of HDF5 files: as values, in the types of JSON, and written again."""
+"""Attributes and small arrays of HDF5 files, in the types of JSON, and their writer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = [
 ]
 
 
-# The group of what this project keeps in a file beside its data.
+# The group for metadata of this project in HDF5 files of other formats.
 SIDECAR_GROUP = "rlds"
-# Constants go to the metadata of the dataset: policy weights and the like.
+# The largest constant, such as policy weights, that goes to the metadata of the dataset.
 _MAX_CONSTANT_BYTES = 64 << 20
 
 
@@ -35,10 +35,10 @@ def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
     Args:
       hdf5: The file.
       item: The group or the array.
-      path: Its name in errors.
+      path: The name of the group or array in errors.
 
     Raises:
-      SourceError: One is neither numbers nor text.
+      SourceError: An attribute holds neither numbers nor text.
     """
     values = {}
     for name in item.attrs:
@@ -58,10 +58,10 @@ def read_constant(hdf5: Hdf5File, array: Any, path: str) -> Any:
     Args:
       hdf5: The file.
       array: The array.
-      path: Its name in errors.
+      path: The name of the array in errors.
 
     Raises:
-      SourceError: It is too large for metadata, or holds neither numbers nor text.
+      SourceError: The array is too large for metadata, or holds neither numbers nor text.
     """
     if array.shape is not None and array.nbytes > _MAX_CONSTANT_BYTES:
         raise hdf5.error(
@@ -95,13 +95,13 @@ def text_or_bytes(value: Any) -> Any:
 
 
 def encode_value(value: Any) -> Any:
-    """Returns a value in the types of JSON, of which `decode_value` makes it again.
+    """Returns a value in the types of JSON; the inverse of `decode_value`.
 
     Args:
-      value: An array of numbers or of strings, a string, bytes, a number; or several in a dict.
+      value: An array of numbers or of strings, a string, bytes, a number, or a dict of these.
 
     Raises:
-      ValueError: It is something else.
+      ValueError: The value has another type.
 
     >>> decode_value(encode_value({"gain": np.float32(0.5), "names": np.array([b"a", b"b"])}))
     {'gain': np.float32(0.5), 'names': array([b'a', b'b'], dtype='|S1')}
@@ -123,14 +123,14 @@ def encode_value(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode()}
     if value is None or isinstance(value, int | float | list):
         return {"json": value}
-    if type(value).__name__ == "Empty":  # Of h5py, which need not be installed.
+    if type(value).__name__ == "Empty":  # A class of h5py, which may be missing.
         return {"empty": value.dtype.str}
     kind = value.dtype if hasattr(value, "dtype") else type(value).__name__
     raise ValueError(f"values of {kind} are not supported, only numbers and strings")
 
 
 def decode_value(encoded: Mapping[str, Any]) -> Any:
-    """Returns the value of which `encode_value` returned the JSON."""
+    """Returns the value of the JSON that `encode_value` returned."""
     if "dict" in encoded:
         return {name: decode_value(child) for name, child in encoded["dict"].items()}
     if "dtype" in encoded:

@@ -1,8 +1,8 @@
-"""New HDF5 files, whose disk may be full.
+"""Writing of HDF5 files that survives a full disk.
 
-If a write fails, the HDF5 library keeps objects that it cannot close, and the process crashes when
-it ends. So the library writes through a Python file here, which keeps the first error and takes
-all bytes after it: the library closes the file, and then the error is raised.
+If a write fails, the HDF5 library keeps objects that it cannot close, and the process crashes at
+its exit. Therefore the library writes through a Python file that stores the first error and accepts
+all further bytes; after the library has closed the file, the error is raised.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator
 
     Args:
       path: The file, which must not exist.
-      ordered: Whether it keeps the order of its groups. It keeps no times then: a file with the
-        same content has the same bytes.
+      ordered: Whether the file keeps the order of groups, and stores no times: the same content
+        gives the same bytes.
 
     Yields:
       The `h5py.File`, and a function that raises the first error of the writes so far.
@@ -46,7 +46,7 @@ def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator
         access.set_fileobj_driver(h5py.h5fd.fileobj_driver, file)
         order = _order(h5py.h5p.FILE_CREATE) if ordered else None
         created = h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access, fcpl=order)
-        access.close()  # Freed at the exit of Python, it would call what is gone by then.
+        access.close()  # Freed at the exit of Python, it would call deleted functions.
         try:
             with h5py.File(created) as opened:
                 yield opened, file.check
@@ -55,7 +55,7 @@ def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator
 
 
 def ordered_group(parent: Any, name: str) -> Any:
-    """Makes a group that keeps the order of its members, and no times; see `new_file`."""
+    """Makes a group that keeps the order of its members, without times; see `new_file`."""
     h5py = import_extra("h5py")
     order = _order(h5py.h5p.GROUP_CREATE)
     return h5py.Group(h5py.h5g.create(parent.id, name.encode(), gcpl=order))
@@ -71,7 +71,7 @@ def _order(kind: Any) -> Any:
 
 
 class _ForgivingFile(io.FileIO):
-    """A file that keeps its first error, and in memory the bytes that it could not write."""
+    """A file that stores its first error, and holds unwritten bytes in memory."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, "x+")

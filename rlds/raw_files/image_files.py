@@ -12,26 +12,26 @@ from tfds_files.png import read_header
 __all__ = ["black_jpeg", "image_field", "is_image_file", "is_png", "jpeg_shape", "png_shape"]
 
 _BEGIN, _END = b"\xff\xd8", b"\xff\xd9"
-# Markers of what has no length: restarts, the beginning and the end of the image, padding.
+# JPEG markers without a length: restarts, the beginning and the end of the image, padding.
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xDA)}
-# The headers of frames: all kinds of compression.
+# JPEG markers of frame headers, for all kinds of compression.
 _FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SCAN = 0xDA
-# Deflate makes 1032 bytes of one at most, and a byte may be eight pixels.
+# Deflate expands a byte to at most 1032 bytes, and a byte may hold eight pixels.
 _MAX_PIXELS_PER_BYTE = 8 * 1032
 _CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}  # A palette (3) is decoded to RGB.
 
 
 def is_image_file(data: bytes) -> bool:
-    """Whether bytes begin as a file of JPEG or PNG does."""
+    """Whether bytes begin like a JPEG or PNG file."""
     return data.startswith(b"\xff\xd8\xff") or is_png(data)
 
 
 def image_field(data: bytes) -> Field:
-    """Returns the field for images such as that of a file.
+    """Returns the field of the images of which an encoded image is one.
 
     Raises:
-      ValueError: This is no JPEG or PNG file, or it is cut short.
+      ValueError: The bytes are no JPEG or PNG file, or truncated.
     """
     if is_png(data):
         shape, dtype = png_shape(data)
@@ -46,7 +46,7 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
     """Returns the shape of an image: height, width and, unless it is grey, channels.
 
     Raises:
-      ValueError: This is no JPEG file, or not all of one.
+      ValueError: The bytes are no JPEG file, or truncated.
 
     >>> jpeg_shape(black_jpeg((2, 3, 3)))
     (2, 3, 3)
@@ -85,7 +85,7 @@ def black_jpeg(shape: tuple[int, ...]) -> bytes:
 
 
 def is_png(data: bytes) -> bool:
-    """Whether bytes begin as a PNG file does."""
+    """Whether bytes begin like a PNG file."""
     return data.startswith(b"\x89PNG\r\n\x1a\n")
 
 
@@ -93,7 +93,7 @@ def png_shape(data: bytes) -> tuple[tuple[int, int, int], type[np.generic]]:
     """Returns height, width and channels of a PNG file, and the dtype that holds its values.
 
     Raises:
-      ValueError: This is no PNG file, or one with a colour type that `tfds.features.Image` cannot
+      ValueError: The bytes are no PNG file, or have a colour type that `tfds.features.Image` cannot
         hold (grey with alpha).
 
     >>> from tfds_files.png import encode_png

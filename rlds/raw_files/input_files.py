@@ -29,27 +29,27 @@ __all__ = [
     "state_of",
 ]
 
-# Of a file as large as them or smaller, all is looked at.
+# The number and size of the sampled pieces of a file; a smaller file is read completely.
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 1 << 14
-# A time of change that is younger than this, in nanoseconds, may stay the same at the next change.
+# If a change is more recent than this, in nanoseconds, the next change may have the same time.
 _TICK = 50_000_000
 
 _Inputs = Callable[[], Iterable[str | os.PathLike[str]]]
 
 
 class Files:
-    """The files of a source on this machine as they were when it was opened.
+    """The state of the local files of a source at the time of its opening.
 
-    An edit in place exchanges whole folders and files, as most programs do that write safely: a
-    call of the system for each path tells. In a folder that has other entries than before, those
-    are compared which the source reads.
+    An edit in place replaces whole folders and files, as most safe writers do; one system call for
+    each path detects this. If the entries of a folder have changed, those that the source reads are
+    compared.
 
     Args:
-      *paths: The folder or the file of the dataset; others that may be exchanged by themselves.
-      may_grow: Whether files may become longer, and others may be added and renamed.
+      *paths: The folder or the file of the dataset, and other paths that may be replaced alone.
+      may_grow: Whether files may become longer, and be added and renamed.
 
-    Copies in other processes of this machine know the same files; on another machine, those are
-    the files that are there.
+    Copies in other processes of this machine compare with the same files; a copy on another machine
+    takes the files that exist there.
     """
 
     def __init__(self, *paths: str | os.PathLike[str], may_grow: bool = False) -> None:
@@ -75,7 +75,7 @@ class Files:
             self._entries[path] = self._entries_of(path)
 
     def _hold(self, path: str) -> None:
-        """Keeps something open, so that no other gets its number."""
+        """Keeps a file open, so that no other file gets its inode number."""
         weakref.finalize(self, os.close, os.open(path, os.O_RDONLY))
 
     def _identity(self, status: os.stat_result) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ class Files:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                with contextlib.suppress(OSError):  # It leads nowhere.
+                with contextlib.suppress(OSError):  # A dangling link.
                     is_identified = not entry.is_symlink() and (self.may_grow or entry.is_dir())
                     identities[entry.name] = (
                         (entry.inode(),) if is_identified else self._identity(entry.stat())
@@ -102,11 +102,11 @@ class Files:
 
         Args:
           inputs: Returns the files that the source reads.
-          failed: Whether reading has failed. Otherwise a removed file is no error: it was open
-            while it was read.
+          failed: Whether reading has failed. Otherwise a removed file is no error, as it was open
+            during the read.
 
         Raises:
-          SourceChangedError: One has changed; names it.
+          SourceChangedError: A file has changed; the message names it.
         """
         for path, before in self._states.items():
             try:
@@ -152,11 +152,10 @@ class FileState(NamedTuple):
 
     Attributes:
       path: The file.
-      size: Its size in bytes.
+      size: The size in bytes.
       version: A version that changes when the file is written, see `version_of` of the stores.
-      samples: A digest of 16 pieces, spread evenly, of 16 KiB each, of a file of this machine. It
-        finds other contents where all else is the same, as times can be set. Of stores, the version
-        is enough.
+      samples: A digest of 16 evenly spaced pieces of 16 KiB of a local file. It detects changes
+        that keep size and time. For files in stores, the version is enough.
     """
 
     path: str
@@ -179,11 +178,11 @@ def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> N
     """Checks that files have not changed.
 
     Args:
-      before: Their former states.
-      may_grow: Whether they may have become longer.
+      before: The former states of the files.
+      may_grow: Whether files may have become longer.
 
     Raises:
-      SourceChangedError: One has changed; names it.
+      SourceChangedError: A file has changed; the message names it.
     """
     for state in before:
         try:
@@ -218,11 +217,11 @@ def present(files: Iterable[epath.Path]) -> list[epath.Path]:
 def files_at(path: str | os.PathLike[str], is_meant: Callable[[str], object]) -> list[epath.Path]:
     """Returns a file, or the files in a folder, in the natural order of their names.
 
-    Hidden files and others than those that are meant are left out.
+    Hidden files, and files that are not meant, are left out.
 
     Args:
       path: The file or the folder.
-      is_meant: Whether a file is meant, by its name.
+      is_meant: Returns whether a file is meant, by its name.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -239,12 +238,12 @@ def files_at(path: str | os.PathLike[str], is_meant: Callable[[str], object]) ->
 
 
 def natural_order(name: str) -> tuple[list[int | str], str]:
-    """The key by which numbers in names count as numbers.
+    """Returns a sort key that compares digits in names as numbers.
 
     >>> sorted(["ep10.npz", "ep2.npz"], key=natural_order)
     ['ep2.npz', 'ep10.npz']
     """
-    pieces = re.split("([0-9]+)", name)  # Text and digits take turns.
+    pieces = re.split("([0-9]+)", name)  # Text and digits alternate.
     return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)], name
 
 

@@ -1,4 +1,4 @@
-"""Arrays of NumPy's own files: `.npz`, as a whole or some rows, and `.npy`."""
+"""Safe reads of NumPy files: `.npz`, as a whole or by rows, and `.npy`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _HEADERS = {
 
 
 class NpyArray(NamedTuple):
-    """An array in a file, by its header.
+    """The header of an array in a NumPy file.
 
     Attributes:
-      shape: Its shape.
-      dtype: The dtype of its values.
-      by_columns: Whether columns are stored one after the other (Fortran), not rows.
+      shape: The shape of the array.
+      dtype: The dtype of the values.
+      by_columns: Whether the array is in Fortran order, column by column.
       begin: The offset of the values.
     """
 
@@ -69,15 +69,15 @@ class NpzFile:
     """An open `.npz` file; arrays are read when they are requested.
 
     Args:
-      file: The file, or the archive that it is in, for errors.
+      file: The file, or the archive that contains it, for errors.
       stream: The open file.
 
     Attributes:
       file: The argument.
-      arrays: The arrays, by name.
+      arrays: The headers of the arrays, by name.
 
     Raises:
-      SourceError: It holds something else than arrays of numbers and text.
+      SourceError: The file has members other than arrays of numbers and text.
     """
 
     def __init__(self, file: epath.Path, stream: IO[bytes]) -> None:
@@ -110,7 +110,7 @@ class NpzFile:
         """Reads an array; text as objects.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The array is damaged.
         """
         array = self.arrays[name]
         with source_errors(self.file, field=name), self._archive.open(f"{name}.npy") as stream:
@@ -122,12 +122,11 @@ class NpzFile:
     def rows(self, name: str, begin: int, end: int) -> np.ndarray:
         """Reads rows of an array; text as objects.
 
-        Rows that come after those that were read last are read on from there. Others are quick in
-        files of `numpy.savez`; those of `numpy.savez_compressed` are decompressed from the
-        beginning.
+        Rows after the last read ones are read on from there. Other rows are quick in files of
+        `numpy.savez`; files of `numpy.savez_compressed` are decompressed from the beginning.
 
         Raises:
-          SourceError: They are damaged, or the columns of the array are stored one by one.
+          SourceError: The rows are damaged, or the array is in Fortran order.
         """
         array = self.arrays[name]
         if array.by_columns:
@@ -153,11 +152,11 @@ class NpzFile:
 
 @contextlib.contextmanager
 def open_npz(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
-    """Opens a file.
+    """Opens an `.npz` file.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged.
+      SourceError: The file is damaged.
     """
     file = stores.as_path(path)
     check_is_file(file)
@@ -173,12 +172,12 @@ class NpzRows:
 
     Attributes:
       path: The file.
-      arrays: The arrays, by name. A scalar is a row.
+      arrays: The headers of the arrays, by name. A scalar is an array of one row.
       scalars: The names of the scalars.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged, or holds something else than arrays of numbers and text.
+      SourceError: The file is damaged, or has members other than arrays of numbers and text.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -213,8 +212,8 @@ class NpzRows:
         """Reads rows of an array; see `NpzFile.rows`.
 
         Raises:
-          SourceChangedError: It is another file than it was.
-          SourceError: They are damaged.
+          SourceChangedError: The file has changed since it was opened.
+          SourceError: The rows are damaged.
         """
         with self._lock, source_errors(self.path, field=name):
             return self._current().rows(name, begin, end)
@@ -239,7 +238,7 @@ def read_npy(path: str | os.PathLike[str]) -> Any:
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged, or has other objects.
+      SourceError: The file is damaged, or has other objects.
     """
     file = stores.as_path(path)
     check_is_file(file)
@@ -257,10 +256,10 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
 
     Args:
       data: The bytes of the file.
-      file: The file that it is in, for errors.
+      file: The name of the file for errors.
 
     Raises:
-      SourceError: It is damaged, or has pickled objects, which are not read.
+      SourceError: The file is damaged, or has pickled objects, which are not read.
     """
     array = read_header(io.BytesIO(data), file)
     left = len(data) - array.begin
@@ -277,11 +276,11 @@ def read_header(
 
     Args:
       stream: The `.npy` file, at its beginning.
-      file: The file, or the archive that it is in, for errors.
-      name: The name of the array there.
+      file: The file, or the archive that contains it, for errors.
+      name: The name of the array in the archive.
 
     Raises:
-      SourceError: It is damaged, or there are values of another kind than numbers, bools, text and
+      SourceError: The header is damaged, or declares values other than numbers, bools, text and
         objects.
     """
     with source_errors(file, field=name):
@@ -290,14 +289,14 @@ def read_header(
             raise ValueError(f".npy version {version}, expected 1.0 or 2.0")
         try:
             shape, fortran, dtype = _HEADERS[version](stream)  # type: ignore[arg-type]
-        except MemoryError as error:  # Python's parser has no room for it.
+        except MemoryError as error:  # Raised by Python's parser for deep nesting.
             raise ValueError("the header is damaged") from error
     fault = ""
     if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
         fault = f"{dtype}, expected numbers, bools or text"
     elif any(type(length) is not int or length < 0 for length in shape):
         fault = f"shape {shape}, expected sizes of 0 or more"
-    elif not dtype.itemsize and 0 not in shape:  # There may be any number of them in no bytes.
+    elif not dtype.itemsize and 0 not in shape:  # Empty values, of which no bytes limit the number.
         fault = f"{dtype}, expected values that take bytes"
     if fault:
         raise SourceError(fault, file=file, field=name)

@@ -1,9 +1,9 @@
 """Safe reads of pickles of plain data. `pickle` itself runs any code that a pickle names.
 
-A pickle names functions and classes to call. Here it reaches only those of a table, all of which
-check their arguments and do nothing but return a value. Of what a pickle has made, it can change no
-more than arrays, dtypes and records. A pickle made to exhaust memory may do so: read
-untrusted ones in a container with a limit.
+A pickle names functions and classes to call. This reader allows only those of a table, all of which
+check their arguments and have no side effects. A pickle can change only arrays, dtypes and records
+that it has created. A malicious pickle may still exhaust memory: read untrusted pickles in a
+container with a limit.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 
 __all__ = ["Record", "RestrictedPickleError", "loads"]
 
-# Limit of values in a walk through everything, with shared ones counted at each place: so
-# many for each byte, and a constant for what all steps of a small pickle share.
+# The limit of values, counting a shared value at each reference: a number for each byte, and a
+# constant for the values that all steps of a small pickle share.
 _FREE_VALUES, _VALUES_PER_BYTE = 1 << 18, 4
 
 
@@ -34,9 +34,9 @@ class Record:
     """An object in a pickle that is not constructed: its class, arguments and state.
 
     Attributes:
-      name: Its class, with the module.
-      arguments: The arguments of its construction.
-      state: The state to set then, mostly its attributes; None if there is none.
+      name: The class, with its module.
+      arguments: The arguments of the constructor.
+      state: The state to set after construction, mostly attributes; None if there is none.
     """
 
     name: str
@@ -52,12 +52,12 @@ def loads(data: bytes, names: Mapping[str, Callable[..., Any]] | None = None) ->
 
     Args:
       data: The bytes of the pickle.
-      names: Further functions and classes that it may name, as `module.name`, with what is called
-        in their place. These check their arguments, and have no effect.
+      names: Replacements for further functions and classes that the pickle may name, by
+        `module.name`. They must check their arguments, and have no side effects.
 
     Raises:
-      RestrictedPickleError: The pickle names something else; says what. An object contains itself,
-        or refers to others so often that a walk through it would not end. Or the pickle is damaged.
+      RestrictedPickleError: The pickle names another function or class, which the message states;
+        an object contains itself, or has too many nested references; or the pickle is damaged.
 
     >>> loads(pickle.dumps({"x": np.arange(3)}))
     {'x': array([0, 1, 2])}
@@ -74,13 +74,13 @@ which is not plain data; it may be malicious
         return content
     except (RestrictedPickleError, MemoryError):
         raise
-    except Exception as error:  # Damage shows itself in any way.
+    except Exception as error:  # Damage raises any exception.
         message = f"the pickle is damaged: {type(error).__name__}: {str(error)[:200]}"
         raise RestrictedPickleError(message) from error
 
 
 class _Unpickler(pickle._Unpickler):
-    """The unpickler written in Python, in which each instruction can be replaced."""
+    """Python's pure unpickler, in which each instruction can be replaced."""
 
     dispatch: ClassVar[Any] = dict(pickle._Unpickler.dispatch)
     # Attributes that the base class does not declare.
@@ -103,7 +103,7 @@ class _Unpickler(pickle._Unpickler):
         return allowed
 
     def load_build(self) -> None:
-        """Gives an object its state: nothing but arrays, dtypes and records may be changed."""
+        """Sets the state of an object, which must be an array, a dtype or a record."""
         state, target = self.stack.pop(), self.stack[-1]
         if type(target) is Record:
             target.state = state
@@ -117,7 +117,7 @@ class _Unpickler(pickle._Unpickler):
             _refuse(f"the pickle changes an object of the type {type(target).__name__}")
 
     dispatch[pickle.BUILD[0]] = load_build
-    # Others would call `__new__` of what only stands for a class.
+    # The original instruction would call `__new__` of a replacement, which is no class.
     dispatch[pickle.NEWOBJ[0]] = pickle._Unpickler.dispatch[pickle.REDUCE[0]]
 
     def load_bytearray8(self) -> None:
@@ -135,12 +135,12 @@ class _Unpickler(pickle._Unpickler):
 def _with_checks(
     load: Callable[[Any], None], kind: type | None, position: int, keys: slice | None
 ) -> Any:
-    """An instruction that makes or changes a container.
+    """An instruction that creates or changes a container, with checks.
 
     Args:
       load: The instruction of Python.
-      kind: The type of the container that it changes, one of Python's own; None if it makes one.
-      position: The place of the container on the stack; -1 below the mark.
+      kind: The built-in type of the container to change; None to create a container.
+      position: The index of the container on the stack; -1 below the mark.
       keys: The items on the stack that become keys.
     """
 
@@ -171,7 +171,7 @@ for _opcode, _kind, _position, _keys in (
 
 
 def _check_keys(keys: Any) -> Any:
-    """Checks that nobody can have chosen keys with equal hashes, which take quadratic time."""
+    """Checks that keys have types for which an attacker cannot choose equal hashes."""
     for key in keys:
         is_number = isinstance(key, int | float) and abs(key) < 1 << 60
         if not (key is None or isinstance(key, str | bytes) or is_number):
@@ -201,7 +201,7 @@ def _count(value: Any, counts: dict[int, float]) -> float:
     return counts[id(value)]
 
 
-# --- What a pickle may call. NumPy itself would believe one that lies about the size of its data.
+# --- Allowed functions. NumPy itself trusts a pickle that declares a wrong size of its data.
 
 
 def _dtype(name: Any, *unused: Any) -> np.dtype[Any]:
@@ -235,7 +235,7 @@ def _check_values(shape: Any, dtype: Any, data: Any) -> None:
 
 
 def _check_truth(dtype: np.dtype[Any], data: Any) -> None:
-    """Checks that truth is 0 or 1, on which NumPy counts."""
+    """Checks that booleans are stored as 0 or 1, as NumPy requires."""
     if dtype.kind == "b" and max(data, default=0) > 1:
         _refuse("an array of bools has other values than 0 and 1")
 
@@ -246,18 +246,18 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 
 def _array_of_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> np.ndarray:
-    # Of an array of objects, the buffer has addresses.
+    # The buffer of an array of objects holds addresses.
     if not isinstance(dtype, np.dtype) or type(data) not in (bytes, bytearray):
         _refuse("the pickle of an array is damaged")
     _check_truth(dtype, data)
     array = np.frombuffer(data, dtype).copy()
-    if order == "K":  # NumPy 2.3 writes arrays in neither order so.
+    if order == "K":  # NumPy 2.3 writes this for arrays in neither order.
         return array.reshape(shape).transpose(axes)
     return array.reshape(shape, order=order)
 
 
 def _bytes(data: Any) -> bytes:
-    if type(data) is not bytes:  # A number would stand for as many zeros.
+    if type(data) is not bytes:  # `bytes(n)` would create n zeros.
         _refuse("the pickle makes a bytearray, but not of bytes")
     return data
 
@@ -274,14 +274,14 @@ _NAMES: Mapping[str, Callable[..., Any]] = {
     "builtins.bytearray": lambda data=b"", *encoding: bytearray(
         _encode(data, *encoding) if encoding else _bytes(data)
     ),
-    "builtins.bytes": lambda: b"",  # A number would stand for as many zeros.
+    "builtins.bytes": lambda: b"",  # `bytes(n)` would create n zeros.
     "builtins.complex": complex,
     "builtins.frozenset": lambda items=(): frozenset(_check_keys(items)),
     "builtins.set": lambda items=(): set(_check_keys(items)),
     "collections.OrderedDict": lambda: {},
     "numpy.dtype": _dtype,
-    "numpy.ndarray": lambda: None,  # It is named, but not called.
-    # An array is empty until it is given its state.
+    "numpy.ndarray": lambda: None,  # Pickles name the class without calling it.
+    # An array is empty until its state is set.
     "numpy._core.multiarray._reconstruct": lambda *unused: np.zeros(0, np.uint8),
     "numpy._core.multiarray.scalar": _scalar,
     "numpy._core.numeric._frombuffer": _array_of_buffer,

@@ -1,7 +1,7 @@
-"""Files of records, record by record, with all checks, without TensorFlow.
+"""Sequential reads of untrusted TFRecord files, with all checks, without TensorFlow.
 
 A TFRecord file is a sequence of records, see `tfds_files.record_files`, compressed by gzip as a
-whole or not at all. The files there are read in any order; these are read once, from front to end.
+whole or not at all. `tfds_files` reads records in any order; this reader reads from front to end.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
     """Reads the records of a file in order.
 
     Args:
-      file: The file. That it is compressed is seen from its first bytes.
-      name: Its name in errors.
+      file: The file. Its first bytes tell whether it is compressed.
+      name: The name of the file in errors.
 
     Attributes:
       index: The index of the record that `read` returns next.
-      ended: Whether nothing more can be read: at the end, or after damage that hides where the next
-        record begins.
+      ended: Whether reading is over: at the end, or after damage that hides the beginning of the
+        next record.
     """
 
     def __init__(self, file: epath.Path, name: str) -> None:
@@ -58,7 +58,7 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
         """
         if self.ended:
             return None
-        self.ended = True  # Unless it turns out where the next record begins.
+        self.ended = True  # Unless the beginning of the next record is found below.
         try:
             header = self._stream.read(HEADER.size)
         except SourceError as error:

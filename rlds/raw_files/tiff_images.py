@@ -18,10 +18,10 @@ _DTYPES = {"I;16": np.uint16, "F": np.float32}
 
 
 def is_depth_tiff(data: bytes) -> bool:
-    """Whether data is a TIFF file whose pixels can be depths; others may be pictures.
+    """Whether data is a TIFF file whose pixels can be depths, and no colour image.
 
     Raises:
-      ValueError: It begins like a TIFF file, and is damaged.
+      ValueError: The data begins like a TIFF file, and is damaged.
     """
     is_tiff = data.startswith((b"II*\0", b"MM\0*"))
     return is_tiff and _opened(data).mode[:4] in _DTYPES
@@ -49,14 +49,14 @@ def encode_tiff(pixels: np.ndarray) -> bytes:
 
 
 def _opened(data: bytes) -> Any:
-    """A TIFF file as Pillow opens it: its header is read, and no pixel.
+    """A TIFF file opened by Pillow, which reads the header and no pixels.
 
     Raises:
-      ValueError: It is damaged.
+      ValueError: The file is damaged.
     """
     pillow = import_extra("PIL.Image")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of Pillow, about large images.
+        warnings.simplefilter("ignore")  # Pillow warns about large images.
         try:
             return pillow.open(io.BytesIO(data), formats=("TIFF",))
         except (OSError, pillow.DecompressionBombError) as error:

@@ -1,17 +1,15 @@
 """Safe reads of untrusted raw data.
 
-Whatever a library raises for bytes that are not what it expects becomes a `SourceError`, which says
-where: `source_errors`.
+`source_errors` converts any exception of a library about damaged data to a `SourceError`, which
+states the location.
 
-A file can declare more than it holds. Compressed bytes stand for more, and two different questions
-are asked about them:
+A file can declare more data than it holds. Two limits apply to compressed data:
 
-* *Can deflate have made so few bytes of what is declared?* `check_declared`: where a format names
-  the size of what it holds, and compresses it by deflate or not at all.
-* *Does recorded data ever shrink so much?* `trusted_bytes`: where any compression may have been
-  used.
+* *The largest size that deflate can expand to*: `check_declared`, for formats that declare the size
+  of their content, and compress it by deflate or not at all.
+* *The largest plausible size of recorded data*: `trusted_bytes`, for any compression.
 
-A file that is made to exhaust memory may still do so, with a `MemoryError`.
+A malicious file may still exhaust memory, with a `MemoryError`.
 """
 
 from __future__ import annotations
@@ -47,17 +45,17 @@ __all__ = [
 ]
 
 
-# Of what an error says, as it may repeat what is in the file.
+# The largest length of an error message, which may quote the file.
 _MAX_TEXT, _MAX_NAME = 2000, 300
 
 
 class SourceError(ValueError):
-    """Raw data is not as its format demands.
+    """Raw data violates its format.
 
     Args:
-      what: The content, and what was expected.
-      file: The file it is in; empty if the text says that. PyTorch makes the errors of its workers
-        again from their text, which has a traceback then.
+      what: The fault: the content, and the expected content.
+      file: The damaged file; empty if the text names it. PyTorch recreates errors of its workers
+        from their text, with a traceback.
       episode: The number of the episode in the file, or its key.
       row: The row (step, record) of the file, from 0 on.
       field: The path of the field.
@@ -97,30 +95,30 @@ class SourceError(ValueError):
 
 
 class SourceChangedError(SourceError):
-    """A file is not the one that it was before: nothing that was read of it is of use."""
+    """A file has changed since it was opened: data read from it is inconsistent."""
 
     def locate(self, **where: Any) -> None:
-        """It is about the file as a whole."""
+        """Does nothing: the error is about the file as a whole."""
 
 
-# Errors of the operating system that mean that a file, or a name in it, is wrong. With all
-# else (no permission, a failing disk, too many open files) nothing is wrong with the data: were it
-# damage, `skip_damaged` would leave out sound episodes. A file that is not there is damage of the
-# episode that needs it only; if it was there before, a conversion finds that at its end.
+# Errors of the operating system that mean that a file, or a name in it, is damaged. All other
+# errors (no permission, a failing disk, too many open files) are no damage: otherwise
+# `skip_damaged` would leave out sound episodes. A missing file is damage only of the episode that
+# needs it; if it existed before, a conversion detects the change at its end.
 _DAMAGE = (
     *(None, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EOVERFLOW, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.ESPIPE),
 )
-# Of what a library says, as it may repeat what is in the file.
+# The largest length of the message of a library, which may quote the file.
 _MAX_WORDS = 500
-# A call in the code of a source without an argument that it needs. (Not of a class: those are made
-# of what a file names.)
+# A call in the code of a source with a missing argument. (Calls of classes are excluded: their
+# arguments come from the file.)
 _WRONG_CALL = re.compile(r"(?!.*__\(\))[\w.<>]+\(\) missing \d+ required ")
 
 
 def is_damage(error: Exception) -> bool:
     """Whether an error that was raised while data was read is about the data."""
-    if isinstance(error, StorageError):  # Of a log that is read.
+    if isinstance(error, StorageError):  # Raised by readers of logs.
         cause = error.__cause__
         return isinstance(cause, OSError) and cause.errno in (*_DAMAGE, errno.ENOENT)
     if isinstance(error, OSError):
@@ -139,20 +137,20 @@ def as_source_error(
     field: str | None = None,
     mistakes: tuple[type[Exception], ...] = (),
 ) -> SourceError | None:
-    """Converts an error to one of the data that was being read.
+    """Converts an exception during a read to an error of the data.
 
     Args:
       error: The raised exception.
-      file: See `SourceError`; or what finds it out, which is called only if it is needed.
-      episode: Likewise.
+      file: See `SourceError`; or a function that returns it, called only if needed.
+      episode: See `SourceError`; or a function that returns it, called only if needed.
       row: See `SourceError`.
       field: See `SourceError`.
-      mistakes: Errors that are a mistake in the code that reads, see `rlds.sources.source`.
+      mistakes: Types of errors that are a mistake in the reading code, see `rlds.sources.source`.
 
     Returns:
-      A `SourceError`: the error itself if it is one. None if the error is not about the data: what
-      the operating system refuses, a file that is not there (unless an episode needs it), a library
-      that is not installed, memory that is exhausted, staged data, a mistake in the source itself.
+      A `SourceError`: the error itself if it is one. None if the error is not about the data: an
+      error of the operating system, a missing file (unless an episode needs it), a missing library,
+      exhausted memory, a failure of storage, or a mistake in the source itself.
     """
     episode = episode() if callable(episode) else episode
     if isinstance(error, SourceError):
@@ -194,10 +192,10 @@ def source_errors(
     field: str | None = None,
     mistakes: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Makes a `SourceError` of any error that untrusted data causes in the library that reads it.
+    """Converts any error that untrusted data causes in the library that reads it.
 
-    What is not about the data stays what it is, see `as_source_error`, which has the same
-    arguments. So does a `SourceError`; what it does not say of where it is, is added.
+    Errors that are not about the data stay as they are, see `as_source_error`, which has the same
+    arguments. A `SourceError` stays, too, and gets the missing parts of its location.
 
     >>> with source_errors("log.json", episode=3, field="length"):
     ...     {}["length"]
@@ -218,19 +216,19 @@ KeyError: 'length'
 
 
 def possible_bytes(size: int) -> int:
-    """Returns how many bytes deflate can have made a file of: of more, they are not there.
+    """Returns the largest number of bytes that deflate can have compressed to a file.
 
     Args:
       size: The size of the file, in bytes.
     """
-    # Deflate makes at most 1032 bytes of one. Headers and the like cost more than they are long.
+    # Deflate expands a byte to at most 1032 bytes; headers only reduce this.
     return (1 << 20) + 1100 * size
 
 
 def trusted_bytes(size: int) -> int:
-    """Returns how many bytes that come out of compressed ones may be kept.
+    """Returns the largest plausible number of bytes of decompressed data.
 
-    Recorded data hardly shrinks to less than a hundredth of its size; that of small files may.
+    Recorded data hardly compresses to less than a hundredth of its size, except in small files.
 
     Args:
       size: The compressed size, in bytes.
@@ -250,7 +248,7 @@ def check_declared(
       field: The name of the values, for the error.
 
     Raises:
-      SourceError: It cannot.
+      SourceError: The declared size is impossible.
     """
     if declared > (possible := possible_bytes(size)):
         raise SourceError(
@@ -262,15 +260,15 @@ def check_declared(
 
 
 def check_is_file(path: str | os.PathLike[str]) -> None:
-    """Checks that a path of this machine leads to a regular file, as others may never end.
+    """Checks that a local path leads to a regular file, as reads of other files may never end.
 
     Raises:
-      FileNotFoundError: There is nothing.
-      SourceError: There is a directory, a pipe, a device; or nothing can have such a path.
+      FileNotFoundError: There is no such file.
+      SourceError: The path is invalid, or leads to a directory, a pipe or a device.
     """
     if not is_local(os.fspath(path)):
         return
-    with source_errors(path):  # Other files may say what its name is.
+    with source_errors(path):  # The path may come from an untrusted file.
         mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         raise SourceError("not a regular file", file=path)
@@ -280,17 +278,17 @@ def check_link(path: str | os.PathLike[str]) -> None:
     """Checks that a path is no dangling link, whose target would be left out silently.
 
     Raises:
-      SourceError: It is one.
+      SourceError: The path is a dangling link.
     """
     if os.path.islink(path) and not os.path.exists(path):
         raise SourceError(f"a link to {os.readlink(path)!r}, which does not exist", file=path)
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a file or a folder at a path that others may have, too.
+    """Whether an optional file or folder exists.
 
     Raises:
-      SourceError: There is a link to nothing.
+      SourceError: The path is a dangling link.
     """
     check_link(path)
     return bool(as_path(path).exists())
@@ -300,7 +298,7 @@ def folders_in(path: str | os.PathLike[str]) -> list[str]:
     """Returns the names of the folders in a folder, in order, without hidden ones.
 
     Raises:
-      SourceError: There is a link to nothing.
+      SourceError: The folder has a dangling link.
     """
     entries = [entry for entry in list_directory(path) if not entry.name.startswith(".")]
     for entry in entries:
