@@ -25,7 +25,7 @@ __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"
 # The number of nested steps to read at once.
 _BATCH_SIZE = 1024
 
-# Fields of an episode that say whether something is so.
+# Boolean fields of an episode.
 _BOOLEAN_FIELDS = {rlds_types.FINAL_OBSERVATION_KNOWN, metadata.INVALID}
 
 _HINT_FOR_DOUBLES = (
@@ -50,13 +50,13 @@ class Violation:
     """A broken rule.
 
     Attributes:
-      what: the violation, and what was expected.
-      episode: which episode of the dataset, from 0 on; None if it is not about a single episode,
-        but about how all of them are stored.
-      episode_id: its identifier, if it has one.
-      step: the step of the episode, from 0 on; None if it is not about a single step.
-      field: the path of the field; None if it is not about a single field.
-      hint: a remedy for all violations of its kind; "" if there is none.
+      what: the found and the expected content.
+      episode: the index of the episode in the dataset, from 0 on; None if the violation is about
+        the storage of all episodes.
+      episode_id: the identifier of the episode, if it has one.
+      step: the index of the step in the episode, from 0 on; None if no single step is wrong.
+      field: the path of the field; None if no single field is wrong.
+      hint: a remedy for all violations of this kind; "" if there is none.
     """
 
     what: str
@@ -220,7 +220,7 @@ class _Finding(NamedTuple):
 
 
 def _shapes_of_steps(folder: tfds_files.DatasetFolder) -> dict[str, tuple[int | None, ...]]:
-    """The shapes of the fields of steps in which a size is not fixed."""
+    """The shapes of the fields of steps that have a variable dimension."""
     leaves = leaves_of(folder.features.get(rlds_types.STEPS, tfds_files.Feature()))
     return {leaf.name: leaf.feature.shape for leaf in leaves if None in leaf.feature.shape}
 
@@ -238,8 +238,8 @@ class Validator:
     Args:
       finite_fields: See `validate`.
       profile: See `validate`; call `check_features` too.
-      shapes: Of fields whose rows may be of different sizes, which are None there, by path. All
-        others have the shape that they have in the first step.
+      shapes: The shapes of fields with variable dimensions, which are None, by path. All other
+        fields must keep the shape that they have in the first step.
 
     Attributes:
       num_episodes: The number of checked episodes.
@@ -276,7 +276,7 @@ class Validator:
         """Takes the types of the fields of steps from a `tf.data` dataset.
 
         Raises:
-          KeyError: One of `finite_fields` is not among them.
+          KeyError: The dataset has no such field as one of `finite_fields`.
         """
         self._fields = _declared_fields(episodes)
         _check_names(self._finite_fields, self._fields or self._finite_fields)
@@ -285,7 +285,7 @@ class Validator:
         """Yields violations of the profile in the features of a stored dataset.
 
         Args:
-          features: A `tfds.features.FeaturesDict`, or what TFDS writes of it to JSON.
+          features: A `tfds.features.FeaturesDict`, or its JSON as written by TFDS.
         """
         if self._profile is not None:
             yield from _of_dataset(loader_profiles.unmet_demands(features))
@@ -315,12 +315,12 @@ class Validator:
     def add_all(self, steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> bool:
         """Checks several episodes at once, in much less time; returns whether all are valid.
 
-        If not, nothing is remembered of them: call `add` for each, to find out what is wrong.
+        If one is invalid, none is recorded: call `add` for each to get the violations.
 
         Args:
           steps: The columns of the steps of all episodes, one after the other.
           lengths: The number of steps of each episode, of shape `[num_episodes]`.
-          fields: Their other fields, as columns with a row for each episode.
+          fields: The other fields of the episodes, as columns with a row for each episode.
 
         Raises:
           KeyError: As `add`.
@@ -430,7 +430,7 @@ class Validator:
         """Yields fields that must be finite, with masks of finite rows, also of invalid ones."""
         placeholders = {rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT}
         fields = self._finite_fields
-        if self._profile is not None:  # Its loaders count the action of the last step.
+        if self._profile is not None:  # The loaders of the profile count the last action.
             placeholders.remove(rlds_types.ACTION)
             fields = (*fields, rlds_types.ACTION)
         for name, column in columns.items():
@@ -485,7 +485,7 @@ def _check_names(names: Iterable[str], fields: Iterable[str]) -> None:
 
 
 def _declared_fields(episodes: Any) -> dict[str, _Field] | None:
-    """The types that the elements of a `tf.data.Dataset` have by its declaration."""
+    """The declared types of the fields of steps in a `tf.data.Dataset`; None if not declared."""
     spec = episodes.element_spec
     if not isinstance(spec, Mapping) or rlds_types.STEPS not in spec:
         return None
@@ -502,7 +502,7 @@ def _declared_fields(episodes: Any) -> dict[str, _Field] | None:
 
 
 def _batches(steps: Any) -> Iterator[Columns]:
-    """The steps as consecutive columns, none of which is empty."""
+    """Yields batches of the steps as columns; no batch is empty."""
     if isinstance(steps, Mapping):
         columns = {name: _as_array(leaf) for name, leaf in named_leaves(steps)}
         if any(len(column) if column.shape else True for column in columns.values()):
@@ -530,7 +530,7 @@ def _as_array(leaf: Any) -> np.ndarray:
 
 
 def _as_floats(column: np.ndarray) -> np.ndarray:
-    # bfloat16 and the like, which NumPy knows nothing of.
+    # NumPy does not support bfloat16 and similar dtypes.
     return column.astype(np.float32) if column.dtype.kind == "V" else column
 
 
@@ -566,7 +566,7 @@ def _as_text(leaf: Any) -> str:
 
 
 def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]:
-    """Checks the flags of a batch of steps, which may be the end of the episode."""
+    """Checks the flags of a batch of steps; `is_end` is true for the last batch of the episode."""
     flags = {name: batch[name] for name in rlds_types.STEP_FLAGS if name in batch}
     for name, column in flags.items():
         if column.dtype != np.bool_ or column.ndim != 1:

@@ -64,19 +64,19 @@ class Staging:
 
     Args:
       export: The export that writes it.
-      path: The path of the dataset. Its parts are beside it.
-      digests: The digests of its episodes; None if none are needed.
+      path: The path of the dataset. The folder of the parts is next to it.
+      digests: The digests of the episodes; None if the dataset needs none.
       skip_damaged: Whether episodes that cannot be read are left out.
-      in_parts: Whether episodes are written to parts first, if that is possible and there are many.
+      in_parts: Whether many episodes are written to parts first, if the format allows it.
       even_small: True to write parts also if one process is fast enough.
       draft: The parent of the folder of the parts; None for the parent of the dataset.
 
     Attributes:
-      parts: The episodes of each part, by their numbers or by their place in a stream; none if all
-        are written at once.
-      folder: Their folder.
-      format: The format.
-      is_small: Whether one process is about as fast as several, which have to start.
+      parts: The episodes of each part, by their numbers or by their range in a stream; empty if all
+        episodes are written at once.
+      folder: The folder of the parts.
+      format: The format of the dataset.
+      is_small: Whether one process is about as fast as several, which take time to start.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Staging:
         if kind is None:
             return
         is_damage = issubclass(kind, SourceError) and not issubclass(kind, SourceChangedError)
-        is_of_use = is_damage or not issubclass(kind, ValueError)  # Wrong options stay wrong.
+        is_of_use = is_damage or not issubclass(kind, ValueError)  # Wrong options need other parts.
         has_some = any(self.folder.glob("?????.json"))
         if not (is_of_use and self._job and has_some):
             self.remove()
@@ -140,9 +140,9 @@ class Staging:
             )
 
     def _hold(self, *, is_alone: bool) -> bool:
-        """Locks the folder, unless others have: one process that joins, or several with shares.
+        """Tries to lock the folder: alone to join parts, or shared with other jobs that write.
 
-        The lock is a file, as on NFS other machines do not see that of a folder.
+        The lock is a file, as on NFS the lock of a folder is invisible to other machines.
         """
         if self._lock is None:
             _check_own(self.folder)
@@ -156,14 +156,14 @@ class Staging:
         return self._lock is not None
 
     def close(self) -> None:
-        """Lets others have the folder."""
+        """Releases the lock of the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     @property
     def num_episodes(self) -> int | None:
-        """The number of episodes of the parts; None if only reading them tells."""
+        """The number of episodes of the parts; None if they would have to be read."""
         return self.count(range(len(self.parts)))
 
     def count(self, numbers: Sequence[int]) -> int | None:
@@ -204,12 +204,12 @@ class Staging:
 
         Args:
           workers: The workers that write them.
-          on_advance: Called with how many more episodes are done.
-          numbers: The parts; all if None. Other processes may write the rest at the same time.
-          pipeline: A runner of Apache Beam and its options, which writes what it can before.
+          on_advance: Called with the number of further written episodes.
+          numbers: The parts to write; all if None. Other processes may write other parts meanwhile.
+          pipeline: A runner of Apache Beam and its options; the workers write the other parts.
 
         Raises:
-          SourceError: An episode cannot be read: the first of these.
+          SourceError: An episode cannot be read; the first such error.
           ValueError: There are parts of another dataset, or the format cannot hold an episode.
           WorkerDied: A worker was killed twice, or ran out of memory.
         """
@@ -248,7 +248,7 @@ class Staging:
         """Creates the folder of the parts, unless a run can resume with the existing ones."""
         noted, self._job = self.folder / _JOB, self._identity()
         if is_alone:  # With several jobs, each checks the files that it reads.
-            with contextlib.suppress(FileNotFoundError):  # Data without files cannot change.
+            with contextlib.suppress(FileNotFoundError):  # A source without files cannot change.
                 inputs = self._export.episodes.source.inputs()
                 self._files = [state_of(path) for path in inputs if not os.path.isdir(path)]
         if not self._job and not is_alone:
@@ -290,8 +290,8 @@ class Staging:
 
         Args:
           draft: The draft.
-          workers: The workers that write the files that the format has made of parts.
-          on_advance: Called with how many more episodes are done.
+          workers: The workers that write files of the dataset from parts.
+          on_advance: Called with the number of further written episodes.
           pipeline: See `run`.
         """
         export, parts = self._export, self.parts
@@ -304,7 +304,7 @@ class Staging:
             export.order = [index for index in every if index not in left_out]
             if left_out and not export.order:
                 raise next(iter(left_out.values()))
-            # Episodes in parts were sound, so that damage of a part is an error.
+            # Parts have only sound episodes, so that damage of a part is always an error.
             skips = skips and len(staged.indices) + len(left_out) < len(every)
         notes = Notes(export, self._digests, skip_damaged=skips, on_episode=lambda: on_advance(1))
         export.watch = notes
@@ -316,9 +316,9 @@ class Staging:
         return notes
 
     def finish(self) -> None:
-        """Notes that the dataset is complete, and the parts of no more use: it will be renamed.
+        """Marks the dataset as complete and ready to be renamed, so that the parts can be removed.
 
-        An upload may take long, and needs them if it is interrupted.
+        An interrupted upload, which may take long, still needs the parts.
         """
         if self.parts and self._is_local:
             (self.folder / _JOINED).touch()
@@ -326,7 +326,7 @@ class Staging:
     def remove(self) -> None:
         """Removes the parts of this run."""
         if self._has_begun and self.folder.exists():
-            with contextlib.suppress(OSError):  # Another process may have begun there by now.
+            with contextlib.suppress(OSError):  # Another process may use the folder by now.
                 _remove(self.folder)
             self.close()
             with contextlib.suppress(OSError):  # NFS keeps an open lock file until it is closed.
@@ -339,9 +339,9 @@ class Staging:
         """Removes the parts of a run that was killed when the dataset was complete.
 
         Returns:
-          Whether they are of the same dataset.
+          Whether the parts are those of this dataset.
         """
-        with contextlib.suppress(OSError):  # Missing or full, unless a kill came just before it.
+        with contextlib.suppress(OSError):  # Succeeds only if a kill left it empty.
             self.folder.rmdir()
         if not ((self.folder / _JOINED).exists() and self._hold(is_alone=True)):
             return False
@@ -365,7 +365,7 @@ def _folder_of(target_draft: Path) -> Path:
 
 
 def _clear(folder: Path) -> None:
-    """Removes parts. A kill leaves none that is noted, and not whole."""
+    """Removes parts, each note before its part: a kill leaves no note of an incomplete part."""
     for noted in folder.glob("[0-9]*.json"):
         noted.unlink()
     for path in filter(Path.is_dir, folder.iterdir()):
@@ -373,7 +373,7 @@ def _clear(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Removes all of a folder of parts. Of joined ones a kill leaves the mark for that, or none."""
+    """Removes a folder of parts, the mark of a complete dataset last, in case of a kill."""
     _clear(folder)
     last = folder / _LOCK, folder / _JOINED
     for path in (*({*folder.iterdir()} - {*last}), *last):
@@ -384,7 +384,7 @@ def _remove(folder: Path) -> None:
 def _check_own(folder: Path) -> None:
     """Checks that a folder of parts has no links, and in a shared folder no other owner.
 
-    Whoever can write to it could have files anywhere overwritten.
+    Otherwise another user could redirect writes to files anywhere.
     """
     if not os.path.lexists(folder):
         return
@@ -411,7 +411,7 @@ def _in_pipeline(
     tasks: Sequence[Any],
     on_advance: Callable[[float], None] = lambda number: None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Runs tasks in a pipeline, if there is one; the workers find them done."""
+    """Runs tasks in a pipeline, if there is one; the workers skip finished tasks."""
     if pipeline is not None:
         each = [(task,) for task in tasks]
         run_in_pipeline(functools.partial(tried, work), each, *pipeline, type(work).__name__)
@@ -420,7 +420,7 @@ def _in_pipeline(
 
 @dataclasses.dataclass(frozen=True)
 class _PartWriter:
-    """Writes parts, each to a dataset of its own; given to each worker."""
+    """Writes parts, each as a separate dataset; every worker gets a copy."""
 
     export: Export
     folder: Path
@@ -469,7 +469,7 @@ class _PartWriter:
         try:
             self.export.write(path)
         except SourceError as error:
-            if notes.written or error not in notes.left_out.values():  # Some remain.
+            if notes.written or error not in notes.left_out.values():  # Not all are left out.
                 raise
 
 
@@ -477,10 +477,10 @@ class StagedParts:
     """The written parts of a dataset, which are joined to the whole dataset.
 
     Args:
-      folder: Their folder.
-      name: The name that each has there.
-      parts: The episodes of each.
-      export: The export that has written them.
+      folder: The folder of the parts.
+      name: The file name of each part in its folder.
+      parts: The episodes of each part.
+      export: The export that has written the parts.
 
     Attributes:
       left_out: The errors of episodes that could not be read, by their numbers.
@@ -504,7 +504,7 @@ class StagedParts:
             part = read_part(folder / f"{n:05d}.json")
             assert part is not None
             before = 0
-            if isinstance(numbers, StreamPart) and numbers.split:  # A stream part counts from zero.
+            if isinstance(numbers, StreamPart) and numbers.split:  # Its numbers start from zero.
                 before = counts.total()
                 counts[numbers.split] += len(part.episodes) + len(part.left_out)
                 export.episodes.set_counts(counts)
@@ -527,7 +527,7 @@ class StagedParts:
         return self._noted.keys()
 
     def noted(self, index: int) -> tuple[int, Origin | None]:
-        """Returns the digest of an episode as it was read from its source, and where it was."""
+        """Returns the digest of an episode in its source, and its origin there."""
         noted = self._noted[index]
         return noted.digest, noted.origin if noted.origin.file else None
 

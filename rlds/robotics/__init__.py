@@ -7,9 +7,9 @@
     standard = rlds.robotics.standardized(episodes)
     standard.columns(0, ["standard/action", "standard/state"])
 
-The files of a dataset hardly describe its meaning. A table here has it from other sources, with
-a reference and a confidence for each entry; `rlds.auditing` tells what the numbers themselves show.
-The stored action is never replaced.
+The files of a dataset hardly describe the meaning of actions. The registry takes it from other
+sources, with a reference and a confidence for each entry; `rlds.auditing` infers it from the
+numbers. The stored action is never replaced.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

@@ -1,9 +1,9 @@
-"""Expressions in the table: the fields and rules that make a part of the standard.
+"""Expressions of the registry of robot datasets: parts of standard actions and states.
 
 0                                   a zero
 observation/state                   a field
-observation/state[0:6]              some of its elements
-invert(clip(action[6]))             these after rules, of which the inner one comes first
+observation/state[0:6]              some elements of a field
+invert(clip(action[6]))             an element after rules, the inner rule first
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _FIELD = re.compile(r"([^\[\]()]+)(?:\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of the standard, or of a stored field.
+    """A part of a standard action or state, or of a stored field.
 
     Attributes:
-      path: The field; empty for a constant.
-      constant: The constant.
-      begin: The first element.
-      end: The element after the last one; None for the last one of the field.
+      path: The path of the field; empty for a constant.
+      constant: The value of a constant.
+      begin: The index of the first element.
+      end: The index after the last element; None for the end of the field.
       rules: The rules, in the order in which they are applied.
     """
 
@@ -57,10 +57,10 @@ class Piece:
 
 @functools.cache
 def parse(text: str) -> Piece:
-    """Returns the piece that a text means.
+    """Parses an expression.
 
     Raises:
-      ValueError: It means none.
+      ValueError: The expression is invalid.
 
     >>> parse("invert(clip(action[-1]))")
     Piece(path='action', constant=0.0, begin=-1, end=None, rules=('clip', 'invert'))

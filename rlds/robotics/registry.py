@@ -70,16 +70,16 @@ class Dimension:
     """An element of an action or of a state.
 
     Attributes:
-      name: Its name, such as "x" or "left_gripper".
-      field: The path of the field of a step that has it.
-      element: Its index there; negative ones count from the end.
+      name: The name of the element, such as "x" or "left_gripper".
+      field: The path of the field of a step that has the element.
+      element: The index in the field; negative indices count from the end.
       quantity: The measured quantity, such as "position_delta".
-      unit: Its unit; empty where nobody says.
-      frame: The frame that it is given in; empty where nobody says.
+      unit: The unit; empty if it is not documented.
+      frame: The reference frame; empty if it is not documented.
       low: The least value, if there is one.
       high: The largest value, if there is one.
       doc: A description.
-      confidence: The confidence in this, one of `CONFIDENCE`.
+      confidence: The confidence in these attributes, one of `CONFIDENCE`.
       assumed: The attributes that are assumed, without a reference.
     """
 
@@ -124,11 +124,11 @@ class Gripper:
     """The meaning of the gripper command.
 
     Attributes:
-      meaning: "absolute" if a value is the opening, "relative" if it is a change of the opening,
-        "none" if there is no such command, "unknown" if it is not documented.
+      meaning: "absolute" if a value is the opening, "relative" if a value is a change of the
+        opening, "none" if there is no gripper command, "unknown" if it is not documented.
       open: The value that is open, or that opens.
       closed: The value that is closed, or that closes.
-      rules: The rules that make it 1 for open and 0 for closed; see `standard_columns`.
+      rules: The rules that convert it to 1 for open and 0 for closed; see `standard_columns`.
       doc: Further notes.
     """
 
@@ -169,18 +169,18 @@ class DatasetMeaning:
 
     Attributes:
       name: The name of the dataset.
-      aliases: Other names that it goes by.
+      aliases: Other names of the dataset.
       robot: The robot.
       control_hz: The steps per second; None if it is not known.
       cameras: The field of each camera: "primary", "secondary", "wrist".
       depth: The field of the depth of each camera.
-      action: The elements of the stored action: those of its fields one after the other.
+      action: The elements of the stored action: those of all its fields, one after the other.
       action_encoding: The standard that the action can be converted to, one of `ACTIONS`.
       standard_action: The conversion: see `standard_columns`. Empty if there is none.
-      state: The elements of the stored state, as far as the standard takes them.
+      state: The elements of the stored state that the standard state needs.
       state_encoding: The standard that the state can be converted to, one of `STATES`.
       standard_state: The conversion of the state.
-      kept: The first step that the standard has a place for, and the one after the last.
+      kept: The range of steps with a standard action: the first step, and the end of the slice.
       gripper: The meaning of the gripper command.
       language: The fields of the instruction.
       defects: Known defects, and surprises.
@@ -273,8 +273,8 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 
     Args:
       name: The name of the dataset, with or without config and version.
-      metadata: The metadata of the dataset. Its entry "rlds_robotics"
-        counts more than the table, in the form that `register` takes for one dataset.
+      metadata: The metadata of the dataset. Its entry "rlds_robotics" takes precedence over the
+        registry; it has the form that `register` takes for one dataset.
 
     Raises:
       KeyError: The dataset is not registered; the message has similar names.
@@ -306,7 +306,7 @@ def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> Datase
 
 
 def known_datasets() -> list[str]:
-    """Returns the names of the datasets that something is known of.
+    """Returns the names of the registered datasets.
 
     >>> len(known_datasets()) >= 60, "droid" in known_datasets()
     (True, True)
@@ -323,7 +323,7 @@ def is_misspelled(name: str) -> str | None:
 
 
 def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
-    """Adds datasets to the table of this process, or changes entries.
+    """Adds datasets to the registry of this process, or changes entries.
 
     Args:
       entries: The entries by the name of the dataset, in the form of the table: see
@@ -412,9 +412,9 @@ def _of_table(name: str) -> DatasetMeaning:
     return meaning_from(name, _entries()[name])
 
 
-# --- From the form of the table.
+# --- Parsing of entries.
 
-# An action of more elements than that is none; files may say anything.
+# The largest number of elements of an action; an untrusted file may declare any.
 _MOST_ELEMENTS = 4096
 _PLAIN = ("robot", "control_hz", "cameras", "depth", "action_encoding", "state_encoding")
 _LISTS = ("aliases", "standard_action", "language", "defects", "sources")
@@ -449,9 +449,9 @@ def _has_form(value: Any, form: Any) -> bool:
 
     Args:
       value: The value.
-      form: A type, a value, or a tuple of forms of which one suffices. A list of one form stands
-        for any number of such values; one of several, for as many. A dict has the forms of the
-        values by key; the empty key stands for all others.
+      form: A type, a value, or a tuple of alternative forms. A list of one form stands for a list
+        of any length; a list of several forms, for a list of this length. A dict has the forms of
+        the values by key; the empty key stands for all other keys.
     """
     if isinstance(form, tuple):
         return any(_has_form(value, each) for each in form)
@@ -472,10 +472,10 @@ def _has_form(value: Any, form: Any) -> bool:
 
 
 def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
-    """Returns the meaning in an entry of the table.
+    """Returns the meaning in an entry of the registry.
 
     Raises:
-      ValueError: It cannot be understood.
+      ValueError: The entry is invalid.
     """
     try:
         return _meaning_from(name, entry)

@@ -1,7 +1,7 @@
-"""Rules for columns of an episode: they make the commands of all grippers alike, and more.
+"""Conversion rules for columns of robot episodes, such as gripper commands.
 
-All of them take the values of one or more elements in each step, of shape `[steps, elements]`, and
-return the same.
+All rules take the values of one or more elements in each step, of shape `[steps, elements]`, and
+return values of the same form.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import numpy as np
 
 __all__ = ["RULES", "binarize", "clip", "euler", "invert", "reached", "rel2abs"]
 
-# A gripper is open above the first bound and closed below the second one; between, it moves.
+# A gripper is open above the first bound, closed below the second bound, and moving in between.
 _OPEN, _CLOSED = 0.95, 0.05
 # A relative command below this changes nothing.
 _NOTHING = 0.1
 
 
 def binarize(values: np.ndarray) -> np.ndarray:
-    """Returns 1 where a gripper is open or about to be, and 0 where it is closed or about to be.
+    """Returns 1 where a gripper is open or opening, and 0 where it is closed or closing.
 
-    What lies between 0.05 and 0.95 becomes what is reached next. If nothing is reached until the
-    end, it becomes the last value.
+    Values between 0.05 and 0.95 become the next state that is reached. If none is reached until the
+    end, they become the last value.
 
     >>> binarize(np.array([[1.0], [0.6], [0.0], [0.3]])).ravel().tolist()
     [1.0, 0.0, 0.0, 0.3]
     """
     is_clear = (values > _OPEN) | (values < _CLOSED)
     rows = np.arange(len(values))[:, np.newaxis]
-    # The next row that is clear: from behind, the smallest one seen so far.
+    # The next row with a clear state: the running minimum from the end.
     ahead = np.where(is_clear, rows, len(values))
     ahead = np.minimum.accumulate(ahead[::-1], axis=0)[::-1]
     clear = np.take_along_axis(values, np.minimum(ahead, len(values) - 1), axis=0)
@@ -38,10 +38,10 @@ def binarize(values: np.ndarray) -> np.ndarray:
 
 
 def rel2abs(values: np.ndarray) -> np.ndarray:
-    """Returns where a gripper is that is told to close (above 0.1) or to open (below -0.1).
+    """Returns the state of a gripper from commands to close (above 0.1) or to open (below -0.1).
 
-    1 is open. The first command is taken to change something, so that the gripper was the other way
-    before it; without any command it is open.
+    1 is open. The first command is assumed to change the state, so that the gripper is in the
+    opposite state before; without any command it is open.
 
     >>> rel2abs(np.array([[0.0], [1.0], [0.0], [-1.0]])).ravel().tolist()
     [1.0, 0.0, 0.0, 1.0]
@@ -63,12 +63,12 @@ def invert(values: np.ndarray) -> np.ndarray:
 
 
 def clip(values: np.ndarray) -> np.ndarray:
-    """Returns the values, but at least 0 and at most 1."""
+    """Clips values to the range from 0 to 1."""
     return values.clip(0, 1)
 
 
 def reached(values: np.ndarray) -> np.ndarray:
-    """Returns how the values change until the next step; 0 in the last one."""
+    """Returns the change of the values to the next step; 0 in the last step."""
     return np.diff(values, axis=0, append=values[-1:])
 
 

@@ -1,4 +1,4 @@
-"""The action and the state of a step in the form that Octo and OpenVLA train on."""
+"""Conversion of robot actions and states to the standard that Octo and OpenVLA train on."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ __all__ = ["fields_of", "standard_columns", "widths_of"]
 def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[str, np.ndarray]:
     """Returns the standard action and state of each step of an episode, in float32.
 
-    The stored fields are read only. A gripper is 1 where it is open.
+    The stored fields stay unchanged. A gripper of 1 is open.
 
     Args:
       steps: The columns of all steps of the episode: rules look back and ahead.
       meaning: The meaning of the fields.
 
     Returns:
-      The columns "action" and "state", as far as the meaning says how to make them, and "is_kept":
-      false in steps for which the standard has no action, such as the first and the last one of
-      Bridge.
+      The columns "action" and "state", if the meaning has their conversion, and "is_kept": false in
+      steps without a standard action, such as the first and the last step of Bridge.
 
     Raises:
       KeyError: A field is missing; the message names it.
@@ -68,7 +67,7 @@ def fields_of(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
 def widths_of(
     meaning: DatasetMeaning, shapes: Mapping[str, Sequence[int | None]]
 ) -> dict[str, int]:
-    """Returns how many elements the standard action and state have.
+    """Returns the numbers of elements of the standard action and state.
 
     Args:
       meaning: The meaning of the fields.

@@ -1,7 +1,7 @@
 """Statistics of the fields of a dataset: computed in one pass, merged, stored, read.
 
-Here they are computed from episodes that are NumPy columns, without TensorFlow;
-`rlds.transformations.compute_statistics` does it for a `tf.data` dataset, with the same result.
+`compute_statistics` takes episodes of NumPy columns, without TensorFlow;
+`rlds.transformations.compute_statistics` takes a `tf.data` dataset, with the same result.
 """
 
 import copy
@@ -32,11 +32,11 @@ _CALLER = "compute_statistics"
 _NUM_TRANSITIONS = "num_transitions"
 _NUM_TRAJECTORIES = "num_trajectories"
 _PLACEHOLDERS = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
-# Steps of episodes per call: each call of NumPy has a constant cost.
+# The number of steps in a call of NumPy, which amortizes the constant cost of calls.
 _BATCH_SIZE = 4096
-# From which share of the episodes on last actions that are not zero are no accident.
+# The share of episodes with nonzero last actions from which on a warning is given.
 _NOTICEABLE = 0.1
-# A table that is printed: its width, how many elements of a field it shows, how short names get.
+# The printed table: its width, the largest number of shown elements, the least width of names.
 _WIDTH, _MAX_ELEMENTS, _MIN_NAME = 100, 8, 8
 
 
@@ -46,15 +46,15 @@ class FieldStatistics:
 
     Attributes:
       count: the number of values, int64. This and the following have the shape of the field.
-      mean: the mean, float64. NaN where there were no values, or a value that was NaN; the same
-        holds for the following.
+      mean: the mean, float64. NaN if there were no values, or a value was NaN; likewise the
+        following attributes.
       squares: the sum of the squared distances from the mean.
       min: the least value.
       max: the largest value.
       mask: whether to normalize the element (see `normalize`).
       quantiles: the quantiles that were requested, by q.
-      quantile_error: a value that stands for quantile q is the exact quantile of some q', which is
-        at most this far from q.
+      quantile_error: the value of quantile q is the exact quantile of some q', whose distance from
+        q is at most this.
       ddof: the standard deviation has the divisor count - ddof.
     """
 
@@ -67,7 +67,7 @@ class FieldStatistics:
     quantiles: Mapping[float, np.ndarray] = dataclasses.field(default_factory=dict)
     quantile_error: float = 0.0
     ddof: int = 0
-    # One for all elements, or one for each if their values were masked one by one.
+    # One sketch for all elements, or one for each element if values were masked individually.
     _sketches: tuple[QuantileSketch, ...] = dataclasses.field(default=(), repr=False)
 
     @property
@@ -84,9 +84,9 @@ class FieldStatistics:
         return _table({"": self})
 
     def merge(self, other: "FieldStatistics") -> "FieldStatistics":
-        """The statistics of the values of both.
+        """Returns the statistics of the values of both.
 
-        Quantiles are known only if neither was read from JSON.
+        The result has quantiles only if neither was read from JSON.
 
         Raises:
           ValueError: if the shapes, the masks or the divisors differ.
@@ -119,15 +119,15 @@ class FieldStatistics:
 class Statistics:
     """The statistics of a dataset, by field.
 
-    `statistics["observation/state"]` has those of a field. `one + other` has those of the data of
-    both. Printed, they are a table.
+    `statistics["observation/state"]` has the statistics of a field. `one + other` describes the
+    data of both. Printed, statistics are a table.
 
     Attributes:
       fields: the statistics of each field, by its path.
       num_transitions: the number of actions; placeholders do not count.
       num_trajectories: the number of episodes.
-      num_unmarked_last_actions: in how many of them the last action or reward is not zero, although
-        it counted as a placeholder, and no `final_observation_known` says whether it is one.
+      num_unmarked_last_actions: the number of episodes whose last action or reward is not zero, but
+        counted as a placeholder, because they have no `final_observation_known`.
     """
 
     fields: Mapping[str, FieldStatistics]
@@ -156,9 +156,9 @@ class Statistics:
         return f"{self._sizes()}\n{_table(self.fields)}"
 
     def rows(self) -> list[list[str]]:
-        """The cells of the table that is printed: the headings, then a row for each element.
+        """The cells of the printed table: the headings, then a row for each element.
 
-        A row that stands for several has one cell.
+        A row for several omitted elements has one cell.
         """
         return _rows_of(self.fields)
 
@@ -169,10 +169,10 @@ class Statistics:
         return self.merge(other)
 
     def merge(self, other: "Statistics") -> "Statistics":
-        """The statistics of the data of both.
+        """Returns the statistics of the data of both.
 
         Raises:
-          ValueError: if they are not of the same fields, or those differ in shape, mask or ddof.
+          ValueError: if the fields differ, or their shapes, masks or ddof.
         """
         if self.fields.keys() != other.fields.keys():
             raise ValueError(
@@ -198,13 +198,13 @@ class Statistics:
         dataset_name: str | None = None,
         rename: Mapping[str, str] | None = None,
     ) -> str:
-        """Writes the statistics as Octo and OpenVLA read them.
+        """Returns the statistics in the JSON format that Octo and OpenVLA read.
 
         Each field becomes an object with mean, std, min, max, mask, count, and each quantile under
         both of its names, such as q01 and p01.
 
         Args:
-          dataset_name: the name that the statistics are filed under, as OpenVLA expects it.
+          dataset_name: the key of the statistics in the JSON, as OpenVLA expects it.
           rename: other names for fields, such as `{"observation/state": "proprio"}`.
 
         >>> steps = {"action": np.array([1.0, 3.0, 0.0]), "is_last": np.array([False, False, True])}
@@ -230,10 +230,10 @@ class Statistics:
 
         Args:
           text: the content of the file.
-          dataset_name: the name of the statistics, if it is not the only one there.
+          dataset_name: the key of the statistics, if the file has those of several datasets.
 
         Raises:
-          ValueError: if there are no such statistics in it.
+          ValueError: if the file has no such statistics.
         """
         try:
             content = json.loads(text)
@@ -270,7 +270,7 @@ def compute_statistics(
     include_last_action: bool | None = None,
     finite_only: bool = False,
 ) -> Statistics:
-    """Describes the fields of episodes, which are read once, in memory that does not grow.
+    """Describes the fields of episodes, which are read once, in constant memory.
 
     Everything but the quantiles is float64. Quantiles are exact up to 8191 values; of n values the
     quantile q is the exact one of some q' that is less than log2(n / 8192) / 16384 + 0.0002 off.
@@ -449,7 +449,7 @@ class StatisticsPass:
           valid: whether the values of a field count, for each step or each value; where it is not
             given, they do.
           is_last: a mask of the steps with a placeholder as action.
-          is_unmarked: of which of them nothing says so.
+          is_unmarked: a mask of the placeholders in episodes without `final_observation_known`.
           num_episodes: the number of episodes that begin in the batch.
         """
         self._num_transitions += int(np.count_nonzero(~is_last))
@@ -475,7 +475,7 @@ class StatisticsPass:
 
 
 class _Batch(NamedTuple):
-    """Steps, as `StatisticsPass.add` takes them."""
+    """A batch of steps: the arguments of `StatisticsPass.add`."""
 
     data: Mapping[str, np.ndarray]
     valid: Mapping[str, np.ndarray]
@@ -569,7 +569,7 @@ def _num_real(data: Mapping[str, np.ndarray], is_placeholder: np.ndarray) -> int
     is_real = np.zeros(len(rows), np.bool_)
     for name, column in data.items():
         if name.split("/")[0] in (rlds_types.ACTION, rlds_types.REWARD):
-            is_there = np.abs(column[rows].astype(np.float64)) > 0  # NaN is nothing.
+            is_there = np.abs(column[rows].astype(np.float64)) > 0  # NaN counts as zero.
             is_real |= is_there.any(axis=tuple(range(1, is_there.ndim)))
     return int(np.count_nonzero(is_real))
 
@@ -592,17 +592,17 @@ def _nothing(shape: tuple[int, ...], mask: np.ndarray, ddof: int) -> FieldStatis
 
 
 def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, Any]:
-    """The values of each element of a field, and which of them are valid.
+    """The values of each element of a field, and a mask of the valid ones.
 
-    NumPy is several times faster at rows of many values than at columns of few.
+    NumPy is several times faster at rows of many values than at columns of few values.
 
     Args:
       data: the values of a batch, [steps, ...].
-      valid: None, or whether each step is valid, or whether each value is.
+      valid: a mask of the valid steps or values; None if all are valid.
 
     Returns:
-      The values of the steps that are valid, [elements, steps], float32 or float64; and True, or
-      whether each of these is valid.
+      The values of the valid steps, [elements, steps], float32 or float64; and a mask of the valid
+      values, or True if all are valid.
     """
     rows = data.reshape(len(data), -1)
     where: Any = True
@@ -618,7 +618,7 @@ def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, An
 def _described(like: FieldStatistics, columns: np.ndarray, where: Any) -> FieldStatistics:
     """The statistics of columns of values, without their quantiles.
 
-    In NumPy, which takes a quarter of the time that TensorFlow takes for the same.
+    NumPy takes a quarter of the time of TensorFlow.
     """
     count = np.broadcast_to(where, columns.shape).sum(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -643,7 +643,7 @@ def _described(like: FieldStatistics, columns: np.ndarray, where: Any) -> FieldS
 
 
 def _merged(one: FieldStatistics, other: FieldStatistics) -> FieldStatistics:
-    """Both, without their quantiles."""
+    """The merged statistics of a field, without quantiles."""
     count = one.count + other.count
     weight = other.count / np.maximum(count, 1)
     delta = np.where((one.count > 0) & (other.count > 0), other.mean - one.mean, 0.0)
@@ -688,7 +688,7 @@ def _with_quantiles(
 ) -> FieldStatistics:
     is_defined = (field.count > 0) & ~np.isnan(field.mean)
 
-    # Without any values there are no sketches.
+    # A field without values has no sketches.
     nothing = [np.full(field.mean.size, np.nan) for _ in quantiles]
     of_sketches = [sketch.quantiles(quantiles) for sketch in sketches] or [nothing]
     values = {
@@ -726,7 +726,7 @@ def _percent(q: float) -> str:
 
 
 def _to_plain(field: FieldStatistics) -> dict[str, Any]:
-    """A field as JSON has it."""
+    """The statistics of a field in the types of JSON."""
     plain = {name: getattr(field, name).tolist() for name in ("mean", "std", "min", "max")}
     for q, values in field.quantiles.items():
         plain[f"q{_percent(q)}"] = plain[f"p{_percent(q)}"] = values.tolist()
@@ -749,7 +749,7 @@ def _from_plain(plain: Mapping[str, Any], num_transitions: int) -> FieldStatisti
 
     mean = np.asarray(plain["mean"], np.float64)
     ddof = int(plain.get("ddof", 0))
-    # If the number is unknown, it is the least one that a standard deviation needs.
+    # The default for an unknown number is the least one that a standard deviation needs.
     count = array("count", num_transitions or ddof + 1).astype(np.int64)
     quantiles = {
         float(f"{float(key[1:]) / 100:.12g}"): array(key)
@@ -780,7 +780,8 @@ def _table(fields: Mapping[str, FieldStatistics]) -> str:
 def _rows_of(fields: Mapping[str, FieldStatistics]) -> list[list[str]]:
     """The cells of the table, the headings first.
 
-    Of fields with many elements it has the first and the last, of many quantiles the outermost.
+    Large fields have rows for their first and last elements only; of many quantiles, the outermost
+    are shown.
     """
     quantiles = sorted({q for field in fields.values() for q in field.quantiles})
     shown = [q for q in quantiles if q in (quantiles[0], quantiles[-1])]
@@ -815,7 +816,7 @@ def _rows_of_field(
 
 def _padded(row: list[str], widths: list[int]) -> Iterator[str]:
     name, *numbers = row
-    if len(name) > widths[0]:  # The end of a path says more than its beginning.
+    if len(name) > widths[0]:  # The end of a path is more specific than its beginning.
         name = "…" + name[len(name) - widths[0] + 1 :]
     yield name.ljust(widths[0])
     yield from (number.rjust(width) for number, width in zip(numbers, widths[1:]))

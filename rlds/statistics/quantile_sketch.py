@@ -1,4 +1,4 @@
-"""Quantiles of a stream of numbers, in bounded memory and with an error that is known."""
+"""Quantiles of a stream of numbers, in bounded memory and with a known error bound."""
 
 import collections
 import dataclasses
@@ -17,7 +17,7 @@ class _Level:
     """Values that stand for 2 ** (level) values each.
 
     Attributes:
-      half: sorted values that wait for as many others, [columns, CAPACITY / 2].
+      half: sorted values that wait for a second half, [columns, CAPACITY / 2].
       num_rounded: the numbers of halvings that kept values of even and of odd index.
     """
 
@@ -28,12 +28,12 @@ class _Level:
 class QuantileSketch:
     """The quantiles of several columns of numbers, which come in rows.
 
-    It is exact up to `CAPACITY` rows. Beyond that, sorted values are halved again and again by
-    dropping every other one, in turns those at odd and at even places so that the errors cancel:
-    then a value that is returned as the quantile q of n values is the exact quantile of some q'
-    with |q - q'| <= `error`. This is at most about log2(n / 8192) / 16384 in the worst case:
-    0.05 % for 3 million values, 0.1 % for 10^9. Of each column it keeps 8192 values and 4096 for
-    each halving, of which there are log2(n / 8192).
+    The sketch is exact up to `CAPACITY` rows. Beyond that, sorted values are halved repeatedly by
+    dropping every other value, alternately those of odd and of even index, so that errors cancel:
+    then the returned quantile q of n values is the exact quantile of some q' with
+    |q - q'| <= `error`. This is at most about log2(n / 8192) / 16384 in the worst case:
+    0.05 % for 3 million values, 0.1 % for 10^9. The sketch keeps 8192 values of each column, and
+    4096 for each of log2(n / 8192) halvings.
 
     >>> sketch = QuantileSketch(num_columns=2)
     >>> sketch.add(np.array([[0.0, 5.0], [1.0, 6.0], [2.0, 7.0]]))
@@ -49,7 +49,7 @@ class QuantileSketch:
 
     @property
     def error(self) -> float:
-        """The largest |q - q'|, see the class: 1 is from the least value to the largest."""
+        """The bound of |q - q'|, see the class, as a share of all values."""
         error = sum(max(level.num_rounded) << i for i, level in self._levels.items())
         return error / max(self.count - 1, 1)
 
@@ -79,7 +79,7 @@ class QuantileSketch:
                 self._add_half(i, level.half)
 
     def quantile(self, q: float) -> np.ndarray:
-        """The q-th quantile of each column, as `np.quantile` has it; NaN of no values."""
+        """Returns the quantile q of each column as in `np.quantile`; NaN without values."""
         return self.quantiles([q])[0]
 
     def quantiles(self, qs: Sequence[float]) -> list[np.ndarray]:
@@ -96,7 +96,7 @@ class QuantileSketch:
         values = np.concatenate(parts, axis=1)
         order = np.argsort(values, axis=1)
         values = np.take_along_axis(values, order, axis=1)
-        # The number of all values up to each of these.
+        # The number of values up to and including each of these.
         ranks = np.cumsum(np.concatenate(weights)[order], axis=1)
 
         def at(rank: int) -> np.ndarray:
@@ -113,7 +113,7 @@ class QuantileSketch:
         return [interpolated(q * (self.count - 1)) for q in qs]
 
     def _halve(self, index: int, values: np.ndarray) -> None:
-        """Drops every other one of the sorted values and hands the rest to the next level."""
+        """Drops every other one of the sorted values, and moves the others to the next level."""
         num_rounded = self._levels[index].num_rounded
         parity = 0 if num_rounded[0] <= num_rounded[1] else 1
         num_rounded[parity] += 1

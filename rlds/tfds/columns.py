@@ -30,8 +30,8 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
       where: The episode, for error messages.
 
     Raises:
-      ValueError: Fields are missing, or there are others; a value does not fit its feature. Says
-        where: the episode, the step and the field.
+      ValueError: Fields are missing or unexpected, or a value does not fit its feature. The message
+        names the episode, the step and the field.
     """
     if isinstance(steps, tf.data.Dataset):
         steps = _read(steps)
@@ -57,12 +57,12 @@ def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
 
     Args:
       value: The value.
-      feature: Its feature.
+      feature: The feature of the value.
       name: The name of the field.
       where: The episode, for error messages.
 
     Raises:
-      ValueError: It does not fit; says where.
+      ValueError: The value does not fit; the message names the episode and the field.
     """
     return _first_row(_fit(feature, [value], _Location(where, name, None)))
 
@@ -79,12 +79,12 @@ class _Location:
         return _Location(self.where, f"{self.path}/{name}", self.steps)
 
     def of_elements(self, lengths: np.ndarray) -> "_Location":
-        """Returns the location of the elements of sequences that are the rows of this one."""
+        """Returns the location of the elements, if the rows are sequences."""
         steps = None if self.steps is None else np.repeat(self.steps, lengths)
         return _Location(self.where, self.path, steps)
 
     def error(self, row: int | None, got: str, expected: str) -> ValueError:
-        """Returns the error of a row that is not as expected; a row of None stands for all."""
+        """Returns the error of an unexpected row; a row of None stands for all rows."""
         step = "" if self.steps is None or row is None else f", step {self.steps[row]}"
         return ValueError(f"{self.where}{step}, {self.path}: got {got}, expected {expected}")
 
@@ -115,7 +115,7 @@ def _fit(feature: Any, rows: Any, location: _Location) -> Any:
 
 
 def _by_field(names: list[str], rows: Any, location: _Location) -> dict[str, Any]:
-    """Rows that are dicts, as a dict of rows."""
+    """Converts rows that are dicts to a dict of rows."""
     expected = f"the fields {names}"
     if isinstance(rows, Mapping):
         if rows.keys() != set(names):
@@ -194,7 +194,7 @@ def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
             for index, array in enumerate(arrays)
         ]
     if isinstance(rows, list) and column.dtype.kind in "SUO" and dtype.kind != "O":
-        for index, row in enumerate(rows):  # NumPy has made strings or objects of all.
+        for index, row in enumerate(rows):  # NumPy converts mixed rows to strings or objects.
             if np.asarray(row).dtype.kind in "SUO":
                 raise location.error(index, _in_words(row), expected)
     if not fits(column.shape[1:], feature.shape):
@@ -281,7 +281,7 @@ def _empty(feature: Any) -> Any:
 
 
 def _as_rows(rows: Any) -> Any:
-    """Tensors as arrays."""
+    """Converts tensors in rows to arrays."""
     if isinstance(rows, tf.RaggedTensor):
         if rows.ragged_rank > 1:
             return rows.to_list()

@@ -50,25 +50,25 @@ def extract_feature_from_data(
     has no other way to store them; uint32 is not encoded, because TensorFlow could not decode it.
 
     An image is an array of shape `(height, width, channels)` with 1, 3 or 4 channels of uint8 or
-    uint16, or one of float32, if its name or that of a field around it has one of the words image,
-    img, rgb, pixel and camera in it, in small letters or capitals, or if it is the observation as
-    a whole. Where JPEG cannot hold it (4 channels, or not uint8) it is stored as PNG, which loses
-    nothing. A scalar string is taken for an image that is encoded already if its own name has one
-    of the words; Python's `str`, however, is always text.
+    uint16, or one of float32, if its name or that of an enclosing field contains one of the words
+    image, img, rgb, pixel and camera, in any case, or if it is the whole observation. Images that
+    JPEG cannot hold (4 channels, or not uint8) are stored as PNG, which is lossless. A scalar
+    string is an encoded image if its own name contains one of the words; Python's `str`, however,
+    is always text.
 
     Args:
       data: An array, tensor, number or string, a spec (anything with shape and dtype), or a nest
         of them.
       use_images: Whether to use `Image` for images.
       image_encoding: The encoding of images: 'png', or 'jpeg', which changes them.
-      field_name: The name of the data; with slashes, those of the fields around it come first.
+      field_name: The name of the data, or its path of enclosing fields, separated by slashes.
       squeeze_scalars: Whether an array of shape `(1,)` counts as a scalar. Such a feature takes
         scalars, not the array itself.
       convert_tuple_to_list: Whether to treat tuples as lists; else they are an error.
       tensor_encoding: The encoding of arrays.
 
     Raises:
-      ValueError: TFDS cannot hold the data; says which field, and why.
+      ValueError: TFDS cannot hold the data; the message names the field and the reason.
 
     >>> extract_feature_from_data({"rgb": np.zeros((8, 8, 3), np.uint8), "speed": 0.5}, True, "png")
     FeaturesDict({
@@ -131,8 +131,8 @@ def generate_config_from_spec(
     Args:
       episode_spec: The spec of an episode, such as the `element_spec` of a dataset of episodes, or
         an episode. Its steps are in either layout, or a list of steps, of which the first counts.
-        Of the core fields of a step, those that are missing are missing in the dataset; its other
-        fields are step metadata. The other fields of the episode are episode metadata.
+        Core fields of a step are optional; all other fields of the step are step metadata. The
+        fields of the episode other than `steps` are episode metadata.
       name: The name of the dataset.
       use_images: See `extract_feature_from_data`, also for the following arguments.
       image_encoding: The encoding of images.

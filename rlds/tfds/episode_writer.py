@@ -31,7 +31,7 @@ class EpisodeWriter:
     """Writes episodes to a directory as an RLDS dataset, for `tfds.builder_from_directory`.
 
     A context manager. Episodes go to shards. A shard becomes part of the dataset when it is full,
-    the last one on `close`. Shards do not change after that. Several writers may add to a dataset
+    the last shard on `close`. Finished shards do not change. Several writers may add to a dataset
     at a time.
 
     If the process dies, all finished shards can be read. The episodes of the shard that was being
@@ -53,8 +53,8 @@ class EpisodeWriter:
         they have to have the same features. If false, new shards are added to the splits.
       file_format: 'tfrecord', or 'array_record' for random access (`tfds.data_source`).
       metadata: The metadata of the dataset, as `info.metadata`; in the types of JSON and
-        NumPy. If it is None, a copy has that of the other dataset, and a dataset that exists keeps
-        what it has.
+        NumPy. If None, a copy has the metadata of the other dataset, and an existing dataset keeps
+        its metadata.
       float64: The storage of float64 in steps: "bytes" keeps every bit, "float32" rounds, as
         the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
         TFDS would have rounded it.
@@ -67,7 +67,7 @@ class EpisodeWriter:
 
     Raises:
       StorageError: The directory cannot be written to, or has a dataset that this one does not fit;
-        says what is different.
+        the message states the difference.
       ValueError: An argument is wrong, or a feature cannot hold its values without loss.
 
     >>> import tempfile, numpy as np
@@ -151,10 +151,10 @@ class EpisodeWriter:
             written many times faster than steps.
 
         Raises:
-          StorageError: It cannot be written; those before are.
-          ValueError: It has not the fields of the dataset, or a value does not fit its feature; it
-            has no steps, or the first one is not marked as such. Says where. Nothing is written of
-            the episode.
+          StorageError: The episode cannot be written; earlier episodes are.
+          ValueError: The episode has other fields than the dataset, a value that does not fit its
+            feature, no steps, or a first step without `is_first`. The message has the location, and
+            nothing of the episode is written.
         """
         if len(self._splits) > 1:
             raise ValueError(
@@ -208,7 +208,7 @@ class EpisodeWriter:
         """Makes all episodes part of the dataset; further calls do nothing.
 
         Raises:
-          StorageError: They cannot be written.
+          StorageError: An episode cannot be written.
         """
         if self._is_closed:
             return

@@ -1,7 +1,7 @@
-"""The bytes of examples, from columns, of datasets that are described by features of TFDS.
+"""Encoding of columns as examples of TFDS datasets.
 
-`tfds_files` encodes what it knows, at once. The rest (features of other types, images that are to
-be compressed, values that are not exactly what the feature says) is left to TFDS.
+`tfds_files` encodes the features that it supports, at once. TFDS encodes all others: features of
+other types, images to compress, and values that need a conversion to their feature.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
       png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
 
     Attributes:
-      features: The same as `tfds_files` has it, with a mere `Feature` for what only TFDS encodes.
+      features: The features as types of `tfds_files`; a plain `Feature` if only TFDS encodes it.
 
     >>> features = tfds.features.FeaturesDict({
     ...     "steps": tfds.features.Dataset({"action": np.float32}), "id": np.int64
@@ -64,7 +64,7 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
 
     @classmethod
     def of_json(cls, features: Any, *, png_level: int | None = None) -> TfdsExampleEncoder:
-        """Returns the encoder for features, of which `features.json` has this."""
+        """Returns the encoder for features in the JSON of `features.json`."""
         return cls(tfds.features.FeaturesDict.from_json(features), png_level=png_level)
 
     def _encode_others_than_columns(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:

@@ -1,4 +1,4 @@
-"""TFDS features that hold recorded values without loss, or as requested.
+"""TFDS features that store recorded values without loss, or as requested.
 
 The records that TFDS writes hold int64, float32 and byte strings. In the default encoding of
 `tfds.features.Tensor`, bool, (u)int8 to (u)int64, float16 and float32 come back unchanged (but for
@@ -136,10 +136,10 @@ def check_readable(features: Any, where: str = "") -> None:
 
     Args:
       features: The features of an episode.
-      where: Beginning of error messages: what the features are for.
+      where: The beginning of error messages: the owner of the features.
 
     Raises:
-      ValueError: It could not; says which field, and why.
+      ValueError: TFDS cannot read a field; the message names the field and the reason.
     """
     for path, stored in tree.flatten_with_path(features.get_serialized_info()):
         is_ragged = None in stored.shape[1:]

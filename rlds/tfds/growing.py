@@ -48,7 +48,7 @@ def growing_dataset(info: tfds.core.DatasetInfo) -> GrowingDataset:
 
 
 def recover(info: tfds.core.DatasetInfo) -> None:
-    """Adds the shards that writers left when they died, and sets the splits that there are then.
+    """Adds the shards that killed writers left, and updates the splits of the info.
 
     Raises:
       StorageError: A file cannot be read or written.

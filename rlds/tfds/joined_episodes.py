@@ -1,4 +1,4 @@
-"""Decodes examples of many episodes at once, to columns of all their steps."""
+"""Fast decoding of many TFDS episodes at once, to columns of all their steps."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -19,8 +19,8 @@ _STORED_AS = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O":
 def can_be_joined(features: Any) -> bool:
     """Whether all values of a field have one shape, both stored and decoded.
 
-    Images may differ, as long as they are not decoded. A field of episodes may have any number of
-    rows, unless they are compressed.
+    Images may differ in shape if they are not decoded. A field of episodes may have any number of
+    rows, unless the rows are compressed.
     """
     joined = _joined(features)
     stored = tfds.core.utils.flatten_nest_dict(joined.get_serialized_info()).values()
@@ -41,11 +41,11 @@ def can_be_joined(features: Any) -> bool:
 class JoinedEpisodes:
     """Decodes the examples of several episodes at once.
 
-    TFDS decodes them: an example with the fields of all episodes, which are rows to it like steps.
+    TFDS decodes one joined example, in which the fields of all episodes are rows, like steps.
 
     Args:
       features: The features of an episode, which `can_be_joined`.
-      decode: The fields of a step to decode; the others are the strings that are stored.
+      decode: The fields of a step to decode; the others stay the stored strings.
     """
 
     def __init__(self, features: tfds.features.FeaturesDict, decode: Collection[str]) -> None:
@@ -67,22 +67,22 @@ class JoinedEpisodes:
         # Concrete, because TensorFlow counts traces by code, and warns from the fifth dataset on.
         self._decode = tf.function(
             self._parse_and_decode,
-            autograph=False,  # To rewrite code in which no tensor decides takes half a second.
+            autograph=False,  # No control flow depends on tensors; rewriting takes half a second.
         ).get_concrete_function(tf.TensorSpec([None], tf.string))
 
     def decode(self, examples: Sequence[bytes]) -> tuple[dict[str, Any], np.ndarray]:
         """Returns episodes: columns of all their steps, columns of their fields, and their lengths.
 
         Args:
-          examples: Their bytes.
+          examples: The bytes of the episodes.
 
         Returns:
-          The fields of episodes with a row for each, a list if each may have any number of rows; in
-          `steps`, with a row for each step. And how many steps each episode has, of shape
-          `[num_episodes]`.
+          The fields of episodes as columns with a row for each episode, a list if an episode may
+          have any number of rows; in `steps`, columns with a row for each step. And the number of
+          steps of each episode, of shape `[num_episodes]`.
 
         Raises:
-          ValueError: Some example has another number of values in a field than it should.
+          ValueError: A field of an example has a wrong number of values.
         """
         decoded, counts, sizes = self._decode(tf.constant(list(examples), tf.string))
         is_of_steps = {name: name.startswith(f"{rlds_types.STEPS}/") for name in counts}
@@ -139,7 +139,7 @@ class _Rows(tfds.features.Tensor):  # type: ignore[misc]
 
 
 def _has_rows(feature: Any) -> bool:
-    """Whether a feature has any number of rows of one size, so that joined rows can be split."""
+    """Whether a feature is a variable number of rows of one size, so that they can be joined."""
     return (
         type(feature) is tfds.features.Tensor
         and feature.shape[:1] == (None,)

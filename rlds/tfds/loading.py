@@ -1,4 +1,4 @@
-"""Reads RLDS datasets that TFDS wrote, in either layout, and no more of them than is requested."""
+"""Reads RLDS datasets that TFDS wrote, in either layout, and only the requested fields."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ __all__ = ["load"]
 
 _LAYOUTS = ("batched", "nested")
 
-# Without it, the action of the last step would count as a placeholder.
+# Without this field, the action of the last step would count as a placeholder.
 _EPISODE_FLAGS = (rlds_types.FINAL_OBSERVATION_KNOWN,)
 
 
@@ -176,8 +176,8 @@ class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
 class _Raw(_OneByOne):
     """Decodes tensors that are stored as bytes.
 
-    TFDS does so row by row, fails if there are no rows and the shape is not known, and warns of
-    itself each time.
+    TFDS decodes them row by row, fails without rows if the shape is unknown, and emits a warning
+    each time.
     """
 
     def decode_example(self, serialized_example: Any) -> Any:
@@ -299,7 +299,7 @@ def _is_raw(feature: Any) -> bool:
 def _from_array_records(
     builder: tfds.core.DatasetBuilder, split: str, features: Any, decoders: Any, *, shuffle: bool
 ) -> tf.data.Dataset:
-    """Reads files that TFDS itself gives to NumPy only."""
+    """Reads ArrayRecord files, which TFDS itself can only read as NumPy."""
     source = builder.as_data_source(
         split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
     )
@@ -308,7 +308,7 @@ def _from_array_records(
         dataset = dataset.shuffle(len(source))
 
     def read(index: tf.Tensor) -> Any:
-        # Said to be stateless, because iterators over other functions cannot be checkpointed.
+        # Declared as stateless, because iterators over stateful functions cannot be checkpointed.
         example = tf.numpy_function(
             lambda i: bytes(source[int(i)]), [index], tf.string, stateful=False
         )

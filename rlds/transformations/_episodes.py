@@ -1,4 +1,4 @@
-"""Functions of an episode's steps, wherever the steps are found."""
+"""Application of functions to the steps of datasets of episodes, of episodes, or of steps."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -8,12 +8,12 @@ import tensorflow as tf
 from rlds import alignment, rlds_types
 from rlds.transformations import _layouts
 
-# A dataset of episodes, one episode, or the steps of one, all in either layout.
+# A dataset of episodes, an episode, or the steps of an episode, all in either layout.
 EpisodesOrSteps: TypeAlias = Any
 
 
 def is_episode(data: EpisodesOrSteps) -> bool:
-    """Whether this is an episode: a dict with its steps in it."""
+    """Whether data is an episode: a dict with the field `steps`."""
     return isinstance(data, Mapping) and rlds_types.STEPS in data
 
 
@@ -27,12 +27,12 @@ def over_steps(
     function: Callable[[_layouts.Steps, Any], _layouts.Steps],
     final_observation_known: Any = True,
 ) -> EpisodesOrSteps:
-    """Replaces the steps of a dataset of episodes, of an episode, or the steps as such.
+    """Applies a function to the steps of a dataset of episodes, of an episode, or to steps.
 
     Args:
       data: episodes, an episode, or steps.
       function: takes the steps of an episode and whether its final observation is known.
-      final_observation_known: this, where the episode does not say it.
+      final_observation_known: the default for episodes without the field of this name.
     """
 
     @_layouts.in_graph
@@ -64,8 +64,8 @@ def over_steps_by_index(
 def parallelism(episodes: tf.data.Dataset) -> int | None:
     """Returns `num_parallel_calls` for a map of episodes: None if their steps are nested.
 
-    With batched steps the work is in the map. With nested ones it comes later, when their
-    datasets are read.
+    With batched steps the map does the work. With nested steps the work is done later, when the
+    datasets of steps are read.
     """
     are_nested = isinstance(episodes.element_spec[rlds_types.STEPS], tf.data.DatasetSpec)
     return None if are_nested else tf.data.AUTOTUNE
@@ -84,7 +84,7 @@ def spec_of_step(data: EpisodesOrSteps, caller: str) -> Any:
 def map_as_one_batch(
     steps: _layouts.Steps, function: Callable[[Any], Any], caller: str, *, keeps_length: bool
 ) -> _layouts.Steps:
-    """Applies a function of batched steps to steps in either layout, as one batch."""
+    """Applies a function to all steps of an episode as one batch, in either layout."""
     if not _layouts.is_nested(steps):
         return function(_layouts.as_batch(steps, caller))
 
@@ -97,7 +97,7 @@ def map_as_one_batch(
 
 
 def check_numeric(spec: Any, name: str, caller: str) -> None:
-    """Checks that a field of the step is a tensor of real numbers or booleans, or has only such."""
+    """Checks that all leaves of a field of the step are tensors of real numbers or booleans."""
     _layouts.check_fields(spec, [name], caller)
     for path, leaf in _layouts.named_leaves({name: spec[name]}):
         is_tensor = isinstance(leaf, tf.TensorSpec)
@@ -106,12 +106,12 @@ def check_numeric(spec: Any, name: str, caller: str) -> None:
 
 
 def leaves_of(steps: Any, *names: str) -> dict[str, Any]:
-    """The tensors, or specs, of fields by their paths; of those that are there."""
+    """The tensors, or specs, of the existing ones of some fields, by their paths."""
     return dict(_layouts.named_leaves({name: steps[name] for name in names if name in steps}))
 
 
 def discounts_of(spec: Any, caller: str) -> dict[str, str]:
-    """The discount that counts for each reward, by their paths; "discount" if there is none."""
+    """The path of the discount of each reward, by the path of the reward; default "discount"."""
     shapes = [
         {path: leaf.shape.as_list() for path, leaf in leaves_of(spec, name).items()}
         for name in (rlds_types.REWARD, rlds_types.DISCOUNT)

@@ -1,4 +1,4 @@
-"""The two layouts of an episode's steps, and the questions every transformation asks them.
+"""The two layouts of an episode's steps, and helpers of transformations for both layouts.
 
 Nested: a `tf.data.Dataset` whose elements are steps. Batched: one structure of dense tensors (or
 arrays, or lists of numbers) with a leading time axis, all of the same length.
@@ -19,10 +19,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def in_graph(function: _Function) -> _Function:
-    """Marks a function for tf.data as written in operations of TensorFlow already.
+    """Marks a function for tf.data that consists of TensorFlow operations only.
 
-    AutoGraph translates neither it nor what it calls, so that a transformation is ready in a
-    fraction of the time.
+    AutoGraph then translates neither the function nor its callees, so that building the
+    transformation takes a fraction of the time.
     """
     return cast(_Function, tf.autograph.experimental.do_not_convert(function))
 
@@ -75,7 +75,7 @@ def as_batch(steps: Steps, caller: str) -> Any:
 
 
 def static_num_steps(batch: Any) -> int | None:
-    """The length of the time axis, None where the graph does not know it."""
+    """The length of the time axis; None if it is unknown before the graph runs."""
     shapes = [leaf.shape for leaf in tf.nest.flatten(batch)]
     lengths = (shape[0] for shape in shapes if shape.rank is not None and shape[0] is not None)
     return next(lengths, None)
@@ -181,9 +181,9 @@ def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Data
 def one_of(
     first: tf.Tensor, dataset1: tf.data.Dataset, dataset2: tf.data.Dataset
 ) -> tf.data.Dataset:
-    """The first or the second dataset.
+    """The first dataset if `first` is true, otherwise the second one.
 
-    As `tf.cond` in a graph takes longer, for each episode, than to make both.
+    `tf.cond` in a graph takes longer, for each episode, than to build both datasets.
     """
     if tf.executing_eagerly():
         return dataset1 if first else dataset2
@@ -194,39 +194,38 @@ def one_of(
 def batched(dataset: tf.data.Dataset, size: int, drop_remainder: bool = False) -> tf.data.Dataset:
     """Like `Dataset.batch`, also after a map.
 
-    TensorFlow fuses a map and a batch into one operation. Where a graph asks for the cardinality
-    of the mapped dataset too, its optimizer fails at that ("can't delete node(s) with retained
-    fanouts"), and a large batch overflows. Options that change nothing stand between the two here,
-    and cost nothing.
+    TensorFlow fuses a map and a batch into one operation. If a graph uses the cardinality of the
+    mapped dataset too, its optimizer fails to fuse them ("can't delete node(s) with retained
+    fanouts"), and a large batch overflows. Empty options between the two prevent this at no cost.
     """
     return dataset.with_options(tf.data.Options()).batch(size, drop_remainder)
 
 
-# Larger than any episode: the size of a batch that holds all steps.
+# The size of a batch that holds all steps, larger than any episode.
 ALL_STEPS = 2**62
 
 
 def as_one_batch(steps: tf.data.Dataset) -> tf.data.Dataset:
-    """A dataset of one batch with all steps, or of none if there are no steps."""
+    """A dataset of one batch with all steps; without steps, an empty dataset."""
     return batched(steps, 1024).rebatch(ALL_STEPS)
 
 
 def with_end(chunks: tf.data.Dataset, nothing: Any) -> tf.data.Dataset:
-    """The chunks, and an empty one with a mark: only after it is known which one was the last."""
+    """The chunks and a final empty chunk, each with a flag that is true for the final one."""
     marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
     return marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
 
 
 def are_episodes(data: Any) -> bool:
-    """Whether this is a dataset of episodes, and not an episode or steps."""
+    """Whether data is a dataset of episodes, and not an episode or steps."""
     spec = data.element_spec if is_nested(data) else None
     return isinstance(spec, Mapping) and rlds_types.STEPS in spec
 
 
 def joined(batches: tf.data.Dataset, step_spec: Any) -> Any:
-    """The one batch of a dataset that has one at most; without any, a batch of no steps.
+    """The only batch of a dataset of at most one batch; without one, a batch of no steps.
 
-    Where the spec does not know a dimension, the steps that are not there have length 0 in it.
+    In a batch of no steps, dimensions that are unknown in the spec have length 0.
     """
     nothing = tf.data.Dataset.from_tensors(no_steps(step_spec))
     return batches.concatenate(nothing).take(1).get_single_element()
@@ -240,7 +239,7 @@ def no_steps(step_spec: Any) -> Any:
 
 
 def known_dims(shape: tf.TensorShape, unknown: int) -> list[int]:
-    """The dimensions of a shape with a number for the unknown ones; none for an unknown rank."""
+    """The dimensions of a shape, with a number for unknown dimensions; [] for an unknown rank."""
     dims = shape.as_list() if shape.rank is not None else []
     return [unknown if dim is None else dim for dim in dims]
 
@@ -295,8 +294,8 @@ def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
     if all(isinstance(s, tf.TensorSpec) and s.shape[1:].num_elements() for s in specs):
         if tf.executing_eagerly():
             return batches.unbatch()
-        # `Dataset.unbatch` maps the batches first, by a function that does nothing to tensors but
-        # takes 10 ms whenever somebody begins to read.
+        # `Dataset.unbatch` first maps the batches by a function that leaves tensors unchanged, but
+        # takes 10 ms at the start of each iterator.
         spec = spec_without_time(batches.element_spec)
         variant = tf.raw_ops.UnbatchDataset(
             input_dataset=tf.data.experimental.to_variant(batches),

@@ -1,7 +1,7 @@
 """Functions of each step and its neighbours, over episodes of any length.
 
-Batched steps are one section, the whole episode. Nested steps pass in several, each of a few
-thousand steps; those at its ends that lack a neighbour are carried over to the next section.
+Batched steps are one section. Nested steps are read in several sections of a few thousand steps;
+steps at the end of a section that lack a neighbour are carried over to the next section.
 """
 
 import dataclasses
@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from rlds.transformations import _layouts, shape_ops
 
-# An integer that is a tensor where the graph does not know it.
+# An integer, or a tensor if its value is unknown before the graph runs.
 Index: TypeAlias = Any
 
-# Target size of the results of a section of nested steps: enough for small steps to share the
-# cost of the graph calls (about 0.2 ms), little enough not to matter beside the data itself.
+# Target size of the results of a section of nested steps: large enough to amortize the cost of
+# graph calls (about 0.2 ms) over small steps, and small against the data itself.
 _SECTION_SIZE_IN_BYTES = 1_000_000
-# The same in steps where their size is not known: single steps would pay for all calls alone.
+# The target number of steps in a section if their size is unknown.
 _SECTION_SIZE_OF_UNKNOWN_STEPS = 32
 
 
@@ -28,10 +28,10 @@ class Section:
 
     Attributes:
       steps: the steps, batched.
-      start: the first of them to make a result for.
-      stop: the one after the last to make a result for. Steps outside are neighbours.
-      offset: the position of the first of them in the episode.
-      is_end: whether the last of them is the last of the episode.
+      start: the index in `steps` of the first step that has a result.
+      stop: the index after the last step that has a result. Steps outside are neighbours.
+      offset: the index in the episode of the first step of the section.
+      is_end: whether the last step of the section is the last one of the episode.
     """
 
     steps: Any
@@ -65,15 +65,15 @@ def map_sections(
 
     Args:
       steps: the steps, in either layout.
-      function: takes a section and returns batched results, as many as it likes.
+      function: takes a section and returns any number of batched results.
       before: the number of earlier steps that each step needs (the first steps have fewer).
-      after: the number of later steps that each step needs (the last steps have fewer). Only when
+      after: the number of later steps that each step needs (the last steps have fewer). Only if
         `is_end` is true, a section has results for any of its last `after` steps.
       caller: the public function, for messages.
       expansion: the size of a result, in steps.
 
     Returns:
-      The results, in the layout of the steps. Nested results do not know their number.
+      The results, in the layout of the steps. Nested results have an unknown cardinality.
     """
     if not _layouts.is_nested(steps):
         batch = _layouts.as_batch(steps, caller)
@@ -111,7 +111,7 @@ def _chunk_size(spec: Any, expansion: int) -> int:
 
 
 def _join(first: Any, second: Any, is_static: bool) -> Any:
-    """Concatenates batches; where shapes are unknown, no steps fit to steps of any shape."""
+    """Concatenates batches; a batch of no steps fits steps of any shape."""
 
     def concat() -> Any:
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), first, second)

@@ -70,8 +70,8 @@ class StepFunction:
 
     def _over(self, batch: Any) -> Any:
         if self.is_vectorized:
-            # In `Dataset.map` a function is prepared anew for each episode, and what it calls takes
-            # longer than the same operations.
+            # `Dataset.map` instantiates a function for each episode; a call of another function
+            # takes longer than the same operations inline.
             function = self._copied if self._is_plain else self._traced
             if self._is_elementwise:
                 return function(batch)
@@ -79,13 +79,13 @@ class StepFunction:
             def result_of(index: tf.Tensor) -> Any:
                 return function(tf.nest.map_structure(lambda leaf: tf.gather(leaf, index), batch))
 
-            # Over indices, not over the batch itself: that would cost four more operations for each
-            # field, to find out that all have the same length.
+            # Maps indices instead of the batch, which would need four more operations for each
+            # field to check that all lengths are equal.
             return tf.vectorized_map(result_of, tf.range(_layouts.num_steps(batch)))
         return tf.map_fn(self._traced, batch, fn_output_signature=self.output_spec)
 
     def _copied(self, step: Any) -> Any:
-        """The operations of the function, once more, in the graph of the caller."""
+        """A copy of the operations of the function in the graph of the caller."""
         graph = self._concrete.graph
         leaves = dict(zip([leaf.name for leaf in graph.inputs], tf.nest.flatten(step)))
         names = [leaf.name for leaf in graph.outputs]
@@ -94,7 +94,7 @@ class StepFunction:
 
 
 def _is_plain(concrete: Any) -> bool:
-    """Whether the function is nothing but operations on its arguments, and has no effects."""
+    """Whether the function has only operations on its arguments, without side effects."""
     graph = concrete.graph
     return (
         not concrete.captured_inputs
@@ -114,10 +114,10 @@ _ELEMENTWISE: Final = frozenset(
 
 
 def _is_elementwise(concrete: Any) -> bool:
-    """Whether the function, called on a batch, does to each step what it does to a single one.
+    """Whether the function gives the same result for a step alone and for a step in a batch.
 
-    So it is if the values of the step pass through elementwise operations only, and none is
-    broadcast to more axes: the axis of the steps would be taken for one of those.
+    This holds if the values of the step pass through elementwise operations only, and none is
+    broadcast to more axes, one of which would be confused with the axis of the steps.
     """
     varying = {tensor.ref() for tensor in concrete.graph.inputs}
     for op in concrete.graph.get_operations():
@@ -131,12 +131,12 @@ def _is_elementwise(concrete: Any) -> bool:
 
 
 def _vectorizes(concrete: Any) -> bool:
-    """Whether `tf.vectorized_map` gets the function right, for any number of steps.
+    """Whether `tf.vectorized_map` computes the function correctly for any number of steps.
 
     It stacks the intermediate values of all steps, so their shapes must not depend on the data
-    (as with `tf.boolean_mask`). And it takes a `tf.squeeze` of all axes to mean the axis of the
-    steps too, when there is one step. Either may hide inside the branches of a condition, so the
-    functions called by the function are searched too.
+    (as with `tf.boolean_mask`). With a single step, it lets a `tf.squeeze` of all axes remove the
+    axis of the steps. Both cases may occur in the branches of a condition, so called functions are
+    searched too.
     """
     graph = concrete.graph.as_graph_def(add_shapes=True)
     called = (node for function in graph.library.function for node in function.node_def)
@@ -162,12 +162,12 @@ _cache: collections.OrderedDict[Hashable, StepFunction] = collections.OrderedDic
 def step_function(
     function: Callable[..., Any], step_spec: Any, *, vectorize: bool = True
 ) -> StepFunction:
-    """Returns a new `StepFunction`, or outside of graphs an earlier one that does the same.
+    """Returns a new `StepFunction`, or outside of graphs an equivalent one from the cache.
 
-    Keeping them by the identity of the function, as `tf.function` does, would be simpler. But loops
-    often make a lambda in each call, and then every call would trace: `map_steps` of an episode of
+    A cache by the identity of the function, as in `tf.function`, would be simpler. But loops often
+    make a lambda in each call, and then every call would trace: `map_steps` of an episode of
     200 steps takes 50 ms of processor time instead of 1.3 ms. And a function whose globals or
-    closure have changed since would go on with the old values.
+    closure have changed would continue with the old values.
     """
     if not tf.executing_eagerly():
         return StepFunction(function, step_spec, vectorize=vectorize)
@@ -188,14 +188,14 @@ class _CannotTellError(Exception):
     """A function depends on something that may change unnoticed."""
 
 
-# Arrays are compared by their bytes: a mean or a scale, not a data set.
+# The largest array that is compared by its bytes: a mean or a scale, not a dataset.
 _MAX_ARRAY_SIZE_IN_BYTES: Final = 1 << 16
 
 _PLAIN_TYPES: Final = (type(None), type(...), bool, int, str, bytes, complex, tf.DType)
 
 
 def _meaning(value: Any, inside: tuple[Any, ...]) -> Hashable:
-    """A key that two values share only if a function that reads them does the same.
+    """A cache key; values with equal keys give a function that reads them the same behaviour.
 
     For a function: its code and everything that the code reads from outside, by content.
     """
@@ -227,7 +227,7 @@ def _meaning(value: Any, inside: tuple[Any, ...]) -> Hashable:
     raise _CannotTellError
 
 
-# Modules whose names do not come to mean something else while a program runs.
+# Modules whose names keep their meaning while a program runs.
 _KNOWN_MODULES: Final = frozenset({"builtins", "math", "numpy", "rlds", "tensorflow", "tree"})
 
 
@@ -241,7 +241,7 @@ def _meaning_of_function(function: types.FunctionType, inside: tuple[Any, ...]) 
         return (types.FunctionType, code)
     names = _names_read(code)
     if "random" in names:
-        raise _CannotTellError  # drawn anew when traced anew
+        raise _CannotTellError  # each trace draws other random numbers
     try:
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
     except ValueError as error:

@@ -65,7 +65,7 @@ def shift_keys(
     if shift == 0:
         return steps
 
-    # Each step is put together from a step of the `early` and the step `distance` later.
+    # Each result joins the early fields of a step with the other fields `distance` steps later.
     early = {name for name in _layouts.spec_of_steps(steps) if (name in keys) == (shift < 0)}
     if not _layouts.is_nested(steps):
         return _shift_batch(steps, early, distance)
@@ -96,7 +96,7 @@ def _shift_chunks(
         late = {name: field for name, field in chunk.items() if name not in early}
         new = {name: field for name, field in chunk.items() if name in early}
         waiting = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), waiting, new)
-        # At most as many as the chunk has, because never more than `distance` steps wait.
+        # At most as many steps as the chunk has, because at most `distance` steps wait.
         num_waiting = _layouts.num_steps(waiting)
         count = tf.maximum(num_waiting - distance, 0)
         early_steps, waiting = _split(waiting, count, num_waiting - count)
@@ -117,9 +117,9 @@ def _split(batch: Any, size1: tf.Tensor, size2: tf.Tensor) -> tuple[Any, Any]:
 
 
 def _shift_one_by_one(steps: tf.data.Dataset, early: set[str], distance: int) -> tf.data.Dataset:
-    """Puts each step together on its own, which is slow but asks nothing of the fields.
+    """Shifts step by step, which is slow but supports any fields.
 
-    They may differ in shape from step to step, or be datasets themselves.
+    Fields may differ in shape from step to step, or be datasets themselves.
     """
 
     def first_and_last(window: dict[str, Any]) -> tf.data.Dataset:

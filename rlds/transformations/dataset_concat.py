@@ -83,7 +83,7 @@ def _lacks(spec: Any, other: Any) -> bool:
 
 
 def _filled(value: Any, other: Any, make: Callable[[Any], Any]) -> Any:
-    """The value, with what only the other has made anew."""
+    """The value with the fields that only the other value has, each made by `make`."""
     if isinstance(other, Mapping):
         added = {name: make(other[name]) for name in other if name not in value}
         filled = {
@@ -118,7 +118,7 @@ def _without_unknown_dims(spec: Any) -> Any:
 
 
 def _fill_batch(batch: Any, other: Any) -> Any:
-    """Adds to batched steps the fields that only the other ones have."""
+    """Adds to batched steps the fields that only the other steps have, as zeros."""
     length = _layouts.num_steps(batch)
 
     def zeros_like(leaf: tf.Tensor) -> tf.Tensor:

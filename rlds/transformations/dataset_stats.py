@@ -179,8 +179,8 @@ def _broadcasts(mask: tf.TensorShape, value: tf.TensorShape) -> bool:
 class _Moments(NamedTuple):
     """Running moments of the values read so far, each nested like the data and in float64.
 
-    Unlike plain sums they lose no digits when the mean is far from zero, and those of two parts
-    of the data give those of the whole.
+    Unlike plain sums they lose no digits if the mean is far from zero, and the moments of two parts
+    of the data can be merged.
     """
 
     count: Any  # number of valid values
@@ -241,7 +241,7 @@ def _std(count: tf.Tensor, squares: tf.Tensor) -> tf.Tensor:
 
 
 def _warn_of_undefined(total: _Moments) -> None:
-    """Says where the result is not a number, and why."""
+    """Warns of fields whose result is not a number, with the reason."""
     reasons = []
     for (name, count), mean in zip(_layouts.named_leaves(total.count), tree.flatten(total.mean)):
         problems = {

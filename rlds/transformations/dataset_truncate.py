@@ -70,7 +70,7 @@ def truncate_after_condition(
 def _until_over(
     elements: tf.data.Dataset, advance: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
 ) -> tf.data.Dataset:
-    """Takes elements up to the last one, as an element marks it; reading stops there."""
+    """Takes elements up to and including the one that `advance` ends at; reading stops there."""
     flagged = elements.scan(tf.constant(False), _layouts.in_graph(advance))
     flagged = flagged.take_while(lambda was_over, _: tf.logical_not(was_over))
     return flagged.map(lambda _, element: element)
@@ -86,7 +86,7 @@ def _check_condition(spec: Any) -> None:
 
 
 def _cut(steps: Any, condition: StepFunction, set_is_last: bool) -> tuple[Any, tf.Tensor]:
-    """Returns the steps that are kept of batched ones, and whether the condition was met."""
+    """Returns the batched steps up to the cut, and whether the condition was met."""
     length = _layouts.num_steps(steps)
     is_met = tf.reshape(condition.over(steps), [length])
     first = tf.reduce_min(tf.where(is_met, tf.range(length), length))

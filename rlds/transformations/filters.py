@@ -307,7 +307,7 @@ def _is_idle(actions: tf.Tensor, tolerance: float, unchanged: bool) -> tf.Tensor
 
 
 def _is_in_run(is_idle: tf.Tensor, min_run: int) -> tf.Tensor:
-    """Whether each place is in a run of at least that many."""
+    """Whether each step is in a run of at least `min_run` idle steps."""
     if min_run == 1:
         return is_idle
 
@@ -316,7 +316,7 @@ def _is_in_run(is_idle: tf.Tensor, min_run: int) -> tf.Tensor:
         total = tf.pad(tf.cumsum(counts), [[1, 0]])
         return total[min_run:] - total[:-min_run]
 
-    # A place is in a run if one of the windows that cover it is idle throughout.
+    # A step is in a run if one of the windows that cover it has only idle steps.
     counts = tf.pad(tf.cast(is_idle, tf.int64), [[min_run - 1, min_run - 1]])
     is_full = tf.equal(sums(counts), min_run)
     return sums(tf.cast(is_full, tf.int64)) > 0

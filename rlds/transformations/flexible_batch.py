@@ -17,8 +17,8 @@ BATCH_AUTO_TUNE: Final = -1
 DEFAULT_BATCH_SIZE_IN_BYTES: Final = 200_000
 """The target size of an automatic batch, in bytes of steps."""
 
-# Bytes of windows that `batch` prepares at once: enough for small steps to share the cost of
-# the graph calls (about 0.2 ms), little enough not to matter beside the data itself.
+# Bytes of windows that `batch` prepares at once: large enough to amortize the cost of graph calls
+# (about 0.2 ms) over small steps, and small against the data itself.
 _CHUNK_SIZE_IN_BYTES = 1_000_000
 
 
@@ -119,7 +119,7 @@ def batch(
 def windows_of_batch(
     steps: Any, size: int = BATCH_AUTO_TUNE, shift: int | None = None, stride: int = 1
 ) -> tf.data.Dataset:
-    """Like `batch`, but gives a dataset of the windows of batched steps, shorter ones too."""
+    """Returns a dataset of all windows of batched steps, including shorter ones; see `batch`."""
     size = get_batch_size(steps, operator.index(size))
     window = _Window(size=size, shift=operator.index(shift or size), stride=operator.index(stride))
 
@@ -143,11 +143,11 @@ class _Window:
 
     @property
     def span(self) -> int:
-        """Distance from the first to after the last element of a full window."""
+        """The number of elements from the first to the last one of a full window."""
         return (self.size - 1) * self.stride + 1
 
     def count(self, num_elements: tf.Tensor, drop_remainder: bool) -> tf.Tensor:
-        """Returns the number of windows of a sequence of that many elements."""
+        """Returns the number of windows of a sequence of `num_elements` elements."""
         needed = self.span if drop_remainder else 1
         count = tf.maximum(num_elements + (self.shift - needed), 0)
         return count if self.shift == 1 else count // self.shift
@@ -169,7 +169,7 @@ class _Window:
 
 
 def _windows_of_batch(steps: Any, window: _Window, drop_remainder: bool) -> Any:
-    """The windows of batched steps: all of them at once, hence all full."""
+    """The full windows of batched steps, gathered at once."""
     num_steps = _layouts.num_steps(steps)
     count = window.count(num_steps, drop_remainder=True)
     if drop_remainder:
@@ -207,7 +207,7 @@ def _windows_from_chunks(
     def advance(state: Any, chunk: Any) -> tuple[Any, Any]:
         """Returns the state after the chunk and the full windows that end in it.
 
-        Each operation here costs time whenever somebody begins to read (about 0.5 ms).
+        Each operation here takes about 0.5 ms at the start of each iterator.
         """
         carried, first = state
         elements = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), carried, chunk)
@@ -228,8 +228,8 @@ def _windows_from_chunks(
     if drop_remainder:
         return _layouts.unbatched(chunks.scan(begin, _layouts.in_graph(advance)))
 
-    # The end of the input is marked by an empty chunk: what is carried over by then starts with
-    # the first window that is short.
+    # An empty chunk marks the end of the input. The elements carried over to this chunk start with
+    # the first short window.
     marked = _layouts.with_end(chunks, nothing)
 
     def advance_to_end(state: Any, element: Any) -> tuple[Any, Any]:
@@ -255,9 +255,9 @@ def _windows_from_chunks(
 def _windows_one_by_one(
     dataset: tf.data.Dataset, window: _Window, drop_remainder: bool
 ) -> tf.data.Dataset:
-    """Builds each window on its own, which is slow but asks nothing of the elements.
+    """Builds windows one by one, which is slow but supports any elements.
 
-    They may differ in shape from window to window, or be datasets themselves.
+    Elements may differ in shape from window to window, or be datasets themselves.
     """
 
     def join(*components: Any) -> tf.data.Dataset:

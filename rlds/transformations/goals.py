@@ -39,18 +39,18 @@ def relabel_goals(
 
     The goal of the last step is its own observation.
 
-    The goals depend on `seed` and, in a dataset of episodes, on the place of the episode in it,
-    and on nothing else. So each pass over the result has the same goals; relabel
-    `episodes.repeat()` to have others in every epoch.
+    The goals depend only on `seed` and, in a dataset of episodes, on the index of the episode. So
+    each pass over the result has the same goals; relabel `episodes.repeat()` for other goals in
+    every epoch.
 
     Args:
       data: steps in either layout, or a dataset of episodes.
       seed: an integer, which may be a tensor.
       strategy: "uniform", "last" or "geometric".
       max_distance: the largest distance of a goal; also the last observation may be no further.
-      gamma: of the geometric distribution.
-      get_goal: takes the batched observations of an episode and returns what of them is the
-        goal, with the same time axis. Everything, if not given.
+      gamma: the parameter of the geometric distribution.
+      get_goal: takes the batched observations of an episode and returns the goals with the same
+        time axis. The default goal is the whole observation.
       reward_fn: takes a step that has its goal and returns its new reward.
 
     Returns:
@@ -117,5 +117,5 @@ def _distances(farthest: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor
     else:
         # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^limit).
         drawn = tf.math.log1p(uniform * tf.math.expm1(limit * math.log(gamma))) / math.log(gamma)
-    # Rounding must not lead beyond the last step.
+    # Rounding may exceed the limit, which would be beyond the last step.
     return tf.minimum(1 + tf.cast(tf.floor(drawn), tf.int64), farthest)

@@ -1,4 +1,4 @@
-"""Mixtures of datasets, by weight."""
+"""Weighted mixtures of datasets."""
 
 from collections.abc import Sequence
 
@@ -21,9 +21,9 @@ def mix(
 ) -> tf.data.Dataset:
     """Draws elements from several datasets: episodes, steps or batches, each in its order.
 
-    Each element comes from a dataset that is drawn independently, with a probability that is its
-    part of the sum of the weights. So the parts are right on average, and not within every batch.
-    A weight counts elements: episodes of a dataset with longer episodes bring more steps.
+    The dataset of each element is drawn independently, with a probability proportional to its
+    weight. So the proportions hold on average, and not within every batch. A weight counts
+    elements: a dataset of episodes with longer episodes contributes more steps.
 
     Args:
       datasets: datasets of the same structure, shapes and dtypes.
@@ -31,10 +31,10 @@ def mix(
       seed: makes the mixture the same each time; otherwise it differs.
       sizes: the size of each dataset, in any unit (`Statistics.num_transitions`): the weights are
         multiplied with them. Without weights, every step is then as likely as any other.
-      stop: when the mixture ends. "first": when the dataset that was drawn has no more elements,
-        so nothing is repeated and the parts are right to the end. "all": when all elements of
-        all datasets have been drawn, each once; the weights then only say how soon. "never":
-        each dataset is repeated for ever.
+      stop: when the mixture ends. "first": when a drawn dataset has no more elements, so nothing
+        is repeated and the proportions hold to the end. "all": when all elements of all datasets
+        have been drawn once; the weights then only affect the order. "never": each dataset is
+        repeated for ever.
       rerandomize_each_iteration: whether each pass over the result has another order, with a
         seed too.
 

@@ -249,8 +249,8 @@ def _sum_of_many(values: tf.data.Dataset) -> Any:
 def _sum_of_few(values: tf.data.Dataset) -> Any:
     """Like `_sum_of_many`, but keeps one in 256 in memory.
 
-    In a graph, `Dataset.reduce` prepares its function anew in each call, which takes longer (10 ms)
-    than to add up the steps of an episode.
+    In a graph, `Dataset.reduce` instantiates its function in each call, which takes longer (10 ms)
+    than the sum over the steps of an episode.
     """
     sums = _layouts.map_elements(
         _layouts.batched(values, 256),
@@ -293,7 +293,7 @@ def _rounded(total: Any, spec: Any) -> Any:
 
     def cast(value: tf.Tensor, leaf: tf.TensorSpec) -> tf.Tensor:
         if leaf.dtype in (tf.float16, tf.bfloat16):
-            # A sum leaves their range soon: 65504 for float16.
+            # Sums soon exceed the range of these dtypes: 65504 for float16.
             return tf.cast(value, tf.float32)
         is_inexact = leaf.dtype.is_floating or leaf.dtype.is_complex
         return tf.cast(value, leaf.dtype) if is_inexact else value
@@ -334,8 +334,8 @@ def final_step(steps_dataset: _layouts.Steps) -> Any:
 
 
 def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
-    """The last step, or zeros if there is none, and how many steps were read for it."""
-    # All of them if the cardinality is not known (a negative number).
+    """The number of steps that were read, and the last step, or zeros if there is none."""
+    # All steps are read if the cardinality is not known (a negative number).
     last_steps = steps.skip(tf.maximum(steps.cardinality() - 1, 0))
     if not _layouts.is_static(steps.element_spec):
         count, last = last_steps.reduce(
@@ -397,7 +397,7 @@ def episode_length(
 
 
 def _count(dataset: tf.data.Dataset, size: int) -> tf.Tensor:
-    """Counts elements of any kind: a window knows its length, and nothing has to be stacked."""
+    """Counts elements of any kind by the lengths of windows, without stacking elements."""
     windows = _layouts.map_elements(
         dataset.window(size), lambda window: tf.nest.flatten(window)[0].cardinality()
     )

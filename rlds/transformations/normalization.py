@@ -106,7 +106,7 @@ def unnormalize(
 
 
 def _apply(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) -> Any:
-    """Calculates in float64, of an array or of a tensor."""
+    """Applies a formula to an array or a tensor in float64."""
     if tf.is_tensor(values):
         exact = tf.cast(values, tf.float64)
         result = tf.where(mask, formula(exact, tf.experimental.numpy), exact)

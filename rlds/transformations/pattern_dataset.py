@@ -29,14 +29,14 @@ from rlds.transformations.structured_writer import (
 
 __all__ = ["PatternDataset"]
 
-# Limits of a chunk, in bytes of steps and outputs and in steps: enough for the
-# cost of the graph calls (about 0.5 ms per chunk) not to matter.
+# Limits of a chunk, in bytes of steps and outputs and in steps: large enough to amortize the cost
+# of graph calls (about 0.5 ms per chunk).
 _CHUNK_SIZE_IN_BYTES = 4_000_000
 _MAX_STEPS_IN_CHUNK = 1024
-# The same for batched steps, which need not be read one by one before the first output.
+# The limit of a chunk of batched steps, which need not be read one by one before the first output.
 _MAX_BATCHED_STEPS_IN_CHUNK = 4096
 
-# Steps that `_spaced` looks at together, at a cost that grows with the square.
+# The number of steps in a block of `_spaced`, whose cost grows with the square.
 _BLOCK_SIZE = 128
 
 # The fields that are referred to, with a leading time axis, and whether each step ends an episode.
@@ -107,12 +107,12 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
 
 
 def is_one_bool(spec: Any) -> bool:
-    """Whether something of that spec can be one bool."""
+    """Whether a value of the spec can be one bool."""
     return isinstance(spec, tf.TensorSpec) and tf.TensorSpec([], tf.bool).is_compatible_with(spec)
 
 
 class Patterns:
-    """Configs, made ready for steps of one spec.
+    """Configs, compiled for steps of one spec.
 
     Args:
       configs: the configs of the outputs.
@@ -139,7 +139,7 @@ class Patterns:
         self._respects_boundaries = respect_episode_boundaries
 
         fields = tree.flatten(step_spec)
-        reaches: dict[int, int] = {}  # The most steps back that a field is referred to, from 1.
+        reaches: dict[int, int] = {}  # The oldest referenced step of each field, counted from 1.
         for config in configs:
             for node in config.flat:
                 index = node.flat_source_index
@@ -239,7 +239,7 @@ class Patterns:
     def _end_with_the_last(self, chunks: tf.data.Dataset) -> tf.data.Dataset:
         """Makes the last step of a dataset the end of an episode.
 
-        Only the end of the input shows which chunk is the last: each is held back until then.
+        Each chunk is held back until the next one, or the end of the input, has been read.
         """
         nothing = (tuple(column.zeros(0) for column in self._columns), tf.zeros([0], tf.bool))
 
@@ -300,8 +300,8 @@ class Patterns:
     def _advance(self, state: Any, chunk: Chunk) -> tuple[Any, Any]:
         """Returns the state after the chunk, and the outputs of each config with their order.
 
-        The state has the steps carried over, the index of the next step in its episode, how many
-        steps the outputs may refer to, and for each config how long ago it was applied.
+        The state has the carried-over steps, the index of the next step in its episode, the number
+        of steps that outputs may refer to, and the steps since each config was last applied.
         """
         carried, next_index, num_available, last_applied = state
         columns, ends = chunk
@@ -317,7 +317,7 @@ class Patterns:
             at_step, at_end, counter = rule.apply(steps, counter)
             applied.append(counter)
             times = tf.where(at_step | at_end)[:, 0]
-            # All configs of a step come before those which the end of the episode adds.
+            # The outputs of a step come before the outputs that the end of the episode adds.
             phase = 2 * times + tf.cast(tf.gather(at_end, times), tf.int64)
             keys.append(phase * len(self._rules) + rule_index)
             parts.append(
@@ -341,7 +341,7 @@ class Patterns:
         return state, (tf.argsort(tf.concat(keys, 0)), tuple(parts))
 
     def _one_by_one(self, order: tf.Tensor, parts: Any) -> tf.data.Dataset:
-        """The outputs of a chunk, where each may have a shape of its own."""
+        """The outputs of a chunk, which may differ in shape."""
         counts = [tf.shape(leaves[0])[0] for leaves in parts]
         configs = tf.repeat(tf.range(len(parts)), tf.stack(counts))
         rows = tf.concat([tf.range(count) for count in counts], 0)
@@ -374,11 +374,11 @@ class Patterns:
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """A field that is referred to.
+    """A field that patterns or conditions refer to.
 
     Attributes:
-      field_index: its index among all fields.
-      field_spec: its spec.
+      field_index: the index of the field among all fields.
+      field_spec: the spec of the field.
       num_carried: the number of old values that are carried over from chunk to chunk.
     """
 
@@ -418,14 +418,14 @@ class _Column:
 
 @dataclasses.dataclass(frozen=True)
 class _Leaf:
-    """A leaf of a pattern: a column and which of its steps, counted back from -1."""
+    """A leaf of a pattern: a column, and steps counted back from -1."""
 
     column: int
     positions: range
     is_window: bool
 
     def gather(self, history: tf.Tensor, newest: tf.Tensor) -> tf.Tensor:
-        """Gathers the values for outputs whose newest steps are in those rows of the history."""
+        """Gathers the values for outputs with newest steps at the rows `newest` of the history."""
         if not self.is_window:
             return tf.gather(history, newest + (self.positions[0] + 1))
         offsets = tf.constant([position + 1 for position in self.positions], tf.int64)
@@ -439,8 +439,8 @@ class _Steps:
     Attributes:
       values: the columns.
       ends: whether each step ends an episode.
-      index: of each step in its episode; and of the step after the chunk.
-      available: the number of earlier steps that an output may refer to, of each and the next step.
+      index: the index of each step in its episode, and that of the step after the chunk.
+      available: the number of earlier steps that an output at each of these steps may refer to.
     """
 
     values: Sequence[tf.Tensor]
@@ -450,10 +450,10 @@ class _Steps:
 
 
 class _Rule:
-    """A config, made ready.
+    """A compiled config.
 
     Attributes:
-      leaves: of the pattern.
+      leaves: the leaves of the pattern.
     """
 
     def __init__(self, config: Config, sources: Sequence[int]) -> None:
@@ -470,7 +470,7 @@ class _Rule:
     def apply(
         self, steps: _Steps, last_applied: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the steps at which there is an output, and those where the end brings it.
+        """Returns the steps with an output, and those with an output due to the episode's end.
 
         Args:
           steps: the chunk.
@@ -571,7 +571,7 @@ def _since_last(applied: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
 
 
 def _spaced(possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]) -> tf.Tensor:
-    """Chooses among possible steps, one after the other, those whose distance is right.
+    """Chooses steps in their order, so that the distances of chosen steps meet the conditions.
 
     Args:
       possible: a mask of the steps to choose from.
@@ -600,9 +600,9 @@ def _spaced_in_block(
 ) -> tf.Tensor:
     """Like `_spaced`, for one block.
 
-    Each choice decides which is the next. So the choices are a path through a graph, whose nodes
-    are the steps (from 1), what was before them (0), and that there is no next one. Knowing which
-    nodes are at most n jumps away, and where n jumps lead from each node, gives both for 2n.
+    Each choice determines the next one. So the choices are a path through a graph, whose nodes are
+    the steps (from 1), the last choice before the block (0), and the end. The nodes at most n jumps
+    away, and the node n jumps away from each node, determine both for 2n jumps.
     """
     nothing = _BLOCK_SIZE + 1
     step = tf.range(1, nothing, dtype=tf.int64)

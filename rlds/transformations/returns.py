@@ -62,7 +62,7 @@ def episode_return(
     if _layouts.is_nested(columns):
         columns = _layouts.joined(_layouts.as_one_batch(columns), columns.element_spec)
     to_go = _to_go(columns, gamma, final_observation_known)
-    # Of no steps: zero, in the shape of the reward.
+    # Without steps the sum is zero, in the shape of the reward.
     return tf.nest.map_structure(lambda sums: tf.reduce_sum(sums[:1], 0), to_go)
 
 
@@ -130,7 +130,7 @@ def _check(data: Any, gamma: float, stored_discounts: bool, caller: str) -> Any:
 
 
 def _columns(steps: _layouts.Steps, stored_discounts: bool, caller: str) -> _layouts.Steps:
-    """The fields to calculate with: an episode of any length has room for them."""
+    """The rewards and discounts, which fit into memory for episodes of any length."""
     names = [rlds_types.REWARD, *([rlds_types.DISCOUNT] if stored_discounts else [])]
     if _layouts.is_nested(steps):
         return steps.map(lambda step: {name: step[name] for name in names})
@@ -169,7 +169,7 @@ def _sums(
 def _discounted_sums(rewards: tf.Tensor, factors: tf.Tensor, num_steps: tf.Tensor) -> tf.Tensor:
     """Solves sums[i] = rewards[i] + factors[i] * sums[i + 1], in log2(num_steps) passes.
 
-    After each pass the sums reach twice as far, and the factors are those of as many steps.
+    Each pass doubles the number of steps that the sums and the factors cover.
     """
 
     def later(values: tf.Tensor, distance: tf.Tensor) -> tf.Tensor:

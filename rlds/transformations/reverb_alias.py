@@ -21,8 +21,8 @@ _NAME: Final = "reverb"
 def install_reverb_alias(*, replace: bool = False) -> contextlib.ExitStack:
     """Makes `import reverb` give a module with the patterns of this package.
 
-    It has `reverb.structured_writer`, `reverb.pattern_dataset` and `reverb.PatternDataset`. If it
-    is in place already, nothing happens.
+    It has `reverb.structured_writer`, `reverb.pattern_dataset` and `reverb.PatternDataset`. If the
+    alias is installed already, nothing happens.
 
     Args:
       replace: whether to hide a reverb that is installed.
@@ -84,7 +84,7 @@ def _loaded_modules() -> dict[str, types.ModuleType]:
 
 
 def _restore(modules: dict[str, types.ModuleType]) -> None:
-    """Makes these, and no others, the loaded modules of that name."""
+    """Replaces all loaded modules of reverb by the given ones."""
     for name in _loaded_modules():
         del sys.modules[name]
     sys.modules.update(modules)

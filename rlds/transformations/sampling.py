@@ -84,7 +84,7 @@ def shuffle_steps(
 
 
 def _default_step_buffer(step_spec: Any) -> int:
-    # Of a shape that is not known it is likely that it is that of an image.
+    # A field of unknown shape is probably an image.
     size = shape_ops.size_from_spec(step_spec) if _layouts.is_static(step_spec) else 200_000
     return min(50_000, max(1, _BUFFER_SIZE_IN_BYTES // max(1, size)))
 
@@ -136,7 +136,7 @@ def shard_episodes(
         return episodes.take(cardinality // num_shards * num_shards).shard(num_shards, index)
     if cardinality == tf.data.experimental.INFINITE_CARDINALITY:
         return episodes.shard(num_shards, index)
-    # Only when the last episode of a round has been seen it is known that there is one for all.
+    # The last episode of a round shows that there is one for each host.
     rounds = episodes.window(num_shards, drop_remainder=True)
     is_tuple = type(episodes.element_spec) is tuple
     return rounds.flat_map(

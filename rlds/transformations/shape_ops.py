@@ -98,7 +98,7 @@ def _zero_dataset(spec: Any) -> tf.data.Dataset:
             return value
         return tf.compat.v1.placeholder_with_default(value, leaf.shape)
 
-    # A placeholder with a default is how a graph forgets what it knows of a shape.
+    # A placeholder with a default removes the static shape of a value.
     return tf.data.Dataset.from_tensors(0).map(
         lambda _: tf.nest.map_structure(forget_shape, zeros, spec)
     )
@@ -110,9 +110,9 @@ def uniform_from_spec(spec: Any, minval: Any, maxval: Any, seed: int | None) -> 
     Args:
       spec: any structure of specs, for instance `Dataset.element_spec`. An unknown dimension
         becomes 1 and an unknown rank 0. A nested dataset becomes a dataset of one such element.
-      minval: the smallest value. Booleans do not look at it, nor at `maxval`.
+      minval: the smallest value. Booleans ignore `minval` and `maxval`.
       maxval: the end of the range: the values are smaller.
-      seed: of `tf.random`, or None. All fields draw from one seed, each from a stream of its own.
+      seed: a seed of `tf.random`, or None. Each field draws from its own stream of this seed.
 
     Returns:
       The same structure with tensors (and datasets) in place of the specs. Values of floating

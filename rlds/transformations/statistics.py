@@ -137,9 +137,9 @@ def _with_real_last(episodes: tf.data.Dataset, *, in_all: bool) -> tf.data.Datas
 
 
 def _selection(fields: Any, spec: Any, size: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Makes the function that gets the values and their validity from a batch, by path.
+    """Makes the function that returns values and masks of validity of a batch, by path.
 
-    Where nothing is said of their validity, they are valid.
+    Values without a mask are valid.
     """
     if callable(fields):
         function = StepFunction(fields, spec, vectorize=size > 1)

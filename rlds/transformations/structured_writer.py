@@ -1,7 +1,7 @@
 """Patterns: the steps that make an output, and the conditions under which there is one.
 
 The names are those of `reverb.structured_writer`, so patterns written for it work here; reverb is
-not needed. A *reference step* looks like a step, and indexing its fields says what is wanted:
+not needed. A *reference step* has the structure of a step; indexing its fields makes references:
 `step["action"][-1]` is the action of the newest step and `step["action"][-3:]` are the last three,
 oldest first. A *pattern* is any structure of such references, a *config* is a pattern with the
 conditions under which it makes an output.
@@ -67,7 +67,7 @@ class PatternNode:
       field: path of the field, such as 'observation/image'; empty where it is not known.
 
     Raises:
-      ValueError: if this refers to no step at all, or to steps that are yet to come.
+      ValueError: if the reference contains no step, or future steps.
     """
 
     flat_source_index: int
@@ -163,8 +163,8 @@ class Condition:
         whole numbers only.
 
     Raises:
-      ValueError: if a remainder is said to be, or not to be, a negative number that it cannot be.
-        Other comparisons with what it cannot be, such as `% 3 == 3`, are a warning.
+      ValueError: if a remainder is compared by `==` or `!=` with an impossible negative number.
+        Comparisons with other impossible remainders, such as `% 3 == 3`, are a warning.
     """
 
     quantity: str
@@ -190,7 +190,7 @@ class Condition:
         message = f"'{self}' {holds} holds: the remainder is {bounds}."
         if self.value < 0 and self.comparison in ("==", "!="):
             raise ValueError(message)  # Reverb ends the process.
-        warnings.warn(message, stacklevel=5)  # For whoever compares.
+        warnings.warn(message, stacklevel=5)  # At the line of the comparison.
 
     @staticmethod
     def step_index() -> "_Quantity":
@@ -218,7 +218,7 @@ class Condition:
           step_structure: the structure of a step, for instance its spec.
 
         Returns:
-          The same structure with something to compare at each leaf. The field must hold one number
+          The same structure with a quantity to compare at each leaf. The field must hold one number
           or bool per step.
         """
         names = [name for name, _ in _layouts.named_leaves(step_structure)]
@@ -310,7 +310,7 @@ class Config:
 
 
 def create_reference_step(step_structure: Any) -> ReferenceStep:
-    """Returns the structure of a step with something to index at each leaf.
+    """Returns a reference step: the structure of a step, with a reference to index at each leaf.
 
     Args:
       step_structure: the structure of a step, for instance its spec.
@@ -413,7 +413,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
 
 
 def source_spec(source: PatternNode | Condition, step_spec: Any) -> tf.TensorSpec:
-    """Returns the spec of the field that is referred to, after checking that it is the right one.
+    """Returns the spec of the field of a reference or condition, after a check of its name.
 
     Raises:
       TypeError: if the field is not a dense tensor.
@@ -440,7 +440,7 @@ def _spec_of_node(node: PatternNode, step_spec: Any) -> tf.TensorSpec:
 
 
 def _common_spec(name: str, specs: Sequence[tf.TensorSpec]) -> tf.TensorSpec:
-    """The spec that holds for the outputs of all configs at one leaf."""
+    """The common spec of the outputs of all configs at one leaf."""
     dtypes = [spec.dtype for spec in specs]
     if len(set(dtypes)) > 1:
         raise ValueError(f"The configs differ in the dtype of {name!r}: {dtypes}.")
@@ -456,7 +456,7 @@ def _common_spec(name: str, specs: Sequence[tf.TensorSpec]) -> tf.TensorSpec:
 
 
 def as_config(config: Any) -> Config:
-    """Converts a config of reverb; one of our own stays what it is."""
+    """Converts a config of reverb; a config of this package is returned unchanged."""
     if isinstance(config, Config):
         return config
     if not all(hasattr(config, name) for name in ("flat", "pattern_structure", "conditions")):
@@ -481,10 +481,10 @@ def _as_node(leaf: Any, name: str) -> PatternNode:
 
 
 def _as_condition(condition: Any) -> Condition | None:
-    """Converts a condition of reverb; returns None for one on the length of the buffer.
+    """Converts a condition of reverb; returns None for a condition on the length of the buffer.
 
-    Reverb adds such conditions by itself, to the configs of the user, too. Here a config waits for
-    its own references.
+    Reverb adds such conditions to all configs. Here a config waits until the steps of its
+    references exist.
     """
     if isinstance(condition, Condition):
         return condition

@@ -31,9 +31,9 @@ def transitions(
 
     * `reward` is the sum of the rewards on the way, each multiplied by `gamma` and the stored
       discount once for every step before it.
-    * `discount` is what the value of `next_observation` has to be multiplied with: the product of
-      `gamma` and the stored discount over all steps on the way. It is 0 if that observation is
-      terminal, and is not 0 because the episode was cut there.
+    * `discount` is the factor of the value of `next_observation`: the product of `gamma` and the
+      stored discount over all steps on the way. It is 0 if this observation is terminal, and not
+      because the episode was truncated.
     * `next_observation` is the observation that the transition leads to.
     * `next_is_terminal` says whether this is a terminal state, and `next_is_last` whether it is the
       last observation of the episode. They replace `is_last` and `is_terminal`.
@@ -85,8 +85,8 @@ def transitions(
     discount_of = _episodes.discounts_of(spec, _CALLER) if n > 1 else {}
 
     def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
-        # Two more steps than the transition goes over, so that none of them is the last step of
-        # the episode before it is known to be.
+        # Two more steps than the transition covers, so that a section knows whether one of them is
+        # the last step of the episode.
         result = _sections.map_sections(
             steps,
             lambda section: _of_section(section, n, gamma, is_final_known, discount_of),
@@ -176,7 +176,7 @@ def _continued(
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Rewards and discounts in float64 by their paths, continued after the last transition.
 
-    There the rewards are 0 and the discounts 1, which changes no sum and no product.
+    After it, rewards are 0 and discounts are 1, which changes no sum and no product.
     """
 
     def column(values: tf.Tensor, filler: float) -> tf.Tensor:

@@ -99,9 +99,9 @@ def windows(
         return result
 
     def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
-        # One more step than the horizon is long, so that it does not meet the last step of the
-        # episode, a placeholder, before it is known to be the last. And the step before, because
-        # the last step repeats its action.
+        # One more step than the horizon, so that a section knows whether the horizon includes the
+        # last step of the episode, a placeholder. And the step before, because the last step
+        # repeats the action of that step.
         result = _sections.map_sections(
             steps,
             lambda section: of_section(section, is_final_known),
