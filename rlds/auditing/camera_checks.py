@@ -93,14 +93,14 @@ class _Thumbnails:
         self._usual = np.median(self.all, axis=0)
         self._spread = 1.4826 * np.median(np.abs(self.all - self._usual), axis=0) + _LEAST_OFF
 
-    def off(self, thumbnails: np.ndarray, camera: int) -> np.ndarray:
+    def error(self, thumbnails: np.ndarray, camera: int) -> np.ndarray:
         """Returns the deviation of thumbnails from the usual ones of a camera, as a logarithm."""
-        off = np.abs(thumbnails - self._usual[camera]) / self._spread[camera]
-        return np.log((np.minimum(off, _MOST_OFF) ** 2).mean((1, 2, 3)) + 1e-3)
+        deviations = np.abs(thumbnails - self._usual[camera]) / self._spread[camera]
+        return np.log((np.minimum(deviations, _MOST_OFF) ** 2).mean((1, 2, 3)) + 1e-3)
 
-    def own(self, camera: int) -> np.ndarray:
-        """Returns `off` of all thumbnails of a camera."""
-        return self.off(self.all[:, camera], camera)
+    def own_error(self, camera: int) -> np.ndarray:
+        """Returns the `error` of all thumbnails of a camera."""
+        return self.error(self.all[:, camera], camera)
 
 
 def _better(
@@ -125,8 +125,8 @@ def swapped(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which two cameras show what the other one usually shows."""
     thumbnails = _Thumbnails(measured)
     for first, second in itertools.combinations(range(len(measured.cameras)), 2):
-        losses = thumbnails.off(thumbnails.all[:, first], second) - thumbnails.own(first)
-        losses += thumbnails.off(thumbnails.all[:, second], first) - thumbnails.own(second)
+        losses = thumbnails.error(thumbnails.all[:, first], second) - thumbnails.own_error(first)
+        losses += thumbnails.error(thumbnails.all[:, second], first) - thumbnails.own_error(second)
         names = measured.cameras[first], measured.cameras[second]
         text = f"{names[0]} shows what {names[1]} usually does, and it that"
         yield from _better(measured, "cameras swapped", losses, text)
@@ -149,6 +149,6 @@ def _changed(
     thumbnails = _Thumbnails(measured)
     for camera, path in enumerate(measured.cameras):
         for predicate, change in changes.items():
-            losses = thumbnails.off(change(thumbnails.all[:, camera]), camera)
-            losses = losses - thumbnails.own(camera)
+            losses = thumbnails.error(change(thumbnails.all[:, camera]), camera)
+            losses = losses - thumbnails.own_error(camera)
             yield from _better(measured, name, losses, f"{path} {predicate}")

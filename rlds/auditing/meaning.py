@@ -271,12 +271,12 @@ class _Judge:
         change = self._changes.raw[indices, :, element].max(1)
         states = self._trajectories.states.T
         ends = [self._is_two_ended(column, _NEAR, _NEAR_ENDS) for column in states]
-        both = np.stack([level, change]) * (np.array(ends) & ~self._is_quaternion)
-        way, lag, state = np.unravel_index(int(both.argmax()), both.shape)
-        explained = float(both[way, lag, state])
+        correlations = np.stack([level, change]) * (np.array(ends) & ~self._is_quaternion)
+        kind, lag, state = np.unravel_index(int(correlations.argmax()), correlations.shape)
+        explained = float(correlations[kind, lag, state])
         if explained < _FOLLOWS**2:
             return None
-        slopes = self._levels.slopes[indices] if way == 0 else self._changes.slopes[indices, -1]
+        slopes = self._levels.slopes[indices] if kind == 0 else self._changes.slopes[indices, -1]
         is_up = slopes[lag, element, state] > 0
         return ElementMeaning(
             "gripper",
@@ -284,7 +284,7 @@ class _Judge:
             1.0 if is_up else -1.0,
             lag=LAGS[indices[lag]],
             explained=explained,
-            is_relative=way == 1,
+            is_relative=kind == 1,
         )
 
     def _few_values(self, element: int) -> ElementMeaning:

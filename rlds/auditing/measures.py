@@ -190,17 +190,17 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
       states: Likewise.
       profile: The usual values of the dataset.
     """
-    both = np.concatenate([states, actions], axis=1)
-    is_finite = np.isfinite(both).all(1)
+    values = np.concatenate([states, actions], axis=1)
+    is_finite = np.isfinite(values).all(1)
     rows = np.flatnonzero(is_finite)
-    num_bad = len(both) - len(rows)
-    both, actions = both[is_finite], actions[is_finite]
-    raw, states = both, unwrapped(states[is_finite], profile.turns)
-    both = np.concatenate([states, actions], axis=1)
-    num_rows, width = both.shape
-    steps = np.diff(both, axis=0)
+    num_bad = len(values) - len(rows)
+    values, actions = values[is_finite], actions[is_finite]
+    raw, states = values, unwrapped(states[is_finite], profile.turns)
+    values = np.concatenate([states, actions], axis=1)
+    num_rows, width = values.shape
+    steps = np.diff(values, axis=0)
     first, beyond = np.abs(steps), _beyond(steps)
-    second = np.abs(np.diff(both, 2, axis=0))
+    second = np.abs(np.diff(values, 2, axis=0))
     motion = _motion(_displacements(states), profile.paces) if num_rows > _STRIDE else np.zeros(0)
     moves = motion > profile.still
     rows_moving = _moving_rows(moves, num_rows)
@@ -216,13 +216,13 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         not_finite=num_bad,
         low=low,
         high=high,
-        values=1 + (np.diff(np.sort(both, axis=0), axis=0) > 0).sum(0),
-        is_whole=(both == np.round(both)).all(0),
+        values=1 + (np.diff(np.sort(values, axis=0), axis=0) > 0).sum(0),
+        is_whole=(values == np.round(values)).all(0),
         jump=beyond.max(0, initial=0),
         jump_row=rows[beyond.argmax(0) + 1] if len(beyond) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
         pace=pace,
-        at_end=_at_end(both, first, rows_moving),
+        at_end=_at_end(values, first, rows_moving),
         frozen=frozen,
         frozen_row=int(rows[frozen_row]) if num_rows else 0,
         repeated=int((first == 0).all(1).sum()) if width else 0,
@@ -231,13 +231,13 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         gap_row=int(rows[gap_row]) if num_rows else 0,
         fits=fits,
         gains=gains,
-        sketch=_sketch(both),
+        sketch=_sketch(values),
         scores=alone(
             states[:, profile.paces > 0] / profile.paces[profile.paces > 0],
             float(moves.mean()) if len(moves) else float("nan"),
             profile.rate,
         ),
-        picked=both[evenly(num_rows, profile.num_picked)].astype(np.float32),
+        picked=values[evenly(num_rows, profile.num_picked)].astype(np.float32),
     )
 
 
@@ -262,16 +262,16 @@ def _idle(moves: np.ndarray, num_rows: int) -> tuple[int, int]:
     return int(rows[0]), int(len(moves) - 1 - rows[-1])
 
 
-def _at_end(both: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
+def _at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
     """The share of the moving rows in which each element stays at its least or largest value."""
     moving = rows_moving[1:] & rows_moving[:-1]
     if not moving.any():
-        return np.zeros(both.shape[1])
-    reach = _EQUAL * np.ptp(both, axis=0)
+        return np.zeros(values.shape[1])
+    reach = _EQUAL * np.ptp(values, axis=0)
     stays = (first <= reach) & moving[:, None]
     shares = [
-        (stays & (np.abs(both[1:] - end) <= reach)).sum(0) / moving.sum()
-        for end in (both.min(0), both.max(0))
+        (stays & (np.abs(values[1:] - end) <= reach)).sum(0) / moving.sum()
+        for end in (values.min(0), values.max(0))
     ]
     return np.maximum(*shares)
 
@@ -308,8 +308,8 @@ def _gap(first: np.ndarray, usual: np.ndarray) -> tuple[float, int]:
     first = first[:, usual > 0] / usual[usual > 0]
     if first.shape[1] < 2:
         return 0.0, 0
-    beside = np.maximum(np.maximum(first[:-2], first[2:]), _SMALL)
-    sizes = np.sort(first[1:-1] / beside, axis=1)
+    neighbours = np.maximum(np.maximum(first[:-2], first[2:]), _SMALL)
+    sizes = np.sort(first[1:-1] / neighbours, axis=1)
     steps = sizes[:, (sizes.shape[1] - 1) // 2]
     row = int(steps.argmax())
     return float(steps[row]), row + 2
@@ -352,12 +352,12 @@ def _pair(action: np.ndarray, state: np.ndarray, lag: int) -> tuple[np.ndarray, 
     return action[begin:end], state[begin + lag : end + lag]
 
 
-def _sketch(both: np.ndarray) -> np.ndarray:
-    width = min(both.shape[1], _SKETCH_ELEMENTS)
-    if not len(both) or not width:
+def _sketch(values: np.ndarray) -> np.ndarray:
+    width = min(values.shape[1], _SKETCH_ELEMENTS)
+    if not len(values) or not width:
         return np.zeros(SKETCH_ROWS * width)
     # Few rows are repeated, so that all sketches have the same length.
-    rows = np.linspace(0, len(both) - 1, SKETCH_ROWS).round().astype(int)
-    elements = np.array(evenly(both.shape[1], width))
-    sketch: np.ndarray = both[np.ix_(rows, elements)].reshape(-1)
+    rows = np.linspace(0, len(values) - 1, SKETCH_ROWS).round().astype(int)
+    elements = np.array(evenly(values.shape[1], width))
+    sketch: np.ndarray = values[np.ix_(rows, elements)].reshape(-1)
     return sketch

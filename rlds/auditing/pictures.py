@@ -132,16 +132,16 @@ def _measured(frames: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.n
 def _lines(frame: np.ndarray) -> np.ndarray:
     """Some lines of a frame, each the mean of two, so that there is less noise."""
     frame = frame[..., None] if frame.ndim == 2 else frame[..., :3]
-    by = max(2, -(-len(frame) // _LINES))
-    lines = frame[: len(frame) // by * by].astype(np.float32)
-    return (lines[::by] + lines[1::by]) / 2
+    stride = max(2, -(-len(frame) // _LINES))
+    lines = frame[: len(frame) // stride * stride].astype(np.float32)
+    return (lines[::stride] + lines[1::stride]) / 2
 
 
 def _sharpness(grey: np.ndarray) -> float:
     energies = [
-        ((grey[:, 2 * by :] - 2 * grey[:, by:-by] + grey[:, : -2 * by]) ** 2).mean()
-        for by in (_FINE, _COARSE)
-        if grey.shape[1] > 2 * by
+        ((grey[:, 2 * width :] - 2 * grey[:, width:-width] + grey[:, : -2 * width]) ** 2).mean()
+        for width in (_FINE, _COARSE)
+        if grey.shape[1] > 2 * width
     ]
     return float(np.log((energies[0] + 1) / (energies[-1] + 1))) if energies else 0.0
 

@@ -60,9 +60,9 @@ class _Noting:
 
     def __call__(self, task: range) -> Any:
         check_is_seen(self.folder, "results")
-        noted = self.folder / str(task.start)
-        if noted.exists():
-            return pickle.loads(noted.read_bytes())
+        result_file = self.folder / str(task.start)
+        if result_file.exists():
+            return pickle.loads(result_file.read_bytes())
         result = self.work(task)
-        write_at_once(noted, pickle.dumps(result), durable=False)
+        write_at_once(result_file, pickle.dumps(result), durable=False)
         return result

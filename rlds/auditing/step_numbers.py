@@ -165,13 +165,13 @@ class StepNumbers:
         length = min((len(each) for each in (*actions, *observed)), default=0)
         if episode.final_observation_known and length:
             length -= 1  # The last row has no action; if it has one, a row less hardly matters.
-        both = [
+        arrays = [
             np.concatenate([np.empty((length, 0)), *(each[:length] for each in columns)], axis=1)
             for columns in (actions, observed)
         ]
-        content = both[0].tobytes() + both[1].tobytes() if len(self._assessed_states) else b""
+        content = arrays[0].tobytes() + arrays[1].tobytes() if len(self._assessed_states) else b""
         digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) if content else 0
-        times = both[1][:, self._time_element] if self._time_element >= 0 else np.empty(0)
+        times = arrays[1][:, self._time_element] if self._time_element >= 0 else np.empty(0)
         of_steps = {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
         of_episode = dict(leaves_at(episode.metadata, None))
         values = {**of_episode, **of_steps}
@@ -179,9 +179,9 @@ class StepNumbers:
         instructions = texts.get(self._instruction)
         task = None if instructions is None else next(filter(str.strip, instructions), "")
         task_numbers = {int(n) for path in self.task_columns for n in np.unique(steps[path])}
-        states = both[1][:, self._assessed_states]
+        states = arrays[1][:, self._assessed_states]
         return EpisodeNumbers(
-            both[0], states, task, digest, times, _personal(texts), frozenset(task_numbers)
+            arrays[0], states, task, digest, times, _personal(texts), frozenset(task_numbers)
         )
 
     def _forms(self) -> dict[str, dict[int, ElementMeaning]]:

@@ -238,15 +238,15 @@ class Staging:
     def _identity(self) -> str:
         """A digest of all inputs of the parts; empty if an input cannot be compared."""
         export, is_noted = self._export, self._digests is not None
-        given = export.made_from, export.lineage, self.parts, is_noted
+        inputs = export.made_from, export.lineage, self.parts, is_noted
         try:
-            return identity_of(export.format, *given)
+            return identity_of(export.format, *inputs)
         except NotComparable:
             return ""
 
     def _begin(self, *, is_alone: bool) -> None:
         """Creates the folder of the parts, unless a run can resume with the existing ones."""
-        noted, self._job = self.folder / _JOB, self._identity()
+        key_file, self._job = self.folder / _JOB, self._identity()
         if is_alone:  # With several jobs, each checks the files that it reads.
             with contextlib.suppress(FileNotFoundError):  # A source without files cannot change.
                 inputs = self._export.episodes.source.inputs()
@@ -262,7 +262,7 @@ class Staging:
                 "its end"
             )
         joined = self.folder / _JOINED
-        before = json.loads(noted.read_bytes()) if noted.exists() else ""
+        before = json.loads(key_file.read_bytes()) if key_file.exists() else ""
         is_stale = not before or (joined.exists() and before != self._job)
         if is_stale and is_alone:  # Another job may have begun the same dataset.
             _clear(self.folder)
@@ -273,7 +273,7 @@ class Staging:
             )
         self._has_begun = True
         joined.unlink(missing_ok=True)
-        write_at_once(noted, json.dumps(self._job).encode())
+        write_at_once(key_file, json.dumps(self._job).encode())
         for draft in self.folder.glob("?????.?*"):  # Killed workers leave drafts.
             if is_alone and draft.suffix != ".json":
                 shutil.rmtree(draft, ignore_errors=True)
@@ -345,8 +345,8 @@ class Staging:
             self.folder.rmdir()
         if not ((self.folder / _JOINED).exists() and self._hold(is_alone=True)):
             return False
-        noted = self.folder / _JOB
-        job = json.loads(noted.read_bytes()) if noted.exists() else ""
+        key_file = self.folder / _JOB
+        job = json.loads(key_file.read_bytes()) if key_file.exists() else ""
         self._has_begun = True
         self.remove()
         return bool(job) and bool(job == self._identity())
@@ -366,8 +366,8 @@ def _folder_of(target_draft: Path) -> Path:
 
 def _clear(folder: Path) -> None:
     """Removes parts, each note before its part: a kill leaves no note of an incomplete part."""
-    for noted in folder.glob("[0-9]*.json"):
-        noted.unlink()
+    for note_file in folder.glob("[0-9]*.json"):
+        note_file.unlink()
     for path in filter(Path.is_dir, folder.iterdir()):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -390,8 +390,8 @@ def _check_own(folder: Path) -> None:
         return
     is_public = os.fspath(folder.parent) == tempfile.gettempdir()
     entries = (
-        os.path.join(at, name)
-        for at, folders, files in os.walk(folder)
+        os.path.join(parent, name)
+        for parent, folders, files in os.walk(folder)
         for name in (*folders, *files)
     )
     for path in (os.fspath(folder), *entries):
@@ -433,8 +433,8 @@ class _PartWriter:
     def __call__(self, number: int) -> None:
         """Writes a part of the dataset, unless it is complete."""
         check_is_seen(self.folder, "parts", instead=", or have the target in one")
-        noted = self.folder / f"{number:05d}.json"
-        if (written_part := read_part(noted)) is not None:
+        note_file = self.folder / f"{number:05d}.json"
+        if (written_part := read_part(note_file)) is not None:
             advance(len(written_part.episodes) + len(written_part.left_out))
             return
         folder = self.folder / f"{number:05d}"
@@ -462,7 +462,7 @@ class _PartWriter:
             PartEpisode(index, digest, notes.origins[index] or nowhere)
             for index, digest in notes.written.items()
         ]
-        WrittenPart(episodes, notes.left_out).write(noted)
+        WrittenPart(episodes, notes.left_out).write(note_file)
 
     def _write(self, path: Path, notes: Notes) -> None:
         """Writes a dataset, or nothing if all episodes are left out."""

@@ -96,9 +96,9 @@ class EpisodeGroup:
             if h5py.h5a.get_num_attrs(item):
                 opened = (h5py.Dataset if is_array(item) else h5py.Group)(item)
                 by_path[path] = read_attributes(self._hdf5, opened, path)
-        own = by_path.pop("", {})
-        own = {name: value for name, value in own.items() if name not in excluded}
-        return {**({"": own} if own else {}), **by_path}
+        attributes = by_path.pop("", {})
+        attributes = {name: value for name, value in attributes.items() if name not in excluded}
+        return {**({"": attributes} if attributes else {}), **by_path}
 
     def field(self, path: str) -> Field:
         """Returns the type of the rows of an array.

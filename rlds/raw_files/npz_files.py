@@ -262,9 +262,9 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
       SourceError: The file is damaged, or has pickled objects, which are not read.
     """
     array = read_header(io.BytesIO(data), file)
-    left = len(data) - array.begin
-    if array.dtype.hasobject or array.num_bytes != left:
-        message = f"{left} bytes do not fit {array.dtype} of shape {array.shape}, or hold objects"
+    size = len(data) - array.begin
+    if array.dtype.hasobject or array.num_bytes != size:
+        message = f"{size} bytes do not fit {array.dtype} of shape {array.shape}, or hold objects"
         raise SourceError(message, file=file)
     return array.values(np.frombuffer(bytearray(data), np.uint8, offset=array.begin))
 

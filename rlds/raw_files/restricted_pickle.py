@@ -216,8 +216,8 @@ def _set_byte_order(dtype: np.dtype[Any], state: Any) -> None:
     if described[:3] != [None, None, None] or order not in ("<", ">", "|", "="):
         _refuse("dtypes with fields are not allowed")
     untyped_dtype: Any = dtype
-    version, _, *own = untyped_dtype.__reduce__()[2]
-    untyped_dtype.__setstate__((version, order, *own))
+    version, _, *other_state = untyped_dtype.__reduce__()[2]
+    untyped_dtype.__setstate__((version, order, *other_state))
 
 
 def _check_values(shape: Any, dtype: Any, data: Any) -> None:

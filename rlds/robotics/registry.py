@@ -296,13 +296,13 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
     """Returns the meaning of the fields of a dataset; None if it is unknown. See `meaning_of`."""
-    own = (metadata or {}).get(OWN)
+    entry = (metadata or {}).get(OWN)
     listed = _known_name(name)
-    if own is None:
+    if entry is None:
         return None if listed is None else _of_table(listed)
-    if not isinstance(own, Mapping):
-        raise ValueError(f"the metadata of {name}: {OWN} is {own!r:.100}, expected an object")
-    return meaning_from(listed or name, {**_entries().get(listed or "", {}), **_marked(own)})
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"the metadata of {name}: {OWN} is {entry!r:.100}, expected an object")
+    return meaning_from(listed or name, {**_entries().get(listed or "", {}), **_marked(entry)})
 
 
 def known_datasets() -> list[str]:
@@ -511,16 +511,16 @@ def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
         standard_state=standard_state,
         kept=(begin, end),
         gripper=gripper,
-        disagreements=tuple(Disagreement(**given) for given in entry.get("disagreements", ())),
+        disagreements=tuple(Disagreement(**fields) for fields in entry.get("disagreements", ())),
         confidence=entry.get("confidence", "used"),
     )
 
 
 def _dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimension]:
     quantities = _table()["quantities"]
-    for text, given in entry.get("action", {}).items():
+    for text, value in entry.get("action", {}).items():
         piece = parse(text)
-        part: dict[str, Any] = {"is": given} if isinstance(given, str) else dict(given)
+        part: dict[str, Any] = {"is": value} if isinstance(value, str) else dict(value)
         if part.get("is") not in quantities:
             raise ValueError(f"{text} is {part.get('is')!r}, expected one of {list(quantities)}")
         quantity = quantities[part["is"]]
@@ -532,11 +532,11 @@ def _dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimensio
                 field=piece.path,
                 element=(piece.begin or 0) + offset,
                 quantity=part["is"],
-                **_about(entry, part, quantity, gripper),
+                **_attributes_of(entry, part, quantity, gripper),
             )
 
 
-def _about(
+def _attributes_of(
     entry: Mapping[str, Any],
     part: Mapping[str, Any],
     quantity: Mapping[str, Any],

@@ -550,10 +550,10 @@ def _finite(batch: _Batch) -> dict[str, np.ndarray]:
 
 def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:
     """Warns if actions that were left out as placeholders do not look like placeholders."""
-    number, of = statistics.num_unmarked_last_actions, statistics.num_trajectories
-    if number and number >= _NOTICEABLE * of:
+    number, total = statistics.num_unmarked_last_actions, statistics.num_trajectories
+    if number and number >= _NOTICEABLE * total:
         warnings.warn(
-            f"{_CALLER}: in {number} of {of} episodes the last action or reward is not zero. It "
+            f"{_CALLER}: in {number} of {total} episodes the last action or reward is not zero. It "
             "does not count: if the last step is the final observation, its action is a "
             "placeholder. If the values are real, pass include_last_action=True, which counts the "
             "last step of all episodes as Octo and OpenVLA do, or store "
@@ -615,7 +615,7 @@ def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, An
     return rows.T.astype(dtype, order="C"), where
 
 
-def _described(like: FieldStatistics, columns: np.ndarray, where: Any) -> FieldStatistics:
+def _described(template: FieldStatistics, columns: np.ndarray, where: Any) -> FieldStatistics:
     """The statistics of columns of values, without their quantiles.
 
     NumPy takes a quarter of the time of TensorFlow.
@@ -630,10 +630,10 @@ def _described(like: FieldStatistics, columns: np.ndarray, where: Any) -> FieldS
     high = np.max(columns, axis=1, initial=-np.inf, where=where)
 
     def of_shape(numbers: np.ndarray) -> np.ndarray:
-        return numbers.reshape(like.mean.shape)
+        return numbers.reshape(template.mean.shape)
 
     return dataclasses.replace(
-        like,
+        template,
         count=of_shape(count),
         mean=of_shape(mean),
         squares=of_shape(squares),
@@ -707,12 +707,12 @@ def _with_quantiles(
 def _warn_of_undefined(fields: Mapping[str, FieldStatistics]) -> None:
     reasons = []
     for name, field in fields.items():
-        for problem, at in (
+        for problem, mask in (
             ("no valid values", field.count == 0),
             ("NaN or infinite values", (field.count > 0) & ~np.isfinite(field.mean)),
         ):
-            if np.any(at):
-                reasons.append(f"{name}: {problem} in {np.sum(at)} of its {at.size} elements")
+            if np.any(mask):
+                reasons.append(f"{name}: {problem} in {np.sum(mask)} of its {mask.size} elements")
     if reasons:
         warnings.warn(
             f"{_CALLER}: some results are NaN or infinite. {'; '.join(reasons)}.",

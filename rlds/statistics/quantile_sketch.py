@@ -124,7 +124,7 @@ class QuantileSketch:
         if level.half is None:
             level.half = half.copy()
             return
-        both = np.concatenate([level.half, half], axis=1)
-        both.sort(axis=1)
+        merged = np.concatenate([level.half, half], axis=1)
+        merged.sort(axis=1)
         level.half = None
-        self._halve(index, both)
+        self._halve(index, merged)

@@ -86,8 +86,8 @@ def _converted(feature: Any) -> tfds_files.Feature:
         sequence = tfds_files.Dataset if kind is tfds.features.Dataset else tfds_files.Sequence
         return sequence(feature=_converted(feature.feature), length=length)
     if kind in _KNOWN and getattr(feature, "encoder", None) is None:
-        alone = tfds.features.FeaturesDict({"it": feature})
-        return parse_features(alone.to_json())["it"]
+        only_feature = tfds.features.FeaturesDict({"it": feature})
+        return parse_features(only_feature.to_json())["it"]
     return tfds_files.Feature(class_name=kind.__name__)
 
 

@@ -71,10 +71,10 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
 
 def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
     info = feature.get_tensor_info()
-    given, encoding = np.dtype(info.np_dtype), _encoding(feature)
-    dtype, stored = storage.of_tensor(tuple(info.shape), given, encoding.value or "none", path)
+    declared, encoding = np.dtype(info.np_dtype), _encoding(feature)
+    dtype, stored = storage.of_tensor(tuple(info.shape), declared, encoding.value or "none", path)
     new = tfds.features.Encoding(stored)
-    if (new, dtype) == (encoding, given):
+    if (new, dtype) == (encoding, declared):
         return feature
     return tfds.features.Tensor(
         shape=info.shape,
@@ -106,8 +106,8 @@ def lossless_config(
       ValueError: As `lossless`.
     """
     names = ("observation_info", "action_info", "reward_info", "discount_info")
-    given = {name: getattr(ds_config, name) for name in names}
-    steps = tfds.features.FeaturesDict({k: v for k, v in given.items() if v is not None})
+    infos = {name: getattr(ds_config, name) for name in names}
+    steps = tfds.features.FeaturesDict({k: v for k, v in infos.items() if v is not None})
     metadata = {
         name: tfds.features.FeaturesDict(dict(getattr(ds_config, name)))
         for name in ("step_metadata_info", "episode_metadata_info")

@@ -89,8 +89,8 @@ def add_absorbing_states(
         if rlds_types.DISCOUNT in steps:
 
             def with_discount(stored: tf.Tensor) -> tf.Tensor:
-                at = _episodes.with_rank_of(stored, leads_on)
-                return tf.where(at, tf.cast(discount, stored.dtype), stored)
+                mask = _episodes.with_rank_of(stored, leads_on)
+                return tf.where(mask, tf.cast(discount, stored.dtype), stored)
 
             stored = steps[rlds_types.DISCOUNT]
             steps[rlds_types.DISCOUNT] = tf.nest.map_structure(with_discount, stored)

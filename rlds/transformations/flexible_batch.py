@@ -236,14 +236,14 @@ def _windows_from_chunks(
         chunk, is_end = element
         state, windows = advance(state, chunk)
         carried, _ = state
-        num_left = tf.where(is_end, _layouts.num_steps(carried), 0)
-        left = tf.nest.map_structure(lambda leaf: leaf[:num_left], carried)
-        return state, (windows, left)
+        num_leftover = tf.where(is_end, _layouts.num_steps(carried), 0)
+        leftover = tf.nest.map_structure(lambda leaf: leaf[:num_leftover], carried)
+        return state, (windows, leftover)
 
-    def full_then_short(windows: Any, left: Any) -> tf.data.Dataset:
-        starts = tf.data.Dataset.range(0, _layouts.num_steps(left), window.shift)
+    def full_then_short(windows: Any, leftover: Any) -> tf.data.Dataset:
+        starts = tf.data.Dataset.range(0, _layouts.num_steps(leftover), window.shift)
         short = starts.map(
-            lambda start: tf.nest.map_structure(lambda leaf: leaf[start :: window.stride], left)
+            lambda start: tf.nest.map_structure(lambda leaf: leaf[start :: window.stride], leftover)
         )
         return tf.data.Dataset.from_tensor_slices(windows).concatenate(short)
 

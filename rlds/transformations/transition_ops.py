@@ -134,7 +134,7 @@ def _of_section(
         stop = tf.where(section.is_end, tf.maximum(num_steps - 1, start), section.stop)
     next_indices = tf.minimum(tf.range(start, stop, dtype=tf.int64) + n, num_steps - 1)
 
-    def here(leaf: tf.Tensor) -> tf.Tensor:
+    def at_start(leaf: tf.Tensor) -> tf.Tensor:
         return leaf[start:stop]
 
     def following(leaf: tf.Tensor) -> tf.Tensor:
@@ -143,7 +143,7 @@ def _of_section(
     next_is_terminal = following(_is_terminal(steps))
     left_out = (rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
     result = {name: field for name, field in steps.items() if name not in left_out}
-    result = tf.nest.map_structure(here, result)
+    result = tf.nest.map_structure(at_start, result)
 
     rewards, discounts = _continued(steps, n, gamma)
     totals = {path: column[start:stop] for path, column in rewards.items()}
