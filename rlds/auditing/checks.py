@@ -53,8 +53,8 @@ _SMOOTH = 1e-4
 _ROUGHER = 0.25
 # The largest distance of near duplicates; the number of projections to search them in first.
 _NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.12, 8, 1000
-# This minus the squared correlation is the unexplained share: at least 0.005, as less is noise.
-_NEARLY = 1.005
+# Unexplained shares of the variance below this are alike: rows of slow motion hardly differ.
+_LEAST_UNEXPLAINED = 1e-4
 
 
 class Faults(NamedTuple):
@@ -298,7 +298,8 @@ def _lags(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     if not len(elements):
         return
     # Logarithms, as correlations near 1 hardly differ.
-    unexplained = mean(log(_NEARLY - np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2))
+    explained = np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2
+    unexplained = mean(log(1 + _LEAST_UNEXPLAINED - explained))
     other_lags = np.array([index for index in range(len(LAGS)) if index != _USUAL])
     gains = np.nan_to_num(unexplained[:, [_USUAL]] - unexplained[:, other_lags], nan=-9.0)
     best, gain = gains.argmax(1), gains.max(1)

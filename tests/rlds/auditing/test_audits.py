@@ -80,6 +80,23 @@ def test_what_most_episodes_have_is_said_once(tmp_path):
     assert len(found.facts) == 1
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.005])
+def test_one_row_late_is_found_in_slow_motion_at_a_high_rate(noise, tmp_path):
+    rng, rows = np.random.default_rng(1), 1000
+    window = np.hanning(200) / np.hanning(200).sum()
+    for number in range(20):
+        knots = rng.normal(size=(6, 4))  # One in four seconds of 50 rows.
+        path = np.stack([np.interp(np.arange(rows) / 200, np.arange(6), it) for it in knots.T], 1)
+        path = np.stack([np.convolve(it, window, "valid") for it in path.T], axis=1)
+        states = path + noise * rng.normal(size=path.shape)
+        states, actions = states[:-1], path[1:]
+        if number == 7:
+            states, actions = states[1:], actions[:-1]
+        np.savez(tmp_path / f"{number:02}.npz", observation=states, action=actions)
+    findings = audit(rlds.sources.open(tmp_path), jobs=1).findings
+    assert [(it.episode, it.check) for it in findings] == [(7, "lag")]
+
+
 def test_many_late_episodes_hide_none_of_them(tmp_path):
     episodes, late = audited_data.made("noisy expert", 31, 40), range(9)
     for index in late:
