@@ -278,7 +278,7 @@ def test_packages_have_the_version_of_the_distribution(package):
         loaded.versoin  # noqa: B018
 
 
-def test_version_in_a_folder_that_is_not_installed(tmp_path):
+def test_the_version_in_a_folder_that_is_not_installed_is_unknown(tmp_path):
     (tmp_path / "rlds_ecosystem").symlink_to(Path(rlds_ecosystem.__file__).parent)
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rlds_ecosystem as r\n"
     run = subprocess.run(

@@ -80,7 +80,7 @@ def by_materialise(source, made, level):
 @pytest.mark.parametrize(
     "write", [by_writer, by_convert, by_command, by_recorder, by_export, by_materialise]
 )
-def test_datasets_of_tfds(recorded, tmp_path, write):
+def test_tfds_datasets_have_the_png_level(recorded, tmp_path, write):
     for level in (None, 0, 9):
         made = write(recorded, tmp_path / str(level), level)
         (split,) = tfds_files.open_folder(made, decode_images=False).values()
@@ -102,7 +102,7 @@ def test_webdataset_images_have_the_png_level(recorded, tmp_path):
         assert files == [encode_png(frame, level) for frame in FRAMES]
 
 
-def test_efforts_that_there_are_not(recorded, tmp_path):
+def test_unknown_png_levels_are_refused(recorded, tmp_path):
     for write in (by_writer, by_convert, by_export, by_materialise):
         with pytest.raises(ValueError, match="png_level: got 10"):
             write(recorded, tmp_path / write.__name__, 10)

@@ -119,7 +119,7 @@ def test_all_extras_bring_all_others() -> None:
     assert brought == set(PROJECT["optional-dependencies"]) - others
 
 
-def test_the_line_for_an_environment_without_tensorflow() -> None:
+def test_the_install_command_without_tensorflow_lists_the_tested_requirements() -> None:
     """`make test-without-tensorflow` runs in an environment of these requirements."""
     requirements = runpy.run_path(str(ROOT / "tests/without_tensorflow/requirements.py"))
     page = (ROOT / "docs" / "install.md").read_text()

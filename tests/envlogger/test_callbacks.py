@@ -37,7 +37,7 @@ def test_statistics_of_an_episode_come_with_its_last_step(rewards, expected):
         assert at_end == {"length": len(rewards), "seconds": 1}
 
 
-def test_statistics_of_episodes_that_are_cut_short():
+def test_episodes_that_are_cut_short_have_statistics():
     backend = InMemoryBackendWriter()
     statistics = EpisodeStatistics(at_every_step=True)
     with envlogger.EnvLogger(Catch(), backend=backend, episode_fn=statistics) as env:

@@ -85,7 +85,7 @@ def test_an_orderly_end_of_the_process_keeps_all_steps(tmp_path, code, status):
     assert lengths(tmp_path) == [10]
 
 
-def test_cameras_that_nobody_closes(tmp_path):
+def test_camera_recordings_that_nobody_closes_keep_all_steps(tmp_path):
     code = """
         from camera_arm import VIDEO, Arm
         logger = envlogger.EnvLogger(Arm(200), data_directory=sys.argv[1], video=VIDEO)
@@ -96,7 +96,7 @@ def test_cameras_that_nobody_closes(tmp_path):
     assert lengths(tmp_path) == [200]
 
 
-def test_all_are_closed_though_one_cannot_be(tmp_path):
+def test_a_writer_that_fails_to_close_does_not_keep_others_from_closing(tmp_path):
     code = """
         from envlogger.backends import lifetime
         class Broken:
@@ -237,7 +237,7 @@ def test_steps_older_than_the_flush_interval_survive_a_kill(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", range(1000, 1200, 25))  # In parts, which workers share.
-def test_killed_many_times(begin):
+def test_kills_at_random_moments_lose_no_flushed_step(begin):
     for seed in range(begin, begin + 25):
         check_kill(seed)
 
@@ -255,7 +255,7 @@ def check_kill(seed, **times):
 # --- Bad conditions.
 
 
-def test_no_file_can_be_opened_for_a_new_shard(tmp_path):
+def test_steps_are_kept_if_no_file_can_be_opened_for_a_new_shard(tmp_path):
     code = """
         import resource
         from envlogger import RiegeliBackendWriter, StepData
@@ -300,7 +300,7 @@ def small_disk(tmp_path):
 @pytest.mark.parametrize(
     "options", ["uncompressed", "zstd:1,chunk_size:300k", "transpose,brotli:1"]
 )
-def test_a_disk_that_is_really_full(small_disk, options):
+def test_a_really_full_disk_loses_no_accepted_step(small_disk, options):
     rng = np.random.default_rng(0)
     frames = [rng.integers(0, 256, 5000, np.uint8) for _ in range(100)]
     writer = RiegeliBackendWriter(small_disk, writer_options=options, flush_interval=0.3)
@@ -322,7 +322,7 @@ def test_a_disk_that_is_really_full(small_disk, options):
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_before(small_disk):
+def test_a_disk_that_is_already_full_is_refused(small_disk):
     (small_disk / "other").write_bytes(bytes(30 << 20))
     with pytest.raises(StorageError, match="24 MB are left"):
         RiegeliBackendWriter(small_disk)
@@ -335,7 +335,7 @@ def test_a_disk_that_is_full_before(small_disk):
 # --- Several at once.
 
 
-def test_two_processes_record_to_one_directory(tmp_path):
+def test_two_processes_can_record_to_one_directory(tmp_path):
     code = """
         from envlogger import RiegeliBackendWriter, StepData
         first = int(sys.argv[2])
@@ -404,10 +404,10 @@ def read_while_recording(tmp_path, num_opened):
 
 
 @pytest.mark.slow
-def test_reading_while_recording(tmp_path):
+def test_a_recording_can_be_read_while_it_is_written(tmp_path):
     read_while_recording(tmp_path, 50)
 
 
 @pytest.mark.slow
-def test_reading_while_recording_for_long(tmp_path):
+def test_a_long_recording_can_be_read_while_it_is_written(tmp_path):
     read_while_recording(tmp_path, 500)

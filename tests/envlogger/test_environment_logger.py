@@ -247,7 +247,7 @@ def test_an_episode_with_a_hole_does_not_go_on(tmp_path):
         assert episodes(reader) == [[3]]
 
 
-def test_a_first_step_that_is_not_recorded(tmp_path):
+def test_an_episode_whose_first_step_was_refused_takes_no_more_steps(tmp_path):
     inner = Count()
     with EnvLogger(inner, step_fn=lambda *args: {1}, data_directory=tmp_path) as env:
         for _ in range(2):
@@ -327,7 +327,7 @@ class Collecting(BackendWriter):
         self._closed = True
 
 
-def test_a_backend_of_ones_own():
+def test_a_custom_backend_can_record_an_environment():
     with EnvLogger(Count(), backend=Collecting) as env:
         play(env)
         with pytest.raises(NotImplementedError, match="Collecting cannot discard episodes"):

@@ -99,7 +99,7 @@ def test_terminated_and_truncated_are_kept_apart():
     assert not both.truncated
 
 
-def test_rewards_that_are_arrays(tmp_path):
+def test_rewards_with_a_single_element_become_floats_and_others_are_refused(tmp_path):
     class Rewarded(Corridor):
         def step(self, action):
             observation, _, *others = super().step(action)
@@ -144,7 +144,7 @@ def test_rewards_that_are_arrays(tmp_path):
             np.testing.assert_equal(reader.steps[1].timestep.reward, reward)
 
 
-def test_seeds_and_options():
+def test_seeds_hold_for_one_reset_and_options_for_all():
     env = GymnasiumAdapter(Corridor(), seed=7, options={"begin": 1})
     lucks = []
     for _ in range(2):
@@ -227,12 +227,12 @@ def test_steps_seeds_options_and_returns_are_recorded(tmp_path):
     ],
     ids=str,
 )
-def test_specs_of_spaces(space, spec):
+def test_every_supported_space_has_its_dm_env_spec(space, spec):
     assert spec_of_space(space, "a") == spec
     StepValidator(GymnasiumAdapter(Constant(space))).validate(dm_env.restart(space.sample()), None)
 
 
-def test_spaces_without_a_spec():
+def test_spaces_without_a_dm_env_spec_are_refused():
     space = spaces.Dict({"path": spaces.Sequence(spaces.Discrete(2))})
     with pytest.raises(UnsupportedTypeError, match="observation/path: there is no dm_env spec for"):
         spec_of_space(space, "observation")

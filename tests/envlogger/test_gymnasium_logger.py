@@ -46,7 +46,7 @@ def logged(length, directory):
     return lambda: envlogger.GymnasiumLogger(Count(length), data_directory=directory)
 
 
-def test_it_returns_what_the_environment_returns():
+def test_the_logger_returns_what_the_environment_returns():
     backend = InMemoryBackendWriter()
     env = envlogger.GymnasiumLogger(Count(), record_info(), backend=backend, validate=True)
     plain = Count()

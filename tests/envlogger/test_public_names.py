@@ -25,7 +25,7 @@ def test_modules_are_attributes_of_the_package(name):
     assert getattr(envlogger, name).__name__.endswith(name)
 
 
-def test_modules_of_upstream():
+def test_module_paths_of_the_published_package_can_be_imported():
     from envlogger.backends.backend_reader import BackendReader
     from envlogger.backends.backend_writer import BackendWriter
     from envlogger.backends.in_memory_backend import InMemoryBackendReader, InMemoryBackendWriter

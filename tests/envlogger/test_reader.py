@@ -112,7 +112,7 @@ def reader(request, tmp_path):
     return Reader(tmp_path)
 
 
-def test_columns_as_recorded(reader):
+def test_columns_have_the_recorded_steps_in_order(reader):
     columns = reader.columns(0)
     assert columns.keys() == {
         *("step_type", "reward", "discount", "observation", "action", "custom_data")
@@ -127,7 +127,7 @@ def test_columns_as_recorded(reader):
     columns["observation"][0] = 7  # They are writable.
 
 
-def test_columns_as_rlds_episodes(reader):
+def test_columns_have_the_fields_of_rlds_episodes(reader):
     for i, episode in enumerate(reader.episodes):
         expected = to_rlds_episode(list(episode))
         columns = reader.columns(i, rlds=True)
@@ -137,7 +137,7 @@ def test_columns_as_rlds_episodes(reader):
             assert columns[field].dtype == expected[field].dtype
 
 
-def test_columns_of_several_episodes(reader):
+def test_columns_of_several_episodes_are_those_of_each_joined(reader):
     both, each = reader.recorded_columns(0, 2), [reader.columns(0), reader.columns(1)]
     assert both.keys() == each[0].keys()
     for field, column in both.items():
@@ -153,7 +153,7 @@ def test_columns_of_several_episodes(reader):
             to_rlds_episodes(both, lengths)
 
 
-def test_columns_of_no_episodes(reader):
+def test_columns_of_episodes_out_of_range_are_refused(reader):
     for begin, end in ((-1, 1), (0, 3), (2, 1)):
         with pytest.raises(IndexError, match=f"episodes {begin} to {end} are out of range for 2"):
             reader.recorded_columns(begin, end)
@@ -162,7 +162,7 @@ def test_columns_of_no_episodes(reader):
 
 
 @pytest.mark.parametrize("is_in_memory", [False, True])
-def test_columns_of_an_episode_of_one_step(tmp_path, is_in_memory):
+def test_columns_of_an_episode_of_one_step_take_the_dtypes_of_the_specs(tmp_path, is_in_memory):
     backend = InMemoryBackendWriter()
     arguments = {"backend": backend} if is_in_memory else {"data_directory": tmp_path}
     with envlogger.EnvLogger(Catch(), **arguments) as env:

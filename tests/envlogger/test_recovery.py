@@ -133,7 +133,7 @@ def test_a_destination_must_be_empty(recording, tmp_path):
         envlogger.recover(recording, tmp_path / "other", in_place=True)
 
 
-def test_what_is_no_recording(tmp_path):
+def test_folders_without_a_recording_are_refused(tmp_path):
     with pytest.raises(StorageError, match="holds no recording of EnvLogger"):
         envlogger.recover(tmp_path, in_place=True)
     with pytest.raises(StorageError, match="nowhere does not exist"):
@@ -196,7 +196,7 @@ def test_damaged_metadata_are_replaced(recording):
     assert path.with_name("metadata.riegeli.damaged").read_bytes() == b""
 
 
-def test_a_shard_in_which_nothing_is_left(recording, tmp_path):
+def test_a_shard_in_which_no_step_is_left_is_reported(recording, tmp_path):
     (shard(recording) / "steps.riegeli").unlink()
     report = envlogger.recover(recording, tmp_path / "new")
     assert "7 steps of its index cannot be read" in str(report)
@@ -219,7 +219,7 @@ def test_steps_that_are_lost_leave_no_hole_and_fuse_nothing(recording, tmp_path)
     assert len(re.findall(r"lost in steps\.riegeli: \[\d+\.\.\d+\): ", str(report))) == 2
 
 
-def test_steps_behind_a_damaged_region_without_index(recording, tmp_path):
+def test_steps_behind_a_damaged_region_are_recovered_without_an_index(recording, tmp_path):
     steps = shard(recording) / "steps.riegeli"
     with envlogger.Reader(recording) as reader:
         offsets = reader._backend._shards[0].step_offsets
@@ -230,7 +230,7 @@ def test_steps_behind_a_damaged_region_without_index(recording, tmp_path):
     assert episodes(tmp_path / "new") == [[0], [2], *EPISODES[1:]]
 
 
-def test_a_torn_file_of_steps(recording, tmp_path):
+def test_a_torn_step_file_keeps_the_steps_before_the_tear(recording, tmp_path):
     steps = shard(recording) / "steps.riegeli"
     with envlogger.Reader(recording) as reader:
         offsets = reader._backend._shards[0].step_offsets
@@ -327,7 +327,7 @@ writer.flush()
     assert episodes(tmp_path) == [[0, 1, 2, 3], [10, 11], [20, 21], [30, 31]]
 
 
-def test_an_index_of_episodes_that_is_ahead_of_the_steps(tmp_path):
+def test_an_episode_index_that_is_ahead_of_the_steps_is_recovered(tmp_path):
     code = """
 writer = recorder()
 record(writer, [0, 1])
@@ -362,7 +362,9 @@ writer.flush()
     max_episodes=st.integers(0, 4),
     chunk_size=st.sampled_from([1, 300, 1 << 20]),
 )
-def test_whatever_is_recorded(given_episodes, max_episodes, chunk_size, tmp_path_factory):
+def test_recovery_keeps_whatever_was_recorded(
+    given_episodes, max_episodes, chunk_size, tmp_path_factory
+):
     directory = tmp_path_factory.mktemp("recording")
     kept = []
     number = 0
@@ -423,7 +425,9 @@ def make_shard(directory, types, *, num_indexed, starts):
         ([1, 2, 1, 2, 1], 5, [0], [[0, 1], [2, 3], [4]]),
     ],
 )
-def test_a_recording_of_the_published_envlogger(tmp_path, types, num_indexed, starts, expected):
+def test_recordings_of_the_published_envlogger_are_recovered(
+    tmp_path, types, num_indexed, starts, expected
+):
     make_shard(tmp_path / "old" / "2024", types, num_indexed=num_indexed, starts=starts)
     envlogger.recover(tmp_path / "old", tmp_path / "new")
     assert episodes(tmp_path / "new") == expected

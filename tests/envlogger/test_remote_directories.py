@@ -59,7 +59,7 @@ def run(code: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # Nothing went to a local directory of that name.
 
 
-def test_recordings_in_an_object_store(tmp_path):
+def test_recordings_are_written_to_and_read_from_an_object_store(tmp_path):
     run(
         """
         with envlogger.EnvLogger(

@@ -234,7 +234,7 @@ SCRIPT = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wait", [3, 8])
-def test_two_processes_of_which_one_is_killed(tmp_path, wait):
+def test_a_killed_process_does_not_disturb_the_recording_of_another(tmp_path, wait):
     folder = os.fspath(tmp_path / "run")
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), folder]
     with (

@@ -83,7 +83,7 @@ def test_a_dataset_is_built(logs, tmp_path, monkeypatch):
         assert sum(step["reward"] for step in steps) == episode["return"].numpy()
 
 
-def test_an_episode_of_one_step(tmp_path):
+def test_an_episode_of_one_step_is_converted(tmp_path):
     with envlogger.RiegeliBackendWriter(tmp_path) as writer:
         step = StepData(dm_env.restart(np.zeros(2)), None, {"episode_metadata": {"id": 1}})
         writer.record_step(step, is_new_episode=True)

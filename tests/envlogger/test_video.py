@@ -159,7 +159,7 @@ def test_logs_are_of_one_kind(tmp_path):
         assert log.columns(1)["observation"]["robot"]["wrist"].shape == (40, *SHAPE)
 
 
-def test_av1_and_odd_sizes():
+def test_av1_and_odd_frame_sizes_are_encoded():
     frames = [np.full((33, 47, 3), 5 * number, np.uint8) for number in range(7)]
     for video, size in ((Video(gop=3), (33, 47)), (Video(codec="av1", gop=3), (32, 46))):
         given = [np.ascontiguousarray(frame[: size[0], : size[1]]) for frame in frames]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.skipif(not LOADERS, reason="LOADERS_PYTHON names no Python with them")
-def test_octo_openvla_and_openpi(tmp_path):
+def test_octo_openvla_and_openpi_read_the_same_batches(tmp_path):
     tmp_path = arm_datasets.write_all(tmp_path / "data")
     raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
     raw_oxe.bridge_dataset(tmp_path / "bridge_dataset" / "1.0.0")
@@ -48,7 +48,7 @@ def test_octo_openvla_and_openpi(tmp_path):
 
 
 @pytest.mark.skipif(not ROBOTICS, reason="ROBOTICS_PYTHON names no Python with LeRobot")
-def test_items_of_lerobot(tmp_path):
+def test_items_are_those_of_lerobot(tmp_path):
     pytest.importorskip("torch")
     path = raw_lerobot.write_v3(tmp_path / "set", codecs={raw_lerobot.TOP: "h264"})
     around = {

@@ -68,7 +68,7 @@ def test_rounding_up_gives_the_next_place_for_a_chunk(pos):
         ("4ff939f13d360e991b000000000000003002000000000000", 27, 560),
     ],
 )
-def test_block_header_bytes(header, to_begin, to_end):
+def test_block_headers_have_the_specified_bytes(header, to_begin, to_end):
     assert encode_block_header(to_begin, to_end).hex() == header
     assert blocks.decode_block_header(bytes.fromhex(header), 65536) == (to_begin, to_end)
 

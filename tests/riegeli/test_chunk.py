@@ -55,7 +55,7 @@ def test_the_file_signature_has_the_specified_bytes():
         ),
     ],
 )
-def test_simple_chunks_as_written_by_the_reference(records, chunk):
+def test_simple_chunks_have_the_bytes_of_the_reference(records, chunk):
     written = bytes.fromhex(chunk)
     file = _file(*records)[64:]
     # A chunk that is shorter than its number of records would be padded; these are not.
@@ -77,7 +77,7 @@ def test_compressed_simple_chunks_of_the_reference_are_read(data):
     assert decode_simple_chunk(chunk) == [b"a" * 50] * 3
 
 
-def test_padding_chunk_of_the_reference():
+def test_padding_chunks_have_the_bytes_of_the_reference():
     file = _file(b"abc", options="uncompressed,padding:64K")
     header = "6b58eb2698507897 6aff000000000000 ddcf2e6633a02e4d 7000000000000000 0000000000000000"
     assert len(file) == blocks.BLOCK_SIZE

@@ -91,7 +91,7 @@ def test_damaged_zstd_is_refused_in_the_same_words_wherever_it_goes(data):
     assert outcomes[0] == outcomes[1]
 
 
-def test_more_than_makes_sense_is_refused():
+def test_data_that_claims_more_than_the_limit_is_refused():
     compressor = Compressor(CompressionType.ZSTD, 3)
     with pytest.raises(riegeli.InvalidArgumentError, match="claims 10 bytes of at most 9"):
         decompress(CompressionType.ZSTD, b"".join(compressor.compress([bytes(10)])), 9)
@@ -189,7 +189,7 @@ def test_large_window_brotli_is_read_but_not_written():
         Compressor(CompressionType.BROTLI, 6, window_log=25)
 
 
-def test_large_window_brotli_that_comes_to_much():
+def test_large_window_brotli_is_decompressed_to_any_size_below_the_limit():
     size = 24 + (5 << 20)
     buffer = encode_varints([size]) + LARGE_WINDOW_ZEROS
     data = decompress(CompressionType.BROTLI, buffer, size)

@@ -140,7 +140,7 @@ def test_something_else_is_no_riegeli_file(tmp_path, content):
                 getattr(reader, method)()
 
 
-def test_a_file_too_short_to_tell(tmp_path):
+def test_a_file_shorter_than_its_header_is_refused_on_closing(tmp_path):
     path = tmp_path / "short"
     path.write_bytes(b"short")
     reader = RecordReader(path)
@@ -150,7 +150,7 @@ def test_a_file_too_short_to_tell(tmp_path):
         reader.close()
 
 
-def test_missing_files_and_directories(tmp_path):
+def test_missing_files_and_directories_raise_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         RecordReader(tmp_path / "missing")
     with pytest.raises(FileNotFoundError):
@@ -170,7 +170,7 @@ def test_missing_files_and_directories(tmp_path):
         (Chunk(ChunkType.SIMPLE, b"\x00\x00", 1), "1 record sizes cannot fit in 0 bytes"),
     ],
 )
-def test_chunks_that_break_the_rules(chunk, message):
+def test_chunks_that_break_the_rules_of_the_format_are_refused(chunk, message):
     with pytest.raises(
         riegeli.InvalidArgumentError, match=f"{message}; reading the chunk at byte 64"
     ):
@@ -186,7 +186,7 @@ def test_chunks_that_break_the_rules(chunk, message):
         Chunk(ChunkType.SIGNATURE, b"", 0, 1),
     ],
 )
-def test_a_file_that_does_not_begin_with_its_signature(chunk):
+def test_a_file_that_does_not_begin_with_its_signature_is_refused(chunk):
     with pytest.raises(riegeli.InvalidArgumentError, match="must be its signature"):
         RecordReader(file_with(chunk)).read_record()
 

@@ -20,7 +20,7 @@ def make_file(records, options="uncompressed"):
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.sampled_from(OPTIONS))
-def test_it_gives_what_was_written(records, options):
+def test_decoding_returns_the_records_that_were_written(records, options):
     assert riegeli.decode_file(make_file(records, options)) == records
 
 
@@ -31,7 +31,7 @@ def test_a_small_file_takes_the_short_way_and_a_large_one_the_long_way():
     assert riegeli.decode_file(make_file(large)) == large
 
 
-def test_a_file_that_ends_with_its_block():
+def test_a_file_that_ends_at_a_block_boundary_is_decoded():
     records = [b"a" * (65536 - 24 - 40 - 40 - 1 - 1 - 3)]
     content = make_file(records)
     assert len(content) == 65536

@@ -87,7 +87,7 @@ NAME, FIELD, FIELD_NUMBER = 1, 2, 3
 
 
 @pytest.mark.parametrize("bucket_fraction", [0, 1])
-def test_fields_of_messages(bucket_fraction):
+def test_only_the_requested_fields_of_messages_are_read(bucket_fraction):
     serialized = [message.SerializeToString() for message in MESSAGES]
     data = write(serialized, f"transpose,brotli,bucket_fraction:{bucket_fraction}")
     names = [Message.FromString(record) for record in read(data, [[NAME]])]
@@ -112,7 +112,7 @@ def test_fields_of_messages(bucket_fraction):
     st.lists(st.lists(st.tuples(st.integers(1, 4), flat_fields), max_size=6), max_size=10),
     st.sets(st.integers(1, 4)),
 )
-def test_fields_in_any_order(messages, numbers):
+def test_fields_in_any_order_are_projected(messages, numbers):
     def record(fields):
         return b"".join(field(number, 2, with_length(b"\x0c" + value)) for number, value in fields)
 

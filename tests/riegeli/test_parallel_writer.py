@@ -82,7 +82,7 @@ def test_the_compression_of_each_chunk_may_be_chosen(options):
         write(given, options, compression=lambda records: "zip")
 
 
-def test_metadata_and_appending():
+def test_metadata_and_appended_records_have_the_bytes_of_writing_without_threads():
     metadata = riegeli.RecordsMetadata(file_comment="x" * 1000)
     assert (
         write(CHUNKS, ONE_RECORD_CHUNKS, metadata=metadata)[0]

@@ -27,7 +27,7 @@ MODULES = {
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_modules_of_upstream(module):
+def test_modules_of_upstream_export_the_same_objects(module):
     for name in MODULES[module]:
         assert getattr(importlib.import_module(module), name) is getattr(riegeli, name)
 
@@ -72,7 +72,7 @@ def test_the_package_lists_these_names_and_no_others():
         (riegeli.get_record_type, "metadata"),
     ],
 )
-def test_arguments_of_upstream(function, arguments):
+def test_functions_have_the_arguments_of_upstream(function, arguments):
     names = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind == inspect.Parameter.KEYWORD_ONLY and "*" not in names:
@@ -81,7 +81,7 @@ def test_arguments_of_upstream(function, arguments):
     assert ", ".join(names) == arguments
 
 
-def test_members_without_arguments():
+def test_classes_have_the_members_of_upstream():
     for name in ("check_file_format", "read_metadata", "read_serialized_metadata", "read_record"):
         assert callable(getattr(riegeli.RecordReader, name))
     for name in ("read_records", "seek_back", "size", "close", "__enter__", "__exit__"):

@@ -28,7 +28,7 @@ def test_the_binary_form_of_a_position_comes_back(begin, index, encoded):
     assert RecordPosition.from_bytes(bytes.fromhex(encoded)) == position
 
 
-def test_old_binary_form():
+def test_the_old_binary_form_is_read():
     old = (64).to_bytes(8, "big") + (5).to_bytes(8, "big")
     assert RecordPosition.from_bytes(old) == RecordPosition(64, 5)
 
@@ -85,7 +85,7 @@ def test_positions_stay_as_they_are():
         _ = RecordPosition(64, 5) < (64, 6)
 
 
-def test_repr_and_equality():
+def test_equal_positions_have_equal_hashes_and_a_repr():
     assert repr(RecordPosition(64, 5)) == "RecordPosition(64, 5)"
     assert RecordPosition(64, 5) != (64, 5)
     assert len({RecordPosition(64, 5), RecordPosition(64, 5)}) == 1

@@ -78,7 +78,7 @@ def test_many_empty_records_take_up_room_for_their_positions():
     assert read(data) == [b""] * 70_000
 
 
-def test_a_file_without_records():
+def test_a_file_without_records_can_be_read():
     assert read(write([])[0]) == []
     assert read(b"") == []
 
@@ -147,7 +147,7 @@ def test_flush_makes_records_readable_while_writing(tmp_path):
 
 
 @pytest.mark.parametrize("options", ["zstd", "uncompressed,padding", "brotli,initial_padding:100"])
-def test_appending_to_a_file(options, tmp_path):
+def test_records_can_be_appended_to_a_file(options, tmp_path):
     path = tmp_path / "records"
     records = some_records(50)
     for part in (records[:20], records[20:21], records[21:]):
@@ -305,7 +305,7 @@ def test_seeking_past_the_records_of_a_chunk_leads_to_the_next_one():
         assert reader.read_record() == b"c"
 
 
-def test_seeking_outside_of_the_file():
+def test_seeking_past_the_end_of_the_file_is_refused():
     data, _ = write([b"a"])
     reader = RecordReader(io.BytesIO(data))
     for seek in (
@@ -324,7 +324,7 @@ def test_seeking_outside_of_the_file():
 
 
 @pytest.mark.parametrize("how", ["cannot seek", "assumed position"])
-def test_sources_that_only_go_forward(how):
+def test_sources_that_only_go_forward_can_be_read(how):
     records = some_records(100)
     data, positions = write(records, "zstd,chunk_size:7K")
     if how == "cannot seek":
@@ -408,7 +408,7 @@ def test_metadata_comes_back():
         (b"", None),
     ],
 )
-def test_files_without_metadata(data, expected):
+def test_files_without_metadata_can_be_read(data, expected):
     with RecordReader(io.BytesIO(data)) as reader:
         assert reader.read_serialized_metadata() == expected
 

@@ -266,7 +266,7 @@ def test_seeking_back_leads_over_damage():
     assert not reader.seek_back()
 
 
-def test_seeking_where_no_chunk_can_begin():
+def test_seeking_to_a_position_where_no_chunk_can_begin_leads_to_the_next_chunk():
     data = SIGNATURE.encode(0) + Chunk(ChunkType.PADDING, bytes(70_000)).encode(64)
     position = RecordPosition(BLOCK_SIZE + 3, 0)
     with pytest.raises(riegeli.InvalidArgumentError, match="no chunk can begin here"):
@@ -366,7 +366,9 @@ def block_header(to_begin, to_end):
         ((1 << 64) - 1, (1 << 64) - 1, "next"),
     ],
 )
-def test_block_headers_that_lie(to_begin, to_end, resumed_at):
+def test_block_headers_with_wrong_positions_do_not_hide_the_next_chunk(
+    to_begin, to_end, resumed_at
+):
     # A chunk over three blocks, and two more: where the lie leads, and where the next block does.
     long = Chunk(ChunkType.SIMPLE, b"\0\4" + bytes.fromhex("808008") + bytes(131072), 1, 131072)
     data = bytearray(SIGNATURE.encode(0) + long.encode(64))

@@ -92,7 +92,7 @@ def test_the_reader_itself_can_be_asked():
 
 
 @pytest.mark.parametrize("records", [[], [NO_NUMBER] * 10])
-def test_nothing_to_compare_with(records):
+def test_a_search_without_comparable_records_finds_nothing(records):
     file, _ = write(records)
     with RecordReader(file) as reader:
         assert reader.search_for_record(compare(1)) is None
@@ -142,7 +142,7 @@ def test_searching_finds_messages_in_order(chunk_size):
 
 
 @pytest.mark.parametrize("chunk_size", [1, 1000])
-def test_records_that_are_no_messages(chunk_size):
+def test_records_that_are_not_messages_are_skipped_if_recovery_is_on(chunk_size):
     file, positions = write(messages([None, 1, None, 3]), f"zstd,chunk_size:{chunk_size}")
     with RecordReader(file, owns_src=False) as reader:
         with pytest.raises(DecodeError):
@@ -163,7 +163,7 @@ def test_records_that_are_no_messages(chunk_size):
 
 @pytest.mark.slow
 @given(st.data())
-def test_searching_around_damage(data):
+def test_a_search_around_damage_finds_every_readable_record(data):
     numbers = range(0, 6000, 2)
     file, positions = write([str(i).encode().zfill(50) for i in numbers], "zstd,chunk_size:2000")
     damaged = bytearray(file.getvalue())
@@ -198,7 +198,7 @@ def test_a_cut_off_file_ends_where_its_last_chunk_begins():
     assert reader.search_for_record(compare(8)) == 0
 
 
-def test_only_with_random_access():
+def test_a_search_without_random_access_is_refused():
     file, _ = write([b"1"])
     file.seek(0)
     with RecordReader(file, assumed_pos=0) as reader:

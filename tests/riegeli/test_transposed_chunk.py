@@ -57,7 +57,7 @@ def decode(data, num_records=1, size=3):
 
 
 @pytest.mark.parametrize(("expected", "data"), REFERENCE)
-def test_chunks_of_the_reference(expected, data):
+def test_transposed_chunks_have_the_bytes_of_the_reference(expected, data):
     expected = [bytes.fromhex(record) for record in expected]
     chunk = chunk_of(data, len(expected), sum(map(len, expected)))
     assert decode_transposed_chunk(chunk, len(expected)) == expected
@@ -71,7 +71,7 @@ def test_a_transposed_chunk_may_have_no_records():
 
 
 @pytest.mark.parametrize("num_fields", [63, 64, 65, 66, 128, 300, 5000])
-def test_machines_with_many_states(num_fields):
+def test_state_machines_with_many_states_are_decoded(num_fields):
     # Each field follows each other one at most once, so that all states are in the public list.
     order = [n * step % num_fields + 1 for step in (1, 7, 11) for n in range(num_fields)]
     expected = [b"".join(field(n, 0, b"\x07") for n in order)] * 2

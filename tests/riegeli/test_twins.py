@@ -53,7 +53,7 @@ places = st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600), st.just
 
 
 @given(pieces, places, st.integers(-30, 70_000))
-def test_interleaving_block_headers(pieces, begin, room):
+def test_compiled_and_pure_block_headers_are_interleaved_alike(pieces, begin, room):
     end = max(0, blocks.advance(begin, sum(map(len, pieces))) + room)
     expected = outcome(pure.interleave_block_headers, pieces, begin, end)
     assert outcome(compiled.interleave_block_headers, pieces, begin, end) == expected
@@ -92,13 +92,13 @@ def test_compiled_and_pure_varints_are_read_alike(data, begin, count):
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_splitting_what_was_joined(expected):
+def test_joined_records_are_split_where_they_were_joined(expected):
     for twin in (compiled, pure):
         sizes = twin.encode_varints(map(len, expected))
         assert twin.split_records(sizes, len(expected), b"".join(expected)) == expected
 
 
-def test_taking_apart_deep_groups_and_messages():
+def test_compiled_and_pure_take_apart_deep_groups_and_messages_alike():
     deep = b""
     for _ in range(150):
         deep = b"\x0b" + deep + b"\x0c"

@@ -123,7 +123,7 @@ def test_examples_together_are_those_one_by_one():
     assert found["sizes"].shape == (3, 0)
 
 
-def test_numbers_of_python():
+def test_python_numbers_are_encoded_like_arrays_and_refused_if_they_do_not_fit():
     dtypes = {"b": np.bool_, "u": np.uint8, "i": np.int64, "f": np.float32, "d": np.float64}
     encodings = {"d": "bytes"}
     features = Features(
@@ -168,12 +168,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("feature", "value", "words"), WRONG, ids=[words for *_, words in WRONG])
-def test_values_that_are_not_what_their_feature_says(feature, value, words):
+def test_values_that_do_not_match_their_feature_are_refused(feature, value, words):
     with pytest.raises(ValueError, match=f"^{words}"):
         ExampleEncoder(Features(features={"x": feature})).encode({"x": value})
 
 
-def test_columns_that_differ_in_length():
+def test_columns_of_different_lengths_are_refused():
     numbers = tensor(np.int64)
     pairs = Sequence(feature=Features(features={"a": numbers, "b": numbers}))
     steps = Dataset(feature=Features(features={"x": pairs}))

@@ -81,7 +81,7 @@ def test_numbers_share_the_memory_of_the_example():
     assert shared == 1
 
 
-def test_lists_that_other_writers_make():
+def test_lists_as_other_writers_encode_them_are_decoded():
     features = {
         "x": F.Tensor(shape=(3,), dtype=np.int64),
         "y": F.Tensor(shape=(2,), dtype=np.float32),
@@ -103,7 +103,7 @@ def test_lists_that_other_writers_make():
     assert found["y"].tolist() == [1.0, 2.0]
 
 
-def test_strings_of_the_same_length_and_of_others():
+def test_strings_of_equal_and_of_different_lengths_are_decoded():
     features = {"a": F.Sequence(F.Text()), "b": F.Text()}
     for words in ([b"ab", b"cd", b"ef"], [b"a", b"", b"\n\x02ab"], [b"\0\0", b"x" * 300]):
         found = decoder(features).decode(lists(a=words, b=[b"\0"]))
@@ -111,7 +111,7 @@ def test_strings_of_the_same_length_and_of_others():
         assert found["b"] == b"\0"
 
 
-def test_sequences_in_sequences():
+def test_sequences_in_sequences_are_decoded_as_ragged_columns():
     features = {"s": F.Dataset({"n": F.Sequence(F.Sequence(np.int32))})}
     data = lists(
         s__n__ragged_flat_values=[1, 2, 3, 4],
@@ -165,12 +165,12 @@ UNFIT = [
 
 
 @pytest.mark.parametrize(("features", "data", "words"), UNFIT, ids=[words for _, _, words in UNFIT])
-def test_examples_that_do_not_fit(features, data, words):
+def test_examples_that_do_not_match_their_features_are_refused(features, data, words):
     with pytest.raises(DamagedFileError, match=words):
         decoder(features).decode(data)
 
 
-def test_what_tfds_cannot_read_either():
+def test_plain_arrays_of_unknown_size_are_refused_as_tfds_does():
     features = {"s": F.Dataset({"x": F.Tensor(shape=(None,), dtype=np.int64)})}
     with pytest.raises(UnsupportedFileError, match="s/x: plain arrays of an unknown size"):
         decoder(features).decode(lists(s__x=[1]))

@@ -62,7 +62,7 @@ OLD = {
 }
 
 
-def test_files_of_old_versions():
+def test_feature_files_of_old_versions_are_read():
     features = parse_features(OLD)
     assert isinstance(features["steps"], Dataset)
     assert [leaf.name for leaf in leaves_of(features)] == [
@@ -202,7 +202,7 @@ def test_features_made_here_are_read_by_tfds(features):
             assert np.dtype(by_tfds[name].np_dtype) == feature.dtype
 
 
-def test_features_that_tfds_cannot_be_told_of():
+def test_features_that_tfds_cannot_express_are_refused():
     with pytest.raises(ValueError, match=r"only whole numbers here, not 0\.5"):
         Tensor(dtype=np.dtype(np.float32), minimum=0.5).to_json()
     with pytest.raises(ValueError, match="TFDS has no feature for Feature"):
@@ -243,7 +243,7 @@ def tensor(**content):
         ),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path, tree, error, words):
+def test_malformed_feature_files_are_refused(tmp_path, tree, error, words):
     (tmp_path / "features.json").write_text(json.dumps(tree))
     with pytest.raises(error, match=rf"features\.json: .*{words}"):
         read_features(tmp_path)

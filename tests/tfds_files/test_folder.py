@@ -39,7 +39,7 @@ def test_a_dataset_is_found_from_above(folder):
         open_folder(folder / "nowhere")
 
 
-def test_episodes_that_this_project_writes(tmp_path):
+def test_episodes_written_by_envlogger_are_read(tmp_path):
     config = DatasetConfig(
         name="mine",
         observation_info=tfds.features.Tensor(shape=(2,), dtype=np.float64, encoding="bytes"),
@@ -72,7 +72,7 @@ def test_episodes_that_this_project_writes(tmp_path):
         np.testing.assert_equal(found["steps"], expected["steps"])
 
 
-def test_names_of_splits_and_examples(folder):
+def test_unknown_splits_and_examples_out_of_range_are_named(folder):
     dataset = open_folder(folder)
     with pytest.raises(
         KeyError, match=r"golden.1\.2\.3: no split 'validation'; there are train, t"
@@ -91,7 +91,7 @@ def test_names_of_splits_and_examples(folder):
     assert split[0]["label"] in (0, 1)
 
 
-def test_files_that_the_info_names_otherwise(folder):
+def test_shards_are_found_by_the_template_in_the_info(folder):
     info = folder / "dataset_info.json"
     splits = json.loads(info.read_text())["splits"]
     splits[0]["filepathTemplate"] = "{SPLIT}.{SHARD_INDEX}.of.{NUM_SHARDS}"
@@ -129,7 +129,7 @@ def test_files_that_the_info_names_otherwise(folder):
         ({"fileFormat": "bagz"}, UnsupportedFileError, "unsupported file format 'bagz'"),
     ],
 )
-def test_info_that_cannot_be_read(folder, changes, error, words):
+def test_malformed_dataset_info_is_refused(folder, changes, error, words):
     change(folder / "dataset_info.json", **changes)
     with pytest.raises(error, match=words):
         open_folder(folder)

@@ -115,7 +115,7 @@ def test_a_replacement_that_is_refused_changes_nothing(tmp_path):
     assert [name for name in files(tmp_path) if not name.startswith(".")] == before
 
 
-def test_a_damaged_info(tmp_path):
+def test_damaged_dataset_info_raises_a_storage_error(tmp_path):
     (tmp_path / "dataset_info.json").write_text(json.dumps({"splits": [{"shardLengths": ["x"]}]}))
     with pytest.raises(StorageError, match=r"dataset_info\.json: the splits are malformed"):
         dataset(tmp_path).splits()

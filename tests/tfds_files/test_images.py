@@ -38,7 +38,7 @@ def test_jpeg_files_are_what_tensorflow_reads_if_it_takes_its_time(channels):
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_png_files_of_16_bits(channels):
+def test_png_files_of_16_bits_are_decoded(channels):
     image = picture(channels, np.uint16)
     file = tf.io.encode_png(image).numpy()
     np.testing.assert_array_equal(images.decode_image(file, feature(channels, np.uint16)), image)
@@ -47,7 +47,7 @@ def test_png_files_of_16_bits(channels):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_png_files_that_are_written(channels, dtype):
+def test_encoded_png_files_are_read_by_tensorflow(channels, dtype):
     for size in ((37, 29), (1, 1), (1, 5), (4, 1)):
         ramp = picture(channels, dtype, size)
         noise = np.random.default_rng(1).integers(0, 250, ramp.shape).astype(dtype)
@@ -61,7 +61,7 @@ def test_png_files_that_are_written(channels, dtype):
 @pytest.mark.parametrize(
     "image", [np.zeros((2, 2, 2), np.uint8), np.zeros((2, 0, 3), np.uint8), np.zeros((2, 2, 3))]
 )
-def test_what_no_png_file_holds(image):
+def test_arrays_that_no_png_file_can_hold_are_refused(image):
     with pytest.raises(ValueError, match="no PNG file has"):
         encode_png(image)
 
@@ -72,7 +72,7 @@ def as_png(image, mode=None, **options):
     return file.getvalue()
 
 
-def test_images_with_other_channels():
+def test_images_with_other_channels_are_refused_and_palettes_are_converted():
     colours = as_png(picture(3))
     with pytest.raises(UnsupportedFileError, match="the channels RGB, expected L"):
         images.decode_image(colours, feature(1))
@@ -86,7 +86,7 @@ def test_images_with_other_channels():
     )
 
 
-def test_files_that_are_no_images():
+def test_files_that_are_not_images_are_refused():
     file = tf.io.encode_png(picture(3, np.uint16)).numpy()
     for data in (b"", b"GIF89a", file[:200], file[:-30], file[:60] + b"x" + file[61:]):
         for wanted in (feature(3), feature(3, np.uint16)):

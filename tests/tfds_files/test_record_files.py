@@ -35,7 +35,7 @@ def shard(file_format):
     return GOLDEN / "tfds_4_9_10" / file_format / f"golden-train.{file_format}-00000-of-00002"
 
 
-def test_records_in_any_order(tmp_path):
+def test_records_are_read_in_any_order(tmp_path):
     file = open_record_file(tfrecord_file(tmp_path / "a"), "tfrecord")
     order = [5, 0, 2, 2, 4, 1, 3]
     assert [bytes(file.read(i)) for i in order] == [RECORDS[i] for i in order]
@@ -65,7 +65,7 @@ def test_files_that_are_opened_again_are_what_they_are_now(tmp_path):
         file.close()
 
 
-def test_files_that_are_written(tmp_path):
+def test_records_are_written_to_tfrecord_and_array_record_files(tmp_path):
     write_records(tmp_path / "a", "tfrecord", RECORDS)
     assert (tmp_path / "a").read_bytes() == tfrecord_file(tmp_path / "b").read_bytes()
     write_records(tmp_path / "c", "array_record", RECORDS)
@@ -75,7 +75,7 @@ def test_files_that_are_written(tmp_path):
         write_records(tmp_path / "d", "bagz", RECORDS)
 
 
-def test_what_is_sound_of_a_torn_file(tmp_path):
+def test_intact_records_of_a_torn_file_are_read(tmp_path):
     records = [b"ab", b"", b"cde"]
     data = tfrecord_file(tmp_path / "whole", records).read_bytes()
     ends = [18, 34, 53]
@@ -87,7 +87,7 @@ def test_what_is_sound_of_a_torn_file(tmp_path):
         assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= place for e in ends)]
 
 
-def test_a_file_without_records(tmp_path):
+def test_files_without_records_can_be_opened(tmp_path):
     assert len(open_record_file(tfrecord_file(tmp_path / "a", []), "tfrecord")) == 0
     empty = GOLDEN / "array_record_0_8_6" / "empty.array_record"
     assert len(open_record_file(empty, "array_record")) == 0
@@ -97,7 +97,7 @@ def test_a_file_without_records(tmp_path):
 @pytest.mark.parametrize(
     "path", sorted((GOLDEN / "array_record_0_8_6").glob("[!e]*")), ids=lambda path: path.stem
 )
-def test_array_record_files_of_every_kind(path):
+def test_array_record_files_of_every_kind_are_read(path):
     from array_record.python.array_record_module import ArrayRecordReader
 
     theirs = ArrayRecordReader(str(path))
@@ -122,7 +122,7 @@ def test_threads_and_processes_may_share_a_file(file_format):
     assert bytes(copy.read(0)) == expected[0]
 
 
-def test_damage_in_a_tfrecord_file(tmp_path):
+def test_damage_in_a_tfrecord_file_is_reported(tmp_path):
     data = tfrecord_file(tmp_path / "a").read_bytes()
     path = tmp_path / "b"
 
@@ -149,7 +149,7 @@ def test_damage_in_a_tfrecord_file(tmp_path):
         read_all()
 
 
-def test_a_file_that_shrinks_while_it_is_open(tmp_path):
+def test_a_file_that_shrinks_while_it_is_open_raises_a_damaged_file_error(tmp_path):
     path = tfrecord_file(tmp_path / "a")
     file = open_record_file(path, "tfrecord")
     assert len(file) == 6
@@ -159,7 +159,7 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path):
         file.read(2)
 
 
-def test_files_of_other_formats(tmp_path):
+def test_files_of_unsupported_formats_are_refused(tmp_path):
     with pytest.raises(UnsupportedFileError, match="format 'bagz', expected one of tfrecord, arr"):
         open_record_file(tmp_path / "a", "bagz")
     for file_format in FILE_FORMATS:

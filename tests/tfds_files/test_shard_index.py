@@ -198,7 +198,7 @@ ODD = {
 }
 
 
-def test_lists_that_are_not_direct(tmp_path):
+def test_malformed_lists_are_left_to_the_decoder(tmp_path):
     features = features_of({"flag": Tensor(dtype=np.dtype(bool)), "x": Tensor(dtype=INT)})
     examples = [example_of(steps__flag=FLAGS, steps__x=odd) for odd in ODD.values()]
     examples += [example_of(steps__flag=FLAGS), example_of(steps__x=packed(7, 8, 9))]
@@ -212,7 +212,7 @@ def test_lists_that_are_not_direct(tmp_path):
     assert index.last[-1].tolist() == [255, 9]
 
 
-def test_fields_in_any_order_with_some_that_are_not_features(tmp_path):
+def test_fields_in_any_order_and_unknown_fields_are_indexed(tmp_path):
     features = features_of({"a": Tensor(dtype=INT), "b": Tensor(dtype=FLOAT)}, id=Tensor(dtype=INT))
     lists = {
         "steps__a": packed(1, 2),
@@ -252,7 +252,7 @@ def test_the_last_of_two_lists_of_a_name_counts_as_in_the_decoder(tmp_path):
     assert elements_of(index, "steps/x", 0).ravel().tolist() == expected.tolist() == [3, 4, 5]
 
 
-def test_strings_of_all_sizes_of_heads(tmp_path):
+def test_strings_with_length_prefixes_of_all_sizes_are_indexed(tmp_path):
     features = features_of({"x": Image(shape=(None, None, 3), dtype=np.dtype(np.uint8))})
     sizes = [0, 1, 127, 128, 129, 16383, 16384, 16385, 1 << 21, (1 << 21) - 1, 5]
     files = [bytes([i]) * size for i, size in enumerate(sizes)]
@@ -477,7 +477,7 @@ def test_where_nothing_can_be_written_the_cache_has_the_index(folder, built):
     assert built == SHARDS[:1] * 2
 
 
-def test_files_that_have_no_index(folder):
+def test_damaged_and_compressed_shards_have_no_index(folder):
     split = make_dataset(folder, [2])
     shard = folder / SHARDS[0]
     content = shard.read_bytes()
@@ -588,7 +588,7 @@ def test_no_damage_of_a_shard_leads_out_of_its_records(tmp_path_factory, data):
             assert leaf_of(expected, layout.name).tobytes() == found.tobytes()
 
 
-def test_an_empty_shard_and_an_index_without_a_sequence(tmp_path):
+def test_an_empty_shard_and_features_without_a_sequence_are_indexed(tmp_path):
     features = Features(features={"x": Tensor(dtype=FLOAT, shape=(2,))})
     index = tfds_files.index_shard(shard_of(tmp_path, []), features)
     assert len(index) == 0

@@ -13,7 +13,7 @@ FOLDERS = sorted(path.parent for path in GOLDEN.rglob("dataset_info.json"))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: "/".join(path.parts[-2:]))
-def test_the_same_as_the_features(folder):
+def test_the_summary_agrees_with_the_features(folder):
     whole, summary = tfds_files.open_folder(folder), tfds_files.summarize(folder)
     assert (summary.name, summary.version) == (whole.name, whole.version)
     assert summary.file_format == whole.file_format

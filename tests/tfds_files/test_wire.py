@@ -48,7 +48,7 @@ def test_a_delimited_field_is_found():
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\xff" * 10 + b"\x01"])
-def test_packed_varints_that_do_not_end(data):
+def test_packed_varints_that_do_not_end_are_refused(data):
     with pytest.raises(WireError, match="a number"):
         decode_varints(data)
     with pytest.raises(WireError, match="a number does not end"):
@@ -62,7 +62,7 @@ def test_fields_of_every_kind_are_found():
 
 
 @pytest.mark.parametrize("data", [b"\x12\x05hi", b"\x1d123", b"\x0b", b"\x0e", b"\x08"])
-def test_bytes_that_are_no_message(data):
+def test_bytes_that_are_not_a_message_are_refused(data):
     with pytest.raises(WireError):
         list(fields_of(data, 0, len(data)))
 

@@ -190,7 +190,7 @@ def test_splits_are_recovered_after_a_full_disk(tmp_path, monkeypatch):
         ({"max_examples_per_shard": 0}, ValueError, "must be positive, got 0"),
     ],
 )
-def test_another_dataset_or_none(tmp_path, arguments, error, words):
+def test_appending_another_dataset_is_refused(tmp_path, arguments, error, words):
     usual = {"directory": tmp_path, "features": of(x=tensor(np.int64)), "name": "mine"}
     with append_to(**usual) as writer:
         with pytest.raises(ValueError, match="split: got 'a b'"):
@@ -201,7 +201,7 @@ def test_another_dataset_or_none(tmp_path, arguments, error, words):
     assert len(open_folder(tmp_path)["train"]) == 1
 
 
-def test_a_dataset_that_is_complete(tmp_path):
+def test_appending_to_a_complete_dataset_is_refused(tmp_path):
     features = of(x=tensor(np.int64))
     with append_to(tmp_path, features, "mine") as writer:
         writer.add({"x": 1})
@@ -223,7 +223,7 @@ STEP = {
 
 
 @pytest.mark.parametrize("name", STEP)
-def test_features_that_tfds_cannot_read_or_rounds(tmp_path, name):
+def test_features_that_tfds_cannot_hold_are_refused(tmp_path, name):
     features = of(steps=Dataset(feature=of(**{name: STEP[name]})))
     with pytest.raises(ValueError, match=f"steps/{name}: TFDS cannot hold "):
         append_to(tmp_path / "d", features, "mine")

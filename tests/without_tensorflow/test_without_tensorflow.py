@@ -157,7 +157,7 @@ for module in ("rlds.transformations", "rlds.tfds", "tfds_builders"):
 """
 
 
-def test_from_a_recording_to_statistics(tmp_path: Path) -> None:
+def test_every_step_from_recording_to_statistics_works_without_tensorflow(tmp_path: Path) -> None:
     assert not (HAS_TENSORFLOW and "WITHOUT_TENSORFLOW" in os.environ)
     code = (HIDE if HAS_TENSORFLOW else "") + JOURNEY
     run = subprocess.run(

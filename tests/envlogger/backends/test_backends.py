@@ -72,7 +72,7 @@ def test_metadata_of_the_dataset_is_copied(backend):
         assert "more" not in reader.metadata()
 
 
-def test_no_metadata_of_the_dataset(backend):
+def test_a_recording_without_dataset_metadata_returns_an_empty_dict(backend):
     backend.writer().close()
     assert backend.reader().metadata() == {}
 
@@ -116,7 +116,7 @@ def test_values_in_tuples_are_picked_by_their_index(backend):
         ]
 
 
-def test_episodes_without_an_environment(backend):
+def test_episodes_can_be_recorded_without_an_environment(backend):
     with backend.writer() as writer:
         with writer.episode(metadata="a") as record_step:
             record_step(first(1))

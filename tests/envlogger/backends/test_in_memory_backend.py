@@ -38,7 +38,7 @@ def test_a_reader_sees_what_was_recorded_before_it_was_made():
     assert [len(episode) for episode in later.episodes] == [3, 1]
 
 
-def test_columns_of_named_tuples():
+def test_named_tuples_keep_their_type_in_columns():
     pose = namedtuple("pose", "x y")
     writer = InMemoryBackendWriter()
     record(writer, pose(1, 2.5))

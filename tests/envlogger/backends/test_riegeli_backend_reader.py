@@ -162,7 +162,7 @@ def test_a_flipped_bit_in_a_step_is_told_with_its_place(dataset):
         assert reader.columns(1)["observation"][:, 0].tolist() == [10, 11]
 
 
-def test_a_truncated_file_of_steps(dataset):
+def test_a_truncated_step_file_raises_an_error_for_the_lost_steps_only(dataset):
     path = shard(dataset, 1) / "steps.riegeli"
     os.truncate(path, path.stat().st_size - 10)
     with RiegeliBackendReader(dataset) as reader:
@@ -172,7 +172,7 @@ def test_a_truncated_file_of_steps(dataset):
             reader.episodes[3][0]
 
 
-def test_a_missing_file_of_steps(dataset):
+def test_a_missing_step_file_is_reported_and_hides_no_other_shard(dataset):
     path = shard(dataset, 1) / "steps.riegeli"
     path.unlink()
     with RiegeliBackendReader(dataset) as reader:
@@ -205,7 +205,7 @@ def test_a_truncation_between_episodes_costs_no_other_episode(dataset):
         assert told(reader) == [f"{path} was cut off (2 steps): {RECOVER}"]
 
 
-def test_a_flipped_bit_in_the_metadata_of_an_episode(dataset):
+def test_a_flipped_bit_in_episode_metadata_is_reported_for_that_episode_only(dataset):
     path = shard(dataset, 0) / "episode_metadata.riegeli"
     flip_a_bit(path, path.stat().st_size - 1)
     with RiegeliBackendReader(dataset) as reader:
@@ -282,7 +282,7 @@ def test_a_shard_without_an_index_is_left_out_and_told(dataset):
         ("episode_index.riegeli", np.array([[0, -1, 0]]), "not an array of positions"),
     ],
 )
-def test_an_index_that_cannot_be(dataset, name, array, words):
+def test_a_malformed_index_is_reported_and_hides_no_other_shard(dataset, name, array, words):
     path = shard(dataset, 0) / name
     write_array(path, array)
     with RiegeliBackendReader(dataset) as reader:
@@ -290,7 +290,7 @@ def test_an_index_that_cannot_be(dataset, name, array, words):
         assert re.search(f"{path} is damaged: .*{words}", told(reader)[0])
 
 
-def test_offsets_that_lead_nowhere(dataset):
+def test_step_offsets_that_point_to_no_record_raise_an_error_for_each_step(dataset):
     path = shard(dataset, 0) / "step_offsets.riegeli"
     write_array(path, np.array([65, 66, 67, 68, 69]))
     with RiegeliBackendReader(dataset) as reader:
@@ -360,7 +360,7 @@ def test_what_was_recorded_here_is_not_read_to_find_the_end_of_an_episode(datase
         codec.encode(((0, None, None), None, None)).SerializeToString(),
     ],
 )
-def test_records_that_are_no_steps(dataset, content):
+def test_records_that_are_not_steps_are_reported_as_damaged(dataset, content):
     directory = shard(dataset, 0)
     with riegeli.RecordWriter(directory / "steps.riegeli", options="uncompressed") as writer:
         writer.write_record(content)

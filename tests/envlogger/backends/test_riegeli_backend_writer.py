@@ -105,7 +105,7 @@ def clock(monkeypatch):
     return Clock
 
 
-def test_writers_that_begin_in_the_same_microsecond(tmp_path, clock):
+def test_writers_that_begin_in_the_same_microsecond_get_different_shards(tmp_path, clock):
     with RiegeliBackendWriter(tmp_path) as one, RiegeliBackendWriter(tmp_path) as other:
         record(one, 1)
         record(other, 2)
@@ -303,7 +303,7 @@ def test_a_kill_while_the_disk_is_slow_leaves_an_index_that_fits(tmp_path, monke
 @pytest.mark.parametrize(
     "arguments", [{"flush_interval": 0}, {"flush_interval": -1.0}, {"max_pending_bytes": 0}]
 )
-def test_arguments_that_must_be_positive(tmp_path, arguments):
+def test_intervals_and_limits_that_are_not_positive_are_refused(tmp_path, arguments):
     [name] = arguments
     with pytest.raises(ValueError, match=f"{name} must be positive"):
         RiegeliBackendWriter(tmp_path, **arguments)
@@ -479,7 +479,9 @@ def test_steps_survive_a_full_disk_or_are_counted_lost(
     assert all(len(episode) == 10 for episode in episodes(tmp_path)[:-1])
 
 
-def test_a_disk_that_is_full_before_the_recording(tmp_path, monkeypatch):
+def test_a_disk_without_room_for_the_recording_is_refused_and_nothing_is_written(
+    tmp_path, monkeypatch
+):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -30,7 +30,7 @@ def test_the_last_step_has_zeros():
 
 
 @pytest.mark.parametrize(("discount", "is_terminal"), [(0.0, True), (0.5, False), ([0, 0], True)])
-def test_flags_of_a_last_step(discount, is_terminal):
+def test_a_last_step_is_terminal_if_its_discounts_are_zero(discount, is_terminal):
     discount = np.array(discount)
     timestep = dm_env.TimeStep(dm_env.StepType.LAST, 1.0, discount, 2)
     step = to_rlds_step(StepData(timestep, 3), None)
@@ -38,7 +38,7 @@ def test_flags_of_a_last_step(discount, is_terminal):
     assert flags == (False, True, is_terminal)
 
 
-def test_flags_of_a_first_step():
+def test_a_first_step_is_neither_last_nor_terminal():
     step = to_rlds_step(StepData(dm_env.restart(1), None), StepData(dm_env.transition(0.0, 2), 3))
     assert (step["is_first"], step["is_last"], step["is_terminal"]) == (True, False, False)
 

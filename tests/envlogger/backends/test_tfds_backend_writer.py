@@ -87,7 +87,7 @@ def files(directory):
 
 
 @pytest.mark.slow
-def test_an_episode_as_rlds_demands(tmp_path):
+def test_a_recorded_episode_has_the_fields_and_flags_of_rlds(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         record_episode(writer, 10)
     (episode,) = load(tmp_path)
@@ -163,7 +163,7 @@ def test_numbers_of_python_have_the_dtype_of_their_feature(tmp_path):
                     writer.record_step(step, is_new_episode=number == 0)
 
 
-def test_an_episode_that_is_cut_by_a_reset(tmp_path):
+def test_an_episode_cut_by_a_reset_ends_without_a_terminal_step(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         writer.record_step(first(0), is_new_episode=True)
         writer.record_step(first(1), is_new_episode=True)
@@ -175,7 +175,7 @@ def test_an_episode_that_is_cut_by_a_reset(tmp_path):
     assert not cut["is_terminal"].any()
 
 
-def test_a_dataset_of_observations_only(tmp_path):
+def test_observations_can_be_recorded_without_actions_and_rewards(tmp_path):
     config = DatasetConfig(name="video", observation_info=np.int64)
     with TFDSBackendWriter(tmp_path, config) as writer:
         for number in range(3):
@@ -188,7 +188,7 @@ def test_a_dataset_of_observations_only(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("max_episodes", "lengths"), [(2, [2, 2, 1]), (5, [5]), (1, [1] * 5)])
-def test_a_file_has_at_most_so_many_episodes(tmp_path, max_episodes, lengths):
+def test_a_file_has_at_most_max_episodes_per_file_episodes(tmp_path, max_episodes, lengths):
     with TFDSBackendWriter(tmp_path, CONFIG, max_episodes_per_file=max_episodes) as writer:
         for begin in range(0, 50, 10):
             record_episode(writer, begin)
@@ -207,7 +207,7 @@ def test_ended_episodes_are_visible_after_the_flush_interval(tmp_path):
 
 
 @pytest.mark.slow
-def test_strings_images_and_labels(tmp_path):
+def test_strings_images_and_labels_are_read_back(tmp_path):
     config = DatasetConfig(
         name="arm",
         observation_info={"image": tfds.features.Image(shape=(2, 3, 3)), "place": np.str_},
@@ -231,7 +231,7 @@ def test_strings_images_and_labels(tmp_path):
 
 
 @pytest.mark.slow
-def test_metadata_of_episodes(tmp_path):
+def test_episode_metadata_is_stored_and_missing_fields_take_their_defaults(tmp_path):
     defaults = {"operator": "nobody"}
     with TFDSBackendWriter(tmp_path, WITH_METADATA, episode_metadata_defaults=defaults) as writer:
         for trial in (0, 1):
@@ -333,7 +333,7 @@ def test_a_dataset_without_episodes_has_its_metadata(tmp_path):
     assert shard_lengths(tmp_path) == []
 
 
-def test_metadata_of_the_dataset(tmp_path):
+def test_dataset_metadata_is_stored_and_kept_when_a_writer_appends(tmp_path):
     metadata = {"agent": "random", "gains": np.array([1, 2]), "robot": {"arm": np.float32(0.5)}}
     with TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True) as writer:
         record_episode(writer, 0)
@@ -348,7 +348,7 @@ def test_metadata_of_the_dataset(tmp_path):
 
 
 @pytest.mark.parametrize("metadata", [{"agent": object()}, {"agent": b"\xff"}])
-def test_metadata_that_json_cannot_hold(tmp_path, metadata):
+def test_metadata_that_json_cannot_hold_is_refused(tmp_path, metadata):
     with pytest.raises(
         ValueError if metadata["agent"] == b"\xff" else TypeError, match="metadata/"
     ):
@@ -366,7 +366,7 @@ def test_wrong_arguments_are_refused(tmp_path):
         TFDSBackendWriter(tmp_path, CONFIG, flush_interval=0)
 
 
-def test_a_directory_that_is_gone(tmp_path):
+def test_a_deleted_directory_raises_a_storage_error(tmp_path):
     directory = tmp_path / "gone"
     directory.mkdir()
     writer = TFDSBackendWriter(directory, CONFIG, max_episodes_per_file=1)
@@ -511,7 +511,7 @@ def test_a_torn_shard_is_mended(tmp_path, num_bytes):
 
 
 @pytest.mark.parametrize("as_instance", [False, True])
-def test_recording_an_environment(tmp_path, as_instance):
+def test_envlogger_records_an_environment_to_a_tfds_dataset(tmp_path, as_instance):
     config = tfds_backend_testlib.catch_env_tfds_config()
     options = {"data_directory": tmp_path, "ds_config": config, "float64": "bytes"}
     writer = {"backend": TFDSBackendWriter, **options}
@@ -544,7 +544,7 @@ def test_episodes_of_random_play_are_read_back(tmp_path):
         assert episode["steps"]["action"].tolist() == [*actions, 0]
 
 
-def test_an_episode_that_is_built_by_hand():
+def test_an_episode_built_step_by_step_has_the_fields_of_rlds():
     episode = Episode(first(0))
     episode.add_step(mid(1))
     episode.add_step(last(2))

@@ -127,7 +127,7 @@ def test_subclasses_become_what_they_are_based_on():
     assert_same(through_bytes(np.bytes_(b"s")), b"s")
 
 
-def test_dicts_with_keys_of_several_types():
+def test_dicts_with_keys_of_several_types_are_read_back():
     value = {"a": 1, 1: "b", b"c": None, (1, "x"): 2, None: 3, np.int64(7): 4, 2.5: 5}
     assert_same(through_bytes(value), value)
 
@@ -223,7 +223,7 @@ def test_values_have_the_documented_proto_bytes(value, wire):
     assert codec.encode(value).SerializeToString() == wire
 
 
-def test_arrays_of_float32_as_envlogger_wrote_them_before_1_3():
+def test_float32_arrays_of_envlogger_before_1_3_are_decoded():
     data = Data.FromString(datum([b"\x08\x02"], b"\x7a\x08\x3f\x80\0\0\x40\0\0\0"))
     assert_same(codec.decode(data), np.array([1, 2], np.float32))
     data = Data.FromString(scalar(b"\x7a\x04\x3f\x80\0\0"))
@@ -287,7 +287,7 @@ def test_unsupported_dtypes_are_refused(array):
         codec.encode(array)
 
 
-def test_arrays_of_other_objects():
+def test_object_arrays_of_anything_but_str_or_bytes_are_refused():
     for items in ([1, "a"], [None], ["a", b"b"], [2**70]):
         with pytest.raises(UnsupportedTypeError, match="all str or all bytes, but they are"):
             codec.encode(np.array(items, dtype=object))
@@ -361,7 +361,7 @@ def test_damaged_data_is_told(broken, words):
         codec.decode_datum(broken)
 
 
-def test_damaged_dict_entries():
+def test_damaged_dict_entries_are_reported():
     data = Data()
     data.dict.kvs.values.add()
     with pytest.raises(DamagedDataError, match="must be a key and a value, got 0 items"):

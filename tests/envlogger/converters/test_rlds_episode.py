@@ -98,7 +98,7 @@ def test_what_an_action_brought_moves_to_the_step_it_was_taken_in():
         "no discount",
     ],
 )
-def test_ends_of_an_episode(final, is_terminal):
+def test_an_episode_ends_in_a_terminal_step_only_if_its_last_discount_is_zero(final, is_terminal):
     episode = to_rlds_episode([first(0), final])
     assert flags(episode) == [[True, False], [False, True], [False, is_terminal]]
 

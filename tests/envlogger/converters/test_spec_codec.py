@@ -80,7 +80,7 @@ def test_structures_of_specs_come_back_as_they_were(spec):
     assert through_bytes(spec) == spec
 
 
-def test_what_an_array_becomes():
+def test_an_array_spec_is_encoded_as_a_dict_of_its_attributes():
     encoded = spec_codec.encode(specs.BoundedArray((2, 3), np.int16, 0, 9, name="x"))
     assert list(encoded) == ["shape", "dtype", "name", "minimum", "maximum"]
     assert encoded["shape"].dtype == np.int64
@@ -109,7 +109,7 @@ def test_missing_attributes_have_defaults(encoded, spec):
 
 
 @pytest.mark.parametrize("spec", [123, 3.14, None, object(), np.abs, {"a": np}])
-def test_other_things_are_no_specs(spec):
+def test_values_that_are_not_specs_are_refused(spec):
     with pytest.raises(TypeError, match=r"expected a dm_env\.specs\.Array, or a list, tuple or"):
         spec_codec.encode(spec)
 
@@ -145,7 +145,7 @@ class Environment(dm_env.Environment):
         return 0  # An environment may well be falsy.
 
 
-def test_specs_of_an_environment():
+def test_the_four_specs_of_an_environment_are_read_back():
     env = Environment(SPECS[1])
     decoded = spec_codec.decode_environment_specs(spec_codec.encode_environment_specs(env))
     assert decoded == {

@@ -187,7 +187,7 @@ def test_bytes_that_are_no_record_are_refused():
 
 
 @pytest.mark.parametrize("step_type", [1, np.int64(1), True, 200, -1])
-def test_unusual_step_types(step_type):
+def test_unusual_step_types_are_decoded_as_the_codec_does(step_type):
     record = stored(StepData((step_type, 1.0, 1.0, 0), 0))
     assert_decodes(learned(stored(mid(0))), record, record)
 
@@ -201,7 +201,7 @@ def test_fields_in_another_order_or_twice_are_parsed():
 
 
 @pytest.mark.slow
-def test_endless_variety_is_decoded_too():
+def test_records_of_endless_variety_are_decoded():
     decoder = StepDecoder()
     assert_decodes(decoder, *[stored(mid("a" * n, custom_data=b"" * (n % 3))) for n in range(300)])
     texts = [mid(("a" * n, "b" * (20 - n))) for n in range(20)]

@@ -14,7 +14,7 @@ def test_the_random_agent_records_all_its_episodes(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"3 episodes in {directory}, ")
 
 
-def test_random_agent_as_a_dataset(tmp_path, capsys):
+def test_the_random_agent_records_a_tfds_dataset(tmp_path, capsys):
     directory = tmp_path / "new"
     tfds_random_agent_catch.main([f"--trajectories_dir={directory}", "--num_episodes=3"])
     dataset = tfds.builder_from_directory(directory).as_dataset(split="train")

@@ -10,7 +10,7 @@ def fields(message_type):
     return {field.name: field.number for field in message_type.DESCRIPTOR.fields}
 
 
-def test_package_and_messages():
+def test_the_package_has_the_messages_data_and_datum():
     assert storage_pb2.DESCRIPTOR.package == "envlogger"
     assert sorted(storage_pb2.DESCRIPTOR.message_types_by_name) == ["Data", "Datum"]
 

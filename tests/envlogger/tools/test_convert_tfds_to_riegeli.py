@@ -114,12 +114,12 @@ def test_discounts_of_several_agents():
     assert timesteps[2].discount["a"].dtype == np.float32
 
 
-def test_fields_that_are_missing():
+def test_steps_without_rewards_or_discounts_are_refused():
     with pytest.raises(ValueError, match=r"the steps lack \['reward', 'discount'\]"):
         tool.convert_episode_to_dmenv(columns(reward=None, discount=None))
 
 
-def test_nothing_to_convert(tmp_path):
+def test_datasets_without_episodes_or_steps_are_refused(tmp_path):
     steps = tf.data.Dataset.from_tensor_slices(columns()).take(0)
     empty = tf.data.Dataset.from_tensors(0).map(lambda _: {"steps": steps})
     with pytest.raises(ValueError, match="episode 0 has no steps"):

@@ -18,7 +18,7 @@ def written(records, options="chunk_size:40"):
 
 
 @pytest.mark.parametrize("options", ["chunk_size:40", "transpose,brotli,chunk_size:40"])
-def test_chunks_between_records(options):
+def test_chunks_can_be_copied_between_records(options):
     records = [bytes([number]) * (10 + 7000 * (number == 20)) for number in range(40)]
     content, positions = written(records, options)
     copy = io.BytesIO()
@@ -54,7 +54,7 @@ def test_reading_goes_on_after_it():
         assert reader.read_record() == b"b" * 30
 
 
-def test_damage_is_seen():
+def test_damage_in_a_chunk_is_reported():
     content, positions = written([b"a" * 30, b"b" * 30])
     damaged = content[: positions[1] + 45] + b"?" + content[positions[1] + 46 :]
     with riegeli.RecordReader(io.BytesIO(damaged)) as reader:

@@ -241,7 +241,7 @@ def made_twice(tmp_path_factory):
 
 
 @pytest.mark.parametrize("format", [*OPTIONS, "plain_minari", "plain_zarr"])
-def test_the_same_bytes_at_another_time(made_twice, format):
+def test_exports_at_different_times_have_the_same_bytes(made_twice, format):
     one, two = (
         {
             file.relative_to(folder): file.read_bytes()

@@ -123,14 +123,14 @@ class Named:
         Named(getattr, "text", "format"),
     ],
 )
-def test_specs_and_attributes_that_lie(refused):
+def test_malformed_specs_and_attributes_are_refused(refused):
     function, *arguments = refused.reduced
     refused.reduced = function, tuple(arguments)
     with pytest.raises(RestrictedPickleError):
         loads(pickle.dumps(refused), NAMES)
 
 
-def test_types_of_steps_by_their_names():
+def test_step_types_are_found_by_their_names():
     """As the first releases of Python 3.11 write them; nothing changes them."""
     mid = Named(getattr, (dm_env.StepType, "MID"))
     assert loads(pickle.dumps([mid]), NAMES) == [dm_env.StepType.MID]
@@ -194,7 +194,7 @@ def test_an_episode_is_cut_at_a_tag(tmp_path):
 
 
 @pytest.mark.parametrize("placed", [0, 4])
-def test_a_tag_at_either_end(tmp_path, placed):
+def test_an_episode_can_be_cut_at_its_first_or_last_step(tmp_path, placed):
     path = raw.write_directory(tmp_path, [raw.make_episode(0, 4, placed=placed)])
     episode = read(path, truncate_at_tag=["never", "placed"])
     assert episode.num_steps == placed + 1
@@ -226,7 +226,7 @@ def test_episodes_come_by_number_and_may_lie_in_folders_of_the_archive(tmp_path)
     assert pickle.loads(pickle.dumps(source)).read("train", 1).num_steps == 5
 
 
-def test_json_for_what_changes_its_structure(tmp_path):
+def test_fields_of_changing_structure_can_be_read_as_json(tmp_path):
     episode = raw.make_episode(0, 2)
     episode["steps"][0].custom_data["info"]["goal"] = np.arange(3)
     episode["steps"][1].custom_data["info"]["goal"] = np.arange(2)
@@ -260,7 +260,7 @@ def test_paths_without_a_download_are_refused(tmp_path):
         RldsCreatorSource(tmp_path / "file")
 
 
-def test_two_files_of_one_name(tmp_path):
+def test_two_files_of_one_name_are_refused(tmp_path):
     path = tmp_path / "download.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("0.pkl", b"")
@@ -270,7 +270,7 @@ def test_two_files_of_one_name(tmp_path):
         RldsCreatorSource(path)
 
 
-def test_an_episode_with_another_tag(tmp_path):
+def test_an_episode_with_another_tag_is_refused(tmp_path):
     other = raw.make_episode(1)
     for step in other["steps"]:
         step.custom_data["tag:dropped"] = False
@@ -323,7 +323,7 @@ def test_a_log_of_envlogger_is_told_apart(tmp_path):
         ),
     ],
 )
-def test_something_else_in_the_pickle(tmp_path, change, message):
+def test_pickles_that_hold_no_episode_are_refused(tmp_path, change, message):
     episode = raw.make_episode(0)
     change(episode)
     with pytest.raises(SourceError, match=message):
@@ -426,7 +426,7 @@ def test_a_pipe_is_no_download(tmp_path):
         RldsCreatorSource(tmp_path / "download.zip")
 
 
-def test_an_episode_of_another_environment(tmp_path):
+def test_an_episode_of_another_environment_is_refused(tmp_path):
     other = raw.make_episode(1)
     other["action_spec"] = raw.SPECS["reward_spec"]
     path = raw.write_directory(tmp_path, [raw.make_episode(0), other])
@@ -436,7 +436,7 @@ def test_an_episode_of_another_environment(tmp_path):
         read(path, 1)
 
 
-def test_a_zip_file_that_is_damaged_or_claims_too_much(tmp_path):
+def test_damaged_zip_files_and_false_sizes_are_refused(tmp_path):
     path = raw.write_zip(tmp_path / "download.zip", [raw.make_episode(0), raw.make_episode(1)])
     data = bytearray(path.read_bytes())
     data[data.rindex(b"e1")] ^= 1  # In the second pickle: its checksum does not fit any more.

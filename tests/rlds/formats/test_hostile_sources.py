@@ -21,7 +21,7 @@ FOUND = sorted(Path(__file__).with_name("hostile_inputs").glob("*.zip"))
 
 
 @pytest.mark.parametrize("name", hostile_sources.FORMATS)
-def test_spoilt_raw_data(name):
+def test_mutated_raw_data_raises_only_known_errors(name):
     assert hostile_sources.outcome(name, dict(hostile_sources.files_of(name))) == "read"
     results = (
         hostile_sources.outcome(name, hostile_sources.mutated(name, seed))

@@ -66,7 +66,7 @@ def test_what_is_stated_comes_back(format, tmp_path):
 
 
 @pytest.mark.parametrize(("format", "other"), one_in(19, PAIRS))
-def test_by_way_of_any_format(format, other, tmp_path):
+def test_the_meaning_survives_any_two_formats(format, other, tmp_path):
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
     episodes = opened(made(format, tmp_path / "one"))
     (tmp_path / "two").mkdir()

@@ -94,7 +94,7 @@ def examples(builder, split="train"):
 
 
 @pytest.mark.slow
-def test_other_files_with_the_same_bytes(original, tmp_path):
+def test_a_copy_with_other_shards_has_the_same_bytes(original, tmp_path):
     copy = convert(
         FolderSource(original.data_path),
         name="made",
@@ -185,7 +185,7 @@ def test_examples_of_a_truncated_file_are_left_out_on_request(original, tmp_path
 
 
 @pytest.mark.slow
-def test_files_without_examples(tmp_path):
+def test_empty_shards_are_read(tmp_path):
     """Pipelines write them if there are more files than examples."""
     builder = Made(data_dir=tmp_path)
     builder.download_and_prepare(
@@ -223,7 +223,7 @@ def test_a_missing_file_is_refused(original, tmp_path):
         FolderSource(directory)
 
 
-def test_a_link_to_itself(original, tmp_path):
+def test_links_to_themselves_are_refused(original, tmp_path):
     (tmp_path / "dataset_info.json").symlink_to("dataset_info.json")
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no dataset_info.json"):
         FolderSource(tmp_path)
@@ -233,7 +233,7 @@ def test_a_link_to_itself(original, tmp_path):
         FolderSource(copy)
 
 
-def test_file_with_other_episodes_than_it_should_have(original, tmp_path):
+def test_a_shard_with_another_number_of_episodes_is_refused(original, tmp_path):
     directory, _ = copied(original, tmp_path)
     info = json.loads((directory / "dataset_info.json").read_text())
     (split,) = [split for split in info["splits"] if split["name"] == "train"]
@@ -276,7 +276,7 @@ def test_steps_without_is_terminal_are_exported_once_it_is_added(original, tmp_p
     assert all(episode.steps["is_terminal"][-1] for episode in open_episodes(tmp_path / "made"))
 
 
-def test_what_is_no_rlds_dataset(tmp_path):
+def test_folders_and_splits_without_an_rlds_dataset_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
         FolderSource(tmp_path)
     with pytest.raises(KeyError, match="no split 'validation', only"):
@@ -348,7 +348,7 @@ class Sequences(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         }
 
 
-def test_sequences_in_steps(tmp_path):
+def test_sequences_in_steps_are_read_as_columns_and_batches(tmp_path):
     """In columns, batches and statistics; sequences of dicts are dicts of sequences, as in TFDS."""
     builder = Sequences(data_dir=tmp_path)
     builder.download_and_prepare()

@@ -85,7 +85,7 @@ def test_archives_of_the_same_name_are_not_mistaken_for_each_other(tmp_path, pla
 
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
-def test_archives_that_were_cut_or_damaged(tmp_path, place, name):
+def test_truncated_and_damaged_archives_are_refused(tmp_path, place, name):
     if name.endswith(".zip"):
         path = write_zip(tmp_path / name, FILES.items())
     else:
@@ -119,7 +119,7 @@ def test_archives_that_were_cut_or_damaged(tmp_path, place, name):
     ],
     ids=lambda value: value.name if isinstance(value, tarfile.TarInfo) else "",
 )
-def test_members_that_are_not_plain(tmp_path, place, info, message):
+def test_tar_members_that_are_not_plain_files_are_refused(tmp_path, place, info, message):
     others = [(member("file"), b"a"), (member("directory/file"), b"b")]
     path = write_tar(tmp_path / "log.tar.gz", [*others, (info, b"")])
     with pytest.raises(SourceError, match=message):
@@ -127,7 +127,7 @@ def test_members_that_are_not_plain(tmp_path, place, info, message):
     assert not files_in(tmp_path).keys() - {"log.tar.gz"}
 
 
-def test_members_of_zip_archives_that_are_not_plain(tmp_path, place):
+def test_zip_members_that_are_not_plain_files_are_refused(tmp_path, place):
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     path = write_zip(tmp_path / "log.zip", [(link, b"/etc/passwd")])
@@ -142,7 +142,7 @@ def test_members_of_zip_archives_that_are_not_plain(tmp_path, place):
         extracted(path, place)
 
 
-def test_sizes_that_are_not_there(tmp_path, place):
+def test_declared_sizes_beyond_the_archive_are_refused(tmp_path, place):
     header = member("zeros")
     header.size = 1 << 40
     path = epath.Path(tmp_path / "log.tar.gz")
@@ -171,7 +171,7 @@ def test_a_pipe_is_no_archive(tmp_path, place):
         extracted(epath.Path(tmp_path / "log.tar.gz"), place)
 
 
-def test_a_file_of_a_zip_archive(tmp_path):
+def test_a_single_member_of_a_zip_archive_is_read_up_to_a_limit(tmp_path):
     path = write_zip(tmp_path / "download.zip", [("0.pkl", bytes(1 << 20))])
     assert read_member(path, "0.pkl", 1 << 30) == bytes(1 << 20)
     with pytest.raises(SourceError, match=r"0\.pkl: it holds 1,048,576 bytes"):

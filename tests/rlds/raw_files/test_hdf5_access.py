@@ -111,7 +111,7 @@ def test_no_other_file_is_read(tmp_path, secret, way_out, name):
 
 
 @pytest.mark.parametrize("target", ["/infos/rewards", "rewards"])
-def test_a_soft_link_to_an_array_of_the_file(tmp_path, target):
+def test_soft_links_to_arrays_of_the_same_file_are_followed(tmp_path, target):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["infos/rewards"] = np.arange(3)
         file["infos/again"] = h5py.SoftLink(target)
@@ -122,7 +122,7 @@ def test_a_soft_link_to_an_array_of_the_file(tmp_path, target):
         read_file(tmp_path / "a.hdf5")
 
 
-def test_what_is_elsewhere_if_it_is_asked_for(tmp_path, secret):
+def test_links_to_other_files_are_followed_only_on_request(tmp_path, secret):
     path = raw_d4rl.write(tmp_path / "a.hdf5", raw_d4rl.without(arrays(), "rewards"))
     with h5py.File(path, "a") as file:
         external_link(file, "rewards", secret)
@@ -299,14 +299,14 @@ def test_it_stays_open_for_a_part(path):
     watch.close()
 
 
-def test_values_that_are_beyond_the_end(path):
+def test_values_beyond_the_end_of_the_file_are_refused(path):
     file = Hdf5File(path)
     with pytest.raises(SourceError, match=r"one.*'x': cut short: 8 b"), file.read("one"):
         file.read_at(path.stat().st_size - 8, np.zeros((2, 1)), "x")
 
 
 @pytest.mark.parametrize("replace", [True, False], ids=["replaced", "written to"])
-def test_another_file_in_its_place(tmp_path, path, replace):
+def test_a_file_replaced_while_it_is_read_is_noticed(tmp_path, path, replace):
     source = D4rlSource(path)
     other = arrays()
     other["rewards"] += 1

@@ -33,6 +33,6 @@ def test_any_value_comes_back_from_json(value):
         assert repr(found) == repr(value)
 
 
-def test_what_is_no_value():
+def test_structured_dtypes_are_refused():
     with pytest.raises(ValueError, match="not supported"):
         encode_value(np.zeros(2, [("a", "f4"), ("b", "i4")]))

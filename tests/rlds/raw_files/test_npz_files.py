@@ -21,7 +21,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_and_their_rows(tmp_path, save):
+def test_arrays_and_ranges_of_rows_are_read(tmp_path, save):
     save(tmp_path / "a.npz", **ARRAYS)
     with open_npz(tmp_path / "a.npz") as file:
         for name, expected in ARRAYS.items():
@@ -44,7 +44,7 @@ def test_arrays_and_their_rows(tmp_path, save):
         copy.rows("numbers", 0, 1)
 
 
-def test_shapes_that_are_not_there(tmp_path):
+def test_shapes_that_contradict_the_number_of_bytes_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((3, 4)))
     data = (tmp_path / "a.npy").read_bytes().replace(b"(3, 4)", b"(9, 4)")
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:

@@ -82,7 +82,7 @@ def test_arrays_come_back(array, protocol, is_fortran):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_other_plain_data(protocol):
+def test_plain_data_of_every_protocol_is_read(protocol):
     objects = np.fromiter([["a", None], {"x": np.arange(3)}, {1, 2}, np.dtype("f4")], object)
     data = {
         "objects": objects.reshape(2, 2),
@@ -96,7 +96,7 @@ def test_other_plain_data(protocol):
     assert loads(pickle.dumps(reduced)).shape == (3, 4, 2)  # NumPy 2.3.
 
 
-def test_pickles_of_numpy_1():
+def test_pickles_of_numpy_1_are_read():
     data = [np.arange(3, dtype=np.float32), np.float64(0.5), np.array([1, "a"], object)]
     # In this protocol names are lines of text. NumPy 2 has but renamed its modules.
     pickled = pickle.dumps(data, 2).replace(b"cnumpy._core.", b"cnumpy.core.")
@@ -174,7 +174,7 @@ def test_pickles_cannot_change_what_they_made(target):
         *(b"", b".", b"PK\x03\x04", b"\x80\x63."),
     ],
 )
-def test_what_plain_data_does_not_need(pickled):
+def test_opcodes_that_plain_data_does_not_need_are_refused(pickled):
     with pytest.raises(RestrictedPickleError):
         loads(pickled)
 
@@ -252,7 +252,7 @@ def test_keys_with_equal_hashes_are_refused(make, protocol):
 
 
 @pytest.mark.parametrize("pair", [b"2\x86", b"2\x86\x85"])
-def test_what_would_not_end_when_it_is_walked(pair):
+def test_data_that_contains_itself_is_refused(pair):
     with pytest.raises(RestrictedPickleError, match="too often"):
         loads(b"\x80\x02K\1" + pair * 60 + b".")
     assert loads(b"\x80\x02K\1" + pair * 10 + b".")

@@ -16,7 +16,7 @@ from rlds.sources.source import SourceError, require_files
 from rlds_ecosystem.model.nests import nest
 
 
-def test_names_that_are_too_deep_for_recursion():
+def test_names_nested_too_deep_for_recursion_are_refused():
     with pytest.raises(ValueError, match=r"'d/d/d.* has more than 50 parts"):
         nest({"/".join("d" * 500): 0})
 

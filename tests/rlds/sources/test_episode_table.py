@@ -265,7 +265,9 @@ def test_a_table_is_made_anew_if_a_file_is_another(dataset):
     assert len(rlds.sources.open(dataset).table()) == 7
 
 
-def test_data_in_a_folder_that_cannot_be_written(dataset, tmp_path, monkeypatch):
+def test_the_table_is_cached_elsewhere_if_the_dataset_folder_cannot_be_written(
+    dataset, tmp_path, monkeypatch
+):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
     (dataset / ".rlds").write_text("No folder can be made here.")
     assert len(rlds.sources.open(dataset, where="steps > 3")) == 5

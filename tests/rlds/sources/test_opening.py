@@ -93,7 +93,7 @@ assert not loaded & {"tensorflow", "tensorflow_datasets"}, loaded
     subprocess.run(command, input=json.dumps(calls), text=True, check=True)
 
 
-def test_some_columns_and_some_steps(raw_data):
+def test_columns_return_the_requested_fields_and_steps(raw_data):
     for name in ("logs", "minari_hdf5", "folder_tfrecord", "d4rl"):
         path, _ = OPENED[name]
         episodes = open_episodes(raw_data / name / path)
@@ -111,7 +111,7 @@ def test_some_columns_and_some_steps(raw_data):
             episodes[-999]
 
 
-def test_an_episode_that_is_not_like_the_first(tmp_path):
+def test_an_episode_that_differs_from_the_first_raises_a_source_error(tmp_path):
     """A record of RL Unplugged that lacks a field, or has it in another shape."""
     episodes = raw_rlu.control_suite_episodes()
     del episodes[-1]["observation/height"]
@@ -122,7 +122,7 @@ def test_an_episode_that_is_not_like_the_first(tmp_path):
         opened.columns(len(opened) - 1)
 
 
-def test_what_is_there_is_said_in_words(raw_data):
+def test_explain_describes_fields_and_splits(raw_data):
     episodes = open_episodes(raw_data / "minari_hdf5" / "toy-v0")
     assert repr(episodes).startswith("Episodes(minari, ")
     assert repr(episodes).endswith("split 'train', 2 episodes)")
@@ -151,7 +151,7 @@ def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["folder_tfrecord", "logs", "rlu_rwrl"])
-def test_parts_of_splits(raw_data, name):
+def test_slices_of_splits_are_numbered_as_in_tfds(raw_data, name):
     """With shards, without, and without random access; numbered as TFDS numbers them."""
     folder = raw_data / name / OPENED[name][0]
     (split,) = open_episodes(folder).splits
@@ -187,7 +187,7 @@ def test_parts_of_splits(raw_data, name):
             open_episodes(folder, f"{split}[1shard:]")
 
 
-def test_shards_and_several_splits(tmp_path):
+def test_shards_and_several_splits_can_be_selected(tmp_path):
     action = tfds_files.Tensor(dtype=np.dtype(np.int64))
     steps = tfds_files.Dataset(feature=tfds_files.Features(features={"action": action}))
     features = tfds_files.Features(features={"steps": steps})
@@ -203,7 +203,7 @@ def test_shards_and_several_splits(tmp_path):
         assert [episodes.columns(i)["action"][0] for i in range(len(episodes))] == expected
 
 
-def test_what_cannot_be_opened(tmp_path):
+def test_paths_that_cannot_be_opened_raise_an_error_with_advice(tmp_path):
     with pytest.raises(FileNotFoundError, match="minari download door/human-v2"):
         open_episodes("door/human-v2")
     with pytest.raises(FileNotFoundError, match="nowhere' does not exist"):

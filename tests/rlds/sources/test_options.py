@@ -116,7 +116,7 @@ def test_options_go_before_those_of_the_config(tmp_path):
 
 
 @pytest.mark.parametrize("alignment", ["sar", "rsa"])
-def test_options_of_a_builder_with_a_published_config(tmp_path, alignment):
+def test_options_work_with_a_published_config(tmp_path, alignment):
     for name in ("train", "test"):
         raw_rlu.write_files(
             tmp_path, name, raw_rlu.control_suite_episodes(order=alignment), num_files=1

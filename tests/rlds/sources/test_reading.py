@@ -115,7 +115,7 @@ def test_a_generator_that_raises_ends_its_part():
     assert "episode after 'toy.raw:1': cannot be read: error: no such" in str(damaged.error)
 
 
-def test_an_episode_that_cannot_be_encoded(raw, tmp_path):
+def test_an_episode_that_cannot_be_encoded_is_named(raw, tmp_path):
     class Odd(ToySource):
         def read(self, split, index, fields=None, rows=slice(None)):
             return dataclasses.replace(super().read(split, index), steps=None)

@@ -121,7 +121,7 @@ def test_a_damaged_sidecar_names_its_place(raw, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["robomimic", "d4rl", "d3rlpy"])
-def test_who_walks_a_file_meets_the_arrays_of_its_format(format, raw, tmp_path):
+def test_visiting_an_exported_file_finds_the_arrays_of_its_format_only(format, raw, tmp_path):
     """D4RL takes row `i` of every array of a file."""
     rlds.sources.export(raw, format, tmp_path / "data.hdf5")
     with h5py.File(tmp_path / "data.hdf5") as file:

@@ -106,7 +106,7 @@ def test_an_episode_is_restored_from_its_sidecar_row(episodes):
         assert not [*differences(episode, found)]
 
 
-def test_values_that_are_not_of_their_fields(tmp_path):
+def test_values_that_do_not_match_their_fields_are_refused(tmp_path):
     episode = made(0, 3)
     episode.steps["ragged"][1] = np.zeros(2, np.int16)  # Of four rows, which are objects.
     with pytest.raises(ValueError, match=r"a value of shape \(2,\), expected \(None, 2\)"):

@@ -61,7 +61,7 @@ def test_an_episode_gives_its_columns_by_name():
             episode[name]
 
 
-def test_names_that_there_are_not_lead_to_those_that_there_are():
+def test_missing_names_of_the_package_lead_to_the_existing_ones():
     with pytest.raises(AttributeError, match=r"no attribute 'load': use rlds\.sources\.open"):
         rlds.load  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'open': use rlds\.sources\.open"):

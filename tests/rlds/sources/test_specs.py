@@ -45,7 +45,7 @@ def encoding(feature):
     ],
     ids=str,
 )
-def test_what_a_spec_becomes(spec, expected):
+def test_a_spec_becomes_the_feature_of_its_shape_and_dtype(spec, expected):
     assert repr(feature_from_spec(spec)) == expected
 
 

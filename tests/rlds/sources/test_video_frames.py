@@ -70,7 +70,7 @@ def test_a_dataset_of_tfds_keeps_the_clips(tmp_path):
     _check(rlds.sources.open(tmp_path / "dataset", video="frames"))
 
 
-def test_steps_without_a_frame(tmp_path):
+def test_steps_without_a_frame_are_marked_and_their_pixels_are_refused(tmp_path):
     """Their pixels are read with a mark only, and no video is made of them."""
     episodes = with_frames(Episodes(ClipSource()))
     assert episodes[1].steps[f"{WRIST}_known"].tolist() == [step != 3 for step in range(14)]
@@ -93,7 +93,7 @@ def test_steps_without_a_frame(tmp_path):
             export(source, "mcap", tmp_path / "made", codec="h264")
 
 
-def test_clips_that_cannot_be_shown():
+def test_clips_that_cannot_be_decoded_raise_an_error_for_the_requested_frames_only():
     clips = {
         0: Clip(b"no video"),
         1: Clip(encoded("h264", 10)),  # Fewer frames than steps.

@@ -50,12 +50,12 @@ def test_uint8_images_become_png_features(name, channels):
         ("the name of a file", False),
     ],
 )
-def test_what_is_an_image(data, is_image):
+def test_images_are_recognized_by_shape_and_dtype(data, is_image):
     assert (type(extract({"image": data})["image"]) is tf_features.Image) == is_image
     assert type(extract({"image": data}, use_images=False)["image"]) is not tf_features.Image
 
 
-def test_names_around_an_image_and_the_observation_itself():
+def test_names_around_an_image_decide_whether_it_is_one():
     frame = np.zeros((8, 6, 3), np.uint8)
     nested = extract({"images": {"front": frame}, "other": {"front": frame}})
     assert type(nested["images"]["front"]) is tf_features.Image
@@ -75,7 +75,7 @@ def test_what_jpeg_cannot_hold_is_png(shape, dtype, encoding):
     assert feature.encoding_format == encoding
 
 
-def test_an_encoding_of_images_that_there_is_not():
+def test_an_unknown_image_encoding_is_refused():
     with pytest.raises(ValueError, match="'rgb' is an image, but image_encoding is 'jpg'"):
         extract({"rgb": np.zeros((4, 4, 3), np.uint8)}, image_encoding="jpg")
     extract({"speed": 1.0}, image_encoding=None)
@@ -106,18 +106,18 @@ def test_strings_become_text_features(data):
 @pytest.mark.parametrize(
     "data", [np.array(["a", "b"]), np.array(["a", b"b"], object), tf.constant(["a", "b"])]
 )
-def test_arrays_of_strings(data):
+def test_arrays_of_strings_become_tensor_features(data):
     feature = extract(data)
     assert type(feature) is tf_features.Tensor
     assert (feature.shape, feature.np_dtype) == ((2,), np.object_)
 
 
-def test_arrays_of_one_element():
+def test_arrays_of_one_element_become_scalars_unless_told_otherwise():
     assert extract(np.zeros(1, np.float32)) == tf.float32
     assert extract(np.zeros(1, np.float32), squeeze_scalars=False).shape == (1,)
 
 
-def test_lists_and_tuples():
+def test_lists_become_sequences_and_tuples_are_refused():
     assert extract([np.int32(1), np.int32(2)]).feature.np_dtype == np.int32
     assert extract((1.0, 2.0), convert_tuple_to_list=True).feature.np_dtype == np.float64
     with pytest.raises(ValueError, match="'state/joints' is a tuple, which TFDS does not have"):
@@ -142,7 +142,7 @@ def test_lists_and_tuples():
         (np.zeros((0, 2), object), r"TFDS cannot hold arrays of string of shape \(0, 2\)"),
     ],
 )
-def test_what_tfds_cannot_hold(data, message):
+def test_values_that_tfds_cannot_hold_are_refused(data, message):
     with pytest.raises(ValueError, match=message):
         extract({"a": {"b": data}})
 
@@ -203,7 +203,7 @@ def columns(step):
     ],
     ids=["list", "columns", "dataset", "step spec", "dataset spec", "batched spec"],
 )
-def test_a_config_from_any_layout(steps, request):
+def test_a_config_can_be_made_from_any_layout(steps, request):
     if "step spec" in request.node.callspec.id:
         steps = tf.data.DatasetSpec(steps)
     config = generate_config_from_spec({"steps": steps, "file": "a.h5"}, name="robot")
@@ -217,7 +217,7 @@ def test_a_config_from_any_layout(steps, request):
     assert list(config.episode_metadata_info) == ["file"]
 
 
-def test_options_of_a_config():
+def test_a_config_takes_options_for_tuples_scalars_and_encodings():
     step = {"observation": (1.0, 2.0), "action": np.zeros(1), "reward": np.zeros(3)}
     with pytest.raises(ValueError, match="'observation' is a tuple"):
         generate_config_from_spec({"steps": [step]})

@@ -120,7 +120,7 @@ def test_what_was_read_is_written_back(tmp_path, layout):
     assert shards[0].read_bytes() == shards[1].read_bytes()
 
 
-def test_what_is_no_episode(tmp_path):
+def test_values_that_are_not_episodes_are_refused(tmp_path):
     none = {"steps": tf.data.Dataset.from_tensor_slices(columns(3)).take(0), "id": 3}
     tail = {
         "steps": {name: column[1:] for name, column in columns(3).items() if name != "observation"}
@@ -205,7 +205,7 @@ def test_indexes_of_shards_come_and_go_with_them(tmp_path, monkeypatch):
     assert not (tmp_path / ".feeds").exists()
 
 
-def test_the_direct_layout(tmp_path):
+def test_numbers_of_the_direct_layout_are_read_without_decoding(tmp_path):
     """Each number is where arithmetic finds it, and TFDS reads it back."""
     rng = np.random.default_rng(0)
     dtypes = ["bool", "float32", "float64", "float16", "uint8", "int16", "int64", "uint64", "int32"]
@@ -265,7 +265,7 @@ def test_an_exception_keeps_what_was_written_to_a_new_split(tmp_path):
     assert ids(tmp_path) == [20]
 
 
-def test_overwriting_with_another_description(tmp_path):
+def test_overwriting_may_change_the_description(tmp_path):
     write(tmp_path, [0, 1])
     config = DatasetConfig(name="other", observation_info=np.int64)
     flags = {name: [True] for name in ("is_first", "is_last", "is_terminal")}
@@ -300,7 +300,7 @@ def test_episodes_are_written_to_the_named_split(tmp_path):
 
 
 @pytest.mark.slow
-def test_no_name_of_a_split(tmp_path):
+def test_a_split_without_a_name_is_called_train(tmp_path):
     write(tmp_path, [0], split_name=None)
     assert ids(tmp_path, "train") == [0]
 
@@ -552,7 +552,7 @@ def test_wrong_arguments_write_no_files(tmp_path, options, error, message):
     assert not files(tmp_path)
 
 
-def test_features_that_tfds_cannot_read(tmp_path):
+def test_sequences_of_a_fixed_length_are_refused(tmp_path):
     config = DatasetConfig(name="x", observation_info=tf_features.Sequence(np.int64, length=2))
     with pytest.raises(
         ValueError, match="steps/observation: TFDS cannot read sequences of a fixed"
@@ -573,7 +573,7 @@ def fail(*args, **options):
     raise OSError("the power is gone")
 
 
-def test_a_kill_while_a_shard_gets_its_format(tmp_path, monkeypatch):
+def test_a_kill_while_a_shard_gets_its_format_loses_no_episode(tmp_path, monkeypatch):
     options = {"file_format": "array_record", "overwrite": False}
     writer = EpisodeWriter(tmp_path, CONFIG, **options)
     writer.add_episode(episode(0))
@@ -599,7 +599,7 @@ def test_a_kill_while_a_shard_gets_its_format(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["sync", "GrowingDataset._write"])
-def test_a_kill_while_a_split_is_replaced(tmp_path, monkeypatch, step):
+def test_a_kill_while_a_split_is_replaced_keeps_one_complete_split(tmp_path, monkeypatch, step):
     write(tmp_path, range(3), max_episodes_per_file=1)
     writer = EpisodeWriter(tmp_path, CONFIG)
     for begin in (10, 20):
@@ -667,7 +667,7 @@ KILLED = """
 
 
 @pytest.mark.slow  # Two tests above die at the moments that matter.
-def test_a_kill_at_any_moment(tmp_path):
+def test_a_kill_at_any_moment_loses_no_finished_episode(tmp_path):
     num_kills = 20
     ended = forked.run(textwrap.dedent(KILLED), tmp_path, 1, num_kills)
     assert ended.returncode == 0, ended.stderr

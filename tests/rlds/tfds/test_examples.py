@@ -114,7 +114,7 @@ def test_text_has_the_bytes_of_tfds(values):
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_many_fields_at_once(data):
+def test_any_number_of_fields_has_the_bytes_of_tfds(data):
     """The order of the fields in a message depends on their names and their number."""
     characters = st.characters(codec="utf-8", exclude_characters="/")
     names = data.draw(st.lists(st.text(characters), unique=True))
@@ -134,7 +134,7 @@ def test_long_varints_are_written_as_tfds_writes_them(values):
     assert_same_bytes(of_steps(np.int64), {"steps": {"x": np.array(values)}})
 
 
-def test_numbers_that_are_encoded_with_loss():
+def test_numbers_encoded_with_loss_have_the_bytes_of_tfds():
     features = of_steps(np.float64)
     column = np.array([1 / 3, 1e300, -np.inf, np.nan])
     assert_same_bytes(features, {"steps": {"x": column}})
@@ -169,7 +169,7 @@ def test_images_have_the_bytes_of_tfds(encoding_format, dtype, channels):
 
 
 @pytest.mark.parametrize("level", [0, 1, 9, None])
-def test_the_effort_of_png_files(level):
+def test_the_png_level_changes_bytes_and_no_pixels(level):
     """Levels differ in bytes, never in pixels; images that are uniform become small by default."""
     features = of_steps(tf_features.Image(shape=(60, 80, 3)))
     frames = np.zeros((2, 60, 80, 3), np.uint8)
@@ -185,12 +185,12 @@ def test_the_effort_of_png_files(level):
 
 
 @pytest.mark.parametrize("level", [-1, 10, "fast"])
-def test_efforts_that_there_are_not(level):
+def test_unknown_png_levels_are_refused(level):
     with pytest.raises(ValueError, match=r"png_level: got .*, expected None or 0 to 9"):
         TfdsExampleEncoder(of_steps(np.int64), png_level=level)
 
 
-def test_images_that_are_encoded_already():
+def test_encoded_images_have_the_bytes_of_tfds():
     feature = tf_features.Image(shape=(None, None, 3))
     encoded = feature.encode_example(np.zeros((2, 2, 3), np.uint8))
     assert_same_bytes(of_steps(feature), {"steps": {"x": [encoded] * 2}})
@@ -215,7 +215,7 @@ def by_row(values):
         (tf_features.ClassLabel(num_classes=3), np.array([0, 1, 2])),
     ],
 )
-def test_sequences_in_steps(inner, values):
+def test_sequences_in_steps_have_the_bytes_of_tfds(inner, values):
     features = of_steps(tf_features.Sequence(inner))
     steps = [{"x": row} for row in by_row(values)]
     column = RaggedColumn(values, LENGTHS)
@@ -227,7 +227,7 @@ def test_sequences_in_steps(inner, values):
     assert_same_bytes(features, {"steps": {"x": []}}, {"steps": []})
 
 
-def test_sequences_of_dicts_and_of_sequences():
+def test_sequences_of_dicts_and_of_sequences_have_the_bytes_of_tfds():
     numbers = np.arange(3)
     features = of_steps(tf_features.Sequence({"a": np.int64, "b": {"c": np.float32}}))
     floats = numbers.astype(np.float32)
@@ -239,7 +239,7 @@ def test_sequences_of_dicts_and_of_sequences():
     assert_same_bytes(deep, {"steps": {"x": [[[1, 2], []], [], [[3]]]}})
 
 
-def test_shapes_that_vary():
+def test_tensors_of_varying_shape_have_the_bytes_of_tfds():
     dynamic = tf_features.Tensor(shape=(None, None), dtype=np.float64, encoding="zlib")
     rows = [np.ones((size, 2)) for size in range(3)]
     assert_same_bytes(of_steps(dynamic), {"steps": {"x": rows}})
@@ -248,7 +248,7 @@ def test_shapes_that_vary():
     assert_same_bytes(of_steps(partly), {"steps": {"x": [row.astype(np.uint8) for row in rows]}})
 
 
-def test_features_that_only_tfds_knows():
+def test_features_that_only_tfds_knows_have_the_bytes_of_tfds():
     features = tf_features.FeaturesDict(
         {
             "steps": tf_features.Dataset(
@@ -269,7 +269,7 @@ def test_features_that_only_tfds_knows():
     assert_same_bytes(features, {"steps": steps, "path": {"x": [1.0, 2.0]}})
 
 
-def test_what_does_not_fit():
+def test_values_that_do_not_match_their_feature_are_refused():
     encoder = TfdsExampleEncoder(of_steps(tf_features.ClassLabel(names=["no", "yes"])))
     with pytest.raises(ValueError, match="steps/x, step 1: 'perhaps'"):
         encoder.encode({"steps": {"x": ["no", "perhaps"]}})
@@ -335,7 +335,7 @@ def test_fields_are_in_order():
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_fields_of_the_episode(data):
+def test_episode_fields_have_the_bytes_of_tfds(data):
     """Single tensors, in all dtypes, shapes and encodings."""
     dtype = np.dtype(data.draw(st.sampled_from([*INTEGERS, "float16", "float32", "float64"])))
     shape = data.draw(npst.array_shapes(min_dims=0, max_dims=2, min_side=1, max_side=3))

@@ -64,7 +64,7 @@ def episode(number, num_steps):
     }
 
 
-def test_they_are_what_tfds_decodes():
+def test_joined_episodes_are_what_tfds_decodes():
     lengths = [2, 1, 3]
     examples = [TfdsExampleEncoder(FEATURES).encode(episode(*item)) for item in enumerate(lengths)]
     decode = ["zlib", "bytes", "numbers", "nothing", "text", "is_first"]
@@ -99,7 +99,7 @@ def test_they_are_what_tfds_decodes():
         tf_features.Scalar(np.int64, optional=True),
     ],
 )
-def test_what_cannot_be_joined(feature, of_episode):
+def test_features_that_cannot_be_joined_are_recognized(feature, of_episode):
     assert can_be_joined(FEATURES)
     steps = STEP if of_episode else {**STEP, "x": feature}
     others = {"x": {"y": feature}} if of_episode else {}
@@ -113,7 +113,7 @@ def test_steps_that_may_have_rows_cannot_be_joined():
 
 
 @pytest.mark.slow
-def test_one_dataset_after_the_other(caplog):
+def test_decoding_many_datasets_makes_no_tracing_warning(caplog):
     """TensorFlow counts how often code is traced, and takes it for a mistake of the caller."""
     logger = tf.get_logger()
     logger.addHandler(caplog.handler)
@@ -126,7 +126,7 @@ def test_one_dataset_after_the_other(caplog):
     assert not caplog.records
 
 
-def test_values_that_are_missing():
+def test_episodes_with_missing_values_are_refused():
     """They are found missing, though those of another episode would do in their place."""
     columns = {"a": np.arange(3), "b": np.arange(3)}
     features = tf_features.FeaturesDict(

@@ -165,7 +165,7 @@ def test_batched_steps_are_the_nested_ones_of_tfds(any_directory):
                     assert plain(one) == plain(same)
 
 
-def test_static_shapes_and_cardinality(directory):
+def test_datasets_have_static_shapes_and_a_cardinality(directory):
     for layout, batch in (("batched", [None]), ("nested", [])):
         fields = ["action", *(f"observation/{name}" for name in ("png", "bytes", "exact", "zlib"))]
         dataset = load(directory, layout=layout, fields=fields)
@@ -196,7 +196,7 @@ def test_images_of_several_sizes_are_nested(tmp_path):
         assert [step["observation"][name].shape[1] for step in steps] == [3, 4]
 
 
-def test_an_episode_without_steps(directory):
+def test_an_episode_without_steps_is_loaded(directory):
     names = ["png", "dynamic", "partly", "exact", "deep"]
     fields = [f"observation/{name}" for name in names]
     (example,) = load(directory, "empty", fields=fields)
@@ -210,7 +210,7 @@ def test_an_episode_without_steps(directory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["batched", "nested"])
-def test_only_some_fields(directory, layout):
+def test_only_the_requested_fields_are_loaded(directory, layout):
     dataset = load(
         directory,
         "train[2:4]",
@@ -263,7 +263,7 @@ def test_the_flags_come_along(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_not_decoded(directory):
+def test_fields_can_be_loaded_without_decoding(directory):
     fields = ["observation/png", "observation/bytes"]
     encoded = load(directory, fields=fields, decode=False).element_spec["steps"]["observation"]
     assert {name: spec.dtype for name, spec in encoded.items()} == {
@@ -323,21 +323,21 @@ def test_wrong_load_arguments_are_rejected(directory, options, error, message):
 
 
 @pytest.mark.slow
-def test_a_directory_above_the_dataset(directory, tmp_path):
+def test_a_dataset_is_found_from_the_directory_above(directory, tmp_path):
     (tmp_path / "data" / "name").mkdir(parents=True)
     (tmp_path / "data" / "name" / "1.0.0").symlink_to(directory)
     above = load(tmp_path / "data", fields=["action"])
     assert len(above) == len(load(directory, fields=["action"]))
 
 
-def test_what_is_no_dataset(tmp_path):
+def test_paths_and_names_without_a_dataset_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither a directory with a dataset_info"):
         load(tmp_path)
     with pytest.raises(FileNotFoundError, match="'no_such_dataset' is neither"):
         load("no_such_dataset")
 
 
-def test_a_dataset_that_has_no_episodes():
+def test_a_dataset_without_rlds_episodes_is_refused():
     with tfds.testing.mock_data(num_examples=1):
         builder = tfds.testing.DummyDataset()
         with pytest.raises(ValueError, match="load: dummy_dataset has no RLDS episodes"):

@@ -22,7 +22,7 @@ from rlds.transformations import add_absorbing_states, transitions
 @pytest.mark.slow
 @few_examples
 @given(all_columns=datasets(), indicator=st.booleans(), keep=st.booleans(), unknown=st.booleans())
-def test_the_same_in_both_layouts(
+def test_absorbing_states_are_added_alike_in_both_layouts(
     all_columns: list[Columns], indicator: bool, keep: bool, unknown: bool
 ) -> None:
     known = [not unknown or i % 2 == 0 for i in range(len(all_columns))]
@@ -47,7 +47,7 @@ def test_the_same_in_both_layouts(
             assert made["observation"]["absorbing"].tolist() == is_absorbing.tolist()
 
 
-def test_an_episode_that_ends() -> None:
+def test_an_episode_that_ends_gets_an_absorbing_state() -> None:
     """The example of the paper: zeros, and a bit in the observation."""
     columns = {
         "observation": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32),
@@ -81,7 +81,7 @@ def test_an_episode_that_was_cut_stays() -> None:
     assert made["observation"]["absorbing"].numpy().tolist() == [0.0] * 4
 
 
-def test_an_end_that_was_not_observed() -> None:
+def test_an_unobserved_end_keeps_the_last_action() -> None:
     """The last step keeps its action; the absorbing state is what follows it."""
     columns = {
         "observation": np.array([[1.0], [2.0]]),

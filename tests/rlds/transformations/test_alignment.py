@@ -69,7 +69,9 @@ def test_a_shift_by_zero_is_not_empty_but_the_identity(layout: Callable[[Any], A
     keys=st.sets(st.sampled_from(["observation", "action", "is_first", "is_last"])),
     extra_size=st.integers(1, 4),
 )
-def test_as_slices_of_arrays(n: int, shift: int, keys: set[str], extra_size: int) -> None:
+def test_shifted_keys_are_slices_of_the_arrays(
+    n: int, shift: int, keys: set[str], extra_size: int
+) -> None:
     steps = columns(n)
     count = max(n - abs(shift), 0)
 
@@ -159,7 +161,7 @@ def test_alignment_is_written_into_the_step() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", one_in(2, [dict, nested]))
-def test_alignment_of_many_steps(layout: Callable[[Any], Any]) -> None:
+def test_every_step_gets_its_alignment(layout: Callable[[Any], Any]) -> None:
     aligned = map_steps(
         layout({"r": [1.0, 2.0]}), lambda step: add_alignment_to_step(step, AlignmentType.SAR)
     )

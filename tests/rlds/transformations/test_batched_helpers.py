@@ -60,7 +60,7 @@ def test_the_number_of_steps_may_change(layout: Callable[[Any], Any]) -> None:
 
 @pytest.mark.slow
 @both_layouts
-def test_fields_without_elements(layout: Callable[[Any], Any]) -> None:
+def test_fields_without_elements_are_mapped(layout: Callable[[Any], Any]) -> None:
     """`Dataset.unbatch` crashes on them."""
     steps = layout({"x": np.arange(3), "nothing": np.zeros([3, 0])})
     assert as_list(batched_map(steps, lambda window: window, size=2)) == [0, 1, 2]

@@ -154,7 +154,7 @@ def test_extra_steps_may_have_fields_of_their_own(
     assert values(inside) == expected
 
 
-def test_steps_of_unknown_length() -> None:
+def test_steps_of_unknown_length_are_joined() -> None:
     steps = nested(episode(True)).filter(lambda _: True)
     joined = concat_if_terminal(steps, lambda _: zero_dataset_like(steps))
     assert values(joined)["reward"] == [1.0, 2.0, 0.0]

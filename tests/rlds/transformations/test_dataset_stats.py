@@ -161,7 +161,7 @@ def test_data_is_read_once() -> None:
 
 
 @pytest.mark.slow
-def test_python_control_flow_on_the_step() -> None:
+def test_the_function_of_a_step_may_use_python_control_flow() -> None:
     def fields(step):
         if step["is_last"]:
             mask = {"action": False}
@@ -174,7 +174,7 @@ def test_python_control_flow_on_the_step() -> None:
     assert mean["action"] == 2.0
 
 
-def test_fields_of_varying_shape_within_the_step() -> None:
+def test_fields_of_varying_shape_have_statistics() -> None:
     columns = {"x": np.arange(6.0).reshape(3, 2)}
     steps = tf.data.Dataset.from_tensor_slices(columns).map(
         lambda step: {"x": tf.boolean_mask(step["x"], [True, True])}
@@ -268,7 +268,7 @@ def test_sar_fields_mask_uses_what_is_there(nested: bool) -> None:
     assert mean == {"observation": 2.0}
 
 
-def test_sar_fields_mask_of_other_steps() -> None:
+def test_sar_fields_mask_refuses_steps_without_its_fields() -> None:
     with pytest.raises(KeyError, match=r"none of .*'action'.* only \['obs'\]"):
         sar_fields_mask({"obs": 1.0})
     with pytest.raises(KeyError, match="no field 'is_last'"):

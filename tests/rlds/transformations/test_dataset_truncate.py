@@ -39,7 +39,9 @@ one_kind = pytest.mark.parametrize("layout", one_in(3, [nested, dict, of_varying
 
 @pytest.mark.slow
 @all_kinds
-def test_up_to_and_including_the_first_that_fits(layout: Callable[[Any], Any]) -> None:
+def test_steps_stay_up_to_and_including_the_first_that_meets_the_condition(
+    layout: Callable[[Any], Any],
+) -> None:
     steps = layout(columns(6))
     assert kept(truncate_after_condition(steps, lambda step: step["x"] % 3 == 2)) == [0, 1, 2]
     assert kept(truncate_after_condition(steps, lambda step: step["x"] == 0)) == [0]
@@ -50,7 +52,7 @@ def test_up_to_and_including_the_first_that_fits(layout: Callable[[Any], Any]) -
 
 @pytest.mark.slow
 @one_kind
-def test_conditions_of_any_form(layout: Callable[[Any], Any]) -> None:
+def test_conditions_of_any_form_are_evaluated(layout: Callable[[Any], Any]) -> None:
     def with_if(step: dict[str, Any]) -> Any:
         if step["x"] > 1:
             result = True

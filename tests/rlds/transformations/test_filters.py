@@ -35,7 +35,7 @@ def ids(episodes: tf.data.Dataset) -> list[int]:
 
 
 @pytest.mark.parametrize("layout", [0, 1])
-def test_episodes_by_length_and_return(layout: int) -> None:
+def test_episodes_are_filtered_by_length_and_return(layout: int) -> None:
     all_columns = [episode_columns(length, seed=length) for length in (0, 1, 4, 6)]
     returns = [float(np.sum(columns["reward"][:-1])) for columns in all_columns]
     data = in_both_layouts(*all_columns)[layout]
@@ -52,7 +52,7 @@ def test_episodes_by_length_and_return(layout: int) -> None:
 
 
 @pytest.mark.parametrize("layout", [0, 1])
-def test_successful_and_usable_episodes(layout: int) -> None:
+def test_successful_and_usable_episodes_are_filtered(layout: int) -> None:
     steps = {"x": np.zeros(2), "done": np.array([False, True]), "reward": np.zeros(2)}
     failed = {**steps, "done": np.array([False, False])}
     data = in_both_layouts(steps, failed, success=[0, 1], invalid=[True, False])[layout]
@@ -93,7 +93,7 @@ def idle_by_hand(columns: Columns, min_run: int, unchanged: bool, known: bool) -
     unknown=st.sets(st.integers(0, 12)),
     seed=st.integers(0, 1000),
 )
-def test_idle_steps_by_hand_in_both_layouts(
+def test_dropped_idle_steps_are_those_found_by_hand_in_both_layouts(
     all_columns: list[Columns], min_run: int, unchanged: bool, unknown: set[int], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -128,7 +128,7 @@ def test_nested_actions_are_idle_if_all_are() -> None:
     limit=st.sampled_from([None, 0, 2]),
     seed=st.sampled_from([None, 7]),
 )
-def test_subsample_in_both_layouts(
+def test_subsampled_steps_are_equal_in_both_layouts(
     all_columns: list[Columns], stride: int, limit: int | None, seed: int | None
 ) -> None:
     seed = None if limit is None else seed
@@ -184,7 +184,7 @@ def test_bad_input_is_an_error_at_once(layout: int, call: Any, error: type, mess
         call(data)
 
 
-def test_filtering_steps_instead_of_episodes() -> None:
+def test_filtering_steps_instead_of_episodes_is_refused() -> None:
     steps = tf.data.Dataset.from_tensor_slices(episode_columns(3))
     with pytest.raises(KeyError, match="has_length: an episode needs the field 'steps', this has"):
         steps.filter(has_length(2))

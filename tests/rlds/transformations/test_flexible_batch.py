@@ -128,7 +128,7 @@ def test_a_length_that_is_not_known_stays_so(
 
 
 @pytest.mark.slow
-def test_inside_map_and_flat_map() -> None:
+def test_batch_works_inside_map_and_flat_map() -> None:
     episodes = numbers(4).map(lambda n: {"steps": tf.data.Dataset.range(n)})
 
     nested = episodes.map(lambda e: batch(e["steps"], 2, 1, drop_remainder=True))
@@ -148,7 +148,7 @@ def test_elements_may_vary_in_shape_from_window_to_window() -> None:
     assert as_lists(windows) == [[[], []], [[4, 4], [5, 5]]]
 
 
-def test_windows_of_whole_episodes() -> None:
+def test_whole_episodes_are_batched_into_windows() -> None:
     episodes = numbers(5).map(lambda n: {"steps": tf.data.Dataset.range(n), "length": n})
     windows = batch(episodes, size=2, shift=3)
     assert [window["length"].numpy().tolist() for window in windows] == [[0, 1], [3, 4]]

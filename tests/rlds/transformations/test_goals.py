@@ -34,7 +34,7 @@ def is_reached(step: dict[str, Any]) -> tf.Tensor:
     max_distance=st.sampled_from([None, 2]),
     seed=st.integers(0, 2**31),
 )
-def test_the_same_in_both_layouts(
+def test_goals_are_relabeled_alike_in_both_layouts(
     all_columns: list[Columns], strategy: str, max_distance: int | None, seed: int
 ) -> None:
     options = {"seed": seed, "strategy": strategy, "max_distance": max_distance}
@@ -101,7 +101,7 @@ def test_the_goals_depend_on_the_seed_and_the_episode_alone(tmp_path: Any) -> No
 
 
 @pytest.mark.slow
-def test_python_control_flow_on_the_step() -> None:
+def test_the_reward_function_may_use_python_control_flow() -> None:
     def reward(step: dict[str, Any]) -> Any:
         if step["goal_distance"] == 1:
             result = 1.0
@@ -141,7 +141,7 @@ def test_bad_input_is_an_error_at_once(options: dict, error: type, message: str)
             relabel_goals(data, seed=0, **options)
 
 
-def test_missing_and_taken_fields() -> None:
+def test_missing_and_existing_fields_are_refused() -> None:
     with pytest.raises(KeyError, match="relabel_goals: there is no field 'observation'"):
         relabel_goals({"obs": [1, 2]}, seed=0)
     with pytest.raises(ValueError, match=r"already have the fields \['goal'\]"):

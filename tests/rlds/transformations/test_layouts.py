@@ -97,7 +97,9 @@ OF_STEPS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", OF_STEPS)
 @few_examples
 @given(length=st.integers(1, 6), terminal=st.booleans(), seed=st.integers(0, 2**31))
-def test_functions_of_steps(name: str, length: int, terminal: bool, seed: int) -> None:
+def test_functions_of_steps_agree_in_both_layouts(
+    name: str, length: int, terminal: bool, seed: int
+) -> None:
     steps = episode_columns(length, terminal=terminal, seed=seed)
     assert_equal(OF_STEPS[name](nested(steps)), OF_STEPS[name](steps))
 
@@ -105,7 +107,9 @@ def test_functions_of_steps(name: str, length: int, terminal: bool, seed: int) -
 @pytest.mark.slow
 @few_examples
 @given(all_columns=datasets(3), batch_size=st.sampled_from([-1, 1, 2]))
-def test_functions_of_episodes(all_columns: list[Columns], batch_size: int) -> None:
+def test_functions_of_episodes_agree_in_both_layouts(
+    all_columns: list[Columns], batch_size: int
+) -> None:
     both = in_both_layouts(*all_columns)
     assert_same_episodes(*(transformations.map_nested_steps(ds, transform) for ds in both))
     windows = OF_STEPS["batch"]
@@ -119,7 +123,9 @@ def test_functions_of_episodes(all_columns: list[Columns], batch_size: int) -> N
 
 @few_examples
 @given(all_columns=datasets(max_length=2))
-def test_conversion_there_and_back(all_columns: list[Columns]) -> None:
+def test_conversion_to_the_other_layout_and_back_changes_nothing(
+    all_columns: list[Columns],
+) -> None:
     one, other = in_both_layouts(*all_columns)
     assert_same_episodes(layouts.to_nested(other), layouts.to_batched(one, num_parallel_calls=2))
     assert_same_episodes(layouts.to_nested(one), layouts.to_batched(other))
@@ -158,7 +164,7 @@ def test_lengths_are_kept_in_a_conversion() -> None:
     assert layouts.to_nested(other).element_spec == one.element_spec
 
 
-def test_conversion_of_no_steps() -> None:
+def test_episodes_without_steps_are_converted() -> None:
     empty = tf.data.Dataset.range(0).map(lambda n: {"x": tf.range(n), "y": (n, "text")})
     steps = layouts.to_batched(empty)
     assert steps["x"].shape == (0, 0)

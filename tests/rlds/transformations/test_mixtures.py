@@ -19,7 +19,7 @@ def values(dataset: tf.data.Dataset) -> list[int]:
 
 
 @pytest.mark.slow
-def test_parts_are_by_weight() -> None:
+def test_datasets_are_drawn_by_weight() -> None:
     data = [numbered(0, 10), numbered(100, 10), numbered(200, 10)]
     drawn = np.array(values(mix(data, [6, 3, 1], seed=0).take(3000))) // 100
     assert np.abs(np.bincount(drawn) / 3000 - [0.6, 0.3, 0.1]).max() < 0.03
@@ -58,7 +58,7 @@ def test_a_mixture_depends_on_its_seed_alone() -> None:
 
 
 @pytest.mark.slow
-def test_episodes_in_both_layouts(tmp_path: Any) -> None:
+def test_episodes_of_both_layouts_are_mixed_alike(tmp_path: Any) -> None:
     one, two = (in_both_layouts(*[episode_columns(n) for n in lengths]) for lengths in
                 ((2, 3), (4, 5, 6)))  # fmt: skip
     expected = None

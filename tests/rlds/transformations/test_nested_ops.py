@@ -184,7 +184,7 @@ def test_map_steps_traces_a_vectorized_function_once():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 1])
-def test_map_steps_of_few_steps(length):
+def test_map_steps_works_with_no_step_or_one(length):
     few = {name: values[:length] for name, values in BATCHED.items()}
     for function, expected in FUNCTIONS[::5]:
         assert as_lists(map_steps(few, function)) == expected[:length]
@@ -295,7 +295,7 @@ def test_sums_of_floats_do_not_depend_on_the_batch_size():
 
 
 @pytest.mark.slow
-def test_sum_over_episodes():
+def test_sums_run_over_all_episodes():
     def data(step):
         return {"reward": step["reward"], "pair": (step["observation"], 1)}
 
@@ -332,7 +332,7 @@ def test_sums_and_last_steps_of_a_graph_join_many_chunks(batch_size):
 
 
 @pytest.mark.slow
-def test_sum_of_values_of_varying_shape():
+def test_values_of_varying_shape_are_summed():
     steps = tf.data.Dataset.range(1, 4).map(lambda n: {"n": n, "pair": tf.fill([2 + 0 * n], n)})
     assert sum_dataset(steps, lambda step: step["pair"]).numpy().tolist() == [6, 6]
 
@@ -356,7 +356,7 @@ def test_final_step_returns_the_last_step(steps):
     assert inside["observation"].numpy().tolist() == [6.0, 7.0]
 
 
-def test_final_step_of_any_structure():
+def test_final_step_works_with_any_structure():
     texts = of_unknown_length(tf.data.Dataset.from_tensor_slices([b"a", b"b"]))
     assert final_step(texts).numpy() == b"b"
     ragged = tf.data.Dataset.range(4).map(lambda n: (n, tf.range(n)))
@@ -372,7 +372,7 @@ def test_final_step_of_any_structure():
         {"reward": np.zeros(0)},
     ],
 )
-def test_no_steps_no_final_step(steps):
+def test_final_step_refuses_an_episode_without_steps(steps):
     message = "final_step: the episode has no steps"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         final_step(steps)

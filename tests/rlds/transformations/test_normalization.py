@@ -30,7 +30,9 @@ def statistics_of(*all_columns: Columns, **options) -> Statistics:
 
 @few_examples
 @given(all_columns=datasets(), kind=st.sampled_from(["normal", "bounds", "bounds_q99"]))
-def test_back_and_forth_in_both_layouts(all_columns: list[Columns], kind: str) -> None:
+def test_unnormalize_undoes_normalize_in_both_layouts(
+    all_columns: list[Columns], kind: str
+) -> None:
     statistics = statistics_of(episode_columns(30), masks={"action": [True, True, False]})
     nested, batched = (
         normalize(data, statistics, kind=kind, clip=False) for data in in_both_layouts(*all_columns)
@@ -65,7 +67,7 @@ def test_normalize_applies_the_formula_of_each_kind() -> None:
     assert made.tolist() == [-1.0, pytest.approx(expected), 1.0]
 
 
-def test_outside_of_the_range() -> None:
+def test_values_outside_the_range_are_clipped_unless_asked_otherwise() -> None:
     field = statistics_of(episode_columns(9))["action"]
     far = field.max + 1.0
     for kind in ("bounds", "bounds_q99"):
@@ -77,7 +79,7 @@ def test_outside_of_the_range() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "bounds", "bounds_q99"])
-def test_elements_of_a_single_value(kind: str) -> None:
+def test_elements_with_a_single_value_are_normalized_to_zero(kind: str) -> None:
     columns = episode_columns(9)
     columns["action"][:, 1] = 7.0
     field = statistics_of(columns)["action"]
@@ -89,7 +91,7 @@ def test_elements_of_a_single_value(kind: str) -> None:
     assert unnormalize(np.array([0.0, 0.3, 0.0]), field, kind=kind)[1] == 7.0
 
 
-def test_arrays_and_tensors_of_any_leading_axes() -> None:
+def test_arrays_and_tensors_may_have_any_leading_axes() -> None:
     """Action chunks at inference."""
     field = statistics_of(episode_columns(9))["action"]
     chunk = np.random.default_rng(0).normal(size=(4, 16, 3)).astype(np.float32)

@@ -185,7 +185,7 @@ def test_the_boundary_of_an_episode_ends_it_if_asked_to(layout: Callable[..., An
 
 
 @LAYOUTS
-def test_outputs_in_batches(layout: Callable[..., Any]) -> None:
+def test_outputs_are_batched_on_request(layout: Callable[..., Any]) -> None:
     batches = pattern.pattern_map(layout(numbered(3, 4)), [PAIRS], batch_size=2)
     assert plain(batches) == [[[0, 1], [1, 2]], [[3, 4], [4, 5]], [[5, 6]]]
     assert batches.element_spec.shape.as_list() == [None, 2]
@@ -264,7 +264,7 @@ def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -
 
 @pytest.mark.slow
 @ONE_LAYOUT
-def test_inside_map_and_flat_map(layout: Callable[..., Any]) -> None:
+def test_patterns_work_inside_map_and_flat_map(layout: Callable[..., Any]) -> None:
     def windows(episode: dict[str, Any]) -> Any:
         return PatternDataset(episode["steps"], [PAIRS], True, lambda step: step["is_last"])
 
@@ -328,7 +328,7 @@ def test_unused_fields_may_be_anything() -> None:
 
 
 @pytest.mark.slow
-def test_fields_of_varying_shape() -> None:
+def test_fields_of_varying_shape_are_matched() -> None:
     images = [np.full([1 + i // 2, 2], i, np.uint8) for i in range(5)]
     steps = tf.data.Dataset.from_generator(
         lambda: ({"image": image, "is_last": False} for image in images),
@@ -350,7 +350,7 @@ def test_fields_of_varying_shape() -> None:
     assert plain(window) == [[images[i].tolist(), images[i + 1].tolist()] for i in (0, 2)]
 
 
-def test_batched_episodes_of_varying_shape() -> None:
+def test_batched_episodes_of_varying_shape_are_matched() -> None:
     episodes = [
         {"image": tf.fill([3, size, 2], size), "is_last": [False, False, True]} for size in (1, 4)
     ]
@@ -395,7 +395,7 @@ def holding(conditions: list[sw.Condition], values: np.ndarray) -> list[list[boo
     return held.tolist()
 
 
-def test_conditions_on_floats() -> None:
+def test_conditions_compare_floats() -> None:
     values = np.array([-1.5, 0.1, 1.0, 1.5], np.float32)
     quantity = sw.Condition.data({"v": None})["v"]
     assert holding([quantity > 1, quantity == 0.1, quantity % 1 == 0.5], values) == [
@@ -415,7 +415,9 @@ def test_conditions_on_floats() -> None:
         (lambda data: sw.Condition.step_index() > 0.5, r"compares whole numbers"),
     ],
 )
-def test_conditions_that_cannot_be_evaluated(condition: Callable[..., Any], message: str) -> None:
+def test_conditions_that_cannot_be_evaluated_are_refused(
+    condition: Callable[..., Any], message: str
+) -> None:
     steps = {"text": ["a"], "vector": [[1, 2]], "x": [1], "is_last": [True]}
     episodes = tf.data.Dataset.from_tensors({"steps": steps})
     conditions = [condition(sw.Condition.data(pattern.step_spec(episodes)))]

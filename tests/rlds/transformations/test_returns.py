@@ -38,7 +38,7 @@ def by_hand(columns: Columns, gamma: float, stored: bool, known: bool) -> list[f
     stored=st.booleans(),
     unknown=st.sets(st.integers(0, 7)),
 )
-def test_as_by_hand_in_both_layouts(
+def test_returns_are_those_computed_by_hand_in_both_layouts(
     all_columns: list[Columns], gamma: float, stored: bool, unknown: set[int]
 ) -> None:
     is_known = [i not in unknown for i in range(len(all_columns))]
@@ -93,7 +93,7 @@ def test_a_long_episode_is_exact() -> None:
     np.testing.assert_allclose(to_go[:90_000], np.full(90_000, 100.0), rtol=1e-6)
 
 
-def test_rewards_of_several_agents() -> None:
+def test_rewards_of_several_agents_have_returns() -> None:
     steps = {"reward": [[1.0, 10.0], [2.0, 20.0], [0.0, 0.0]], "discount": [1.0, 0.5, 0.0]}
     assert episode_return(steps).numpy().tolist() == [3.0, 30.0]
     made = returns_to_go(steps, gamma=0.5, stored_discounts=True, field="g")["g"]

@@ -65,7 +65,7 @@ def test_what_needs_a_server_is_not_there() -> None:
             reverb.Client  # noqa: B018
 
 
-def test_transitions_as_code_for_the_published_package_makes_them() -> None:
+def test_code_for_the_published_package_makes_the_same_transitions() -> None:
     """All names that the notebook on patterns uses, and the three ways to apply a pattern."""
     steps = {
         "observation": {"x": tf.range(5)},

@@ -28,7 +28,7 @@ from rlds.transformations import shard_episodes, shuffle_steps
     step_buffer=st.sampled_from([0, 5, 100]),
     seed=st.integers(0, 1000),
 )
-def test_the_same_in_both_layouts(
+def test_steps_are_shuffled_alike_in_both_layouts(
     all_columns: list[Columns], batch_size: int | None, step_buffer: int, seed: int
 ) -> None:
     made = [
@@ -95,7 +95,7 @@ def test_the_order_depends_on_the_seed() -> None:
     assert order(fixed) == order(fixed)
 
 
-def test_sizes_of_batches() -> None:
+def test_batches_have_the_requested_size() -> None:
     episodes = numbered_episodes(5, 7)
     batches = shuffle_steps(episodes, batch_size=8, step_buffer=10)
     assert [len(batch["x"]) for batch in batches] == [8, 8, 8, 8, 3]

@@ -15,7 +15,7 @@ SPEC = {
 }
 
 
-def test_size_from_spec() -> None:
+def test_size_from_spec_adds_up_all_tensors() -> None:
     assert shape_ops.size_from_spec(SPEC) == 6 + 1024 + 4 + 0 + 1
     assert shape_ops.size_from_spec(tf.TensorSpec([2], tf.float64)) == 16
     assert shape_ops.size_from_spec((tf.TensorSpec([2], tf.string),)) == 2048
@@ -30,11 +30,11 @@ def test_size_from_spec() -> None:
         tf.data.DatasetSpec(tf.TensorSpec([])),
     ],
 )
-def test_size_of_what_is_not_known(spec: tf.TypeSpec) -> None:
+def test_size_from_spec_of_unknown_shapes_is_the_largest_integer(spec: tf.TypeSpec) -> None:
     assert shape_ops.size_from_spec({"x": spec, "y": tf.TensorSpec([])}) == sys.maxsize
 
 
-def test_zeros_from_spec() -> None:
+def test_zeros_from_spec_match_the_spec() -> None:
     zeros = zeros_from_spec(SPEC)
     assert tf.nest.map_structure(tf.TensorSpec.from_tensor, zeros) == SPEC
     assert zeros["observation"]["image"].numpy().tolist() == [[0, 0, 0], [0, 0, 0]]
@@ -43,7 +43,7 @@ def test_zeros_from_spec() -> None:
     assert not bool(zeros["is_last"])
 
 
-def test_zeros_in_place_of_unknown_dimensions() -> None:
+def test_zeros_from_spec_replace_unknown_dimensions_by_one() -> None:
     assert zeros_from_spec(tf.TensorSpec([None, 2])).shape == (1, 2)
     assert zeros_from_spec(tf.TensorSpec(None)).shape == ()
 
@@ -56,7 +56,7 @@ def test_zero_dataset_like_makes_an_episode_of_zeros() -> None:
     assert [float(step["reward"]) for step in zero["steps"]] == [0.0]
 
 
-def test_zero_dataset_like() -> None:
+def test_zero_dataset_like_has_one_step_of_zeros() -> None:
     columns = {"observation": np.ones([3, 2], np.float32), "text": [b"a", b"b", b"c"]}
     steps = tf.data.Dataset.from_tensor_slices(columns)
     for zero in (
@@ -122,6 +122,8 @@ def test_uniform_from_spec_draws_nested_steps() -> None:
         (tf.float32, 1, 1, r"there is no value in \[1, 1\)"),
     ],
 )
-def test_no_uniform_values(dtype: tf.DType, low: int, high: int, message: str) -> None:
+def test_uniform_from_spec_refuses_dtypes_and_bounds_without_uniform_values(
+    dtype: tf.DType, low: int, high: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         uniform_from_spec({"x": {"y": tf.TensorSpec([2], dtype)}}, low, high, 0)

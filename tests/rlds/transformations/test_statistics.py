@@ -46,7 +46,7 @@ def valid_values(all_columns: list[Columns], known: list[bool], field: str) -> n
 @given(
     all_columns=datasets(min_length=1), unknown=st.sets(st.integers(0, 6)), ddof=st.integers(0, 1)
 )
-def test_as_numpy_would_in_both_layouts(
+def test_statistics_are_those_of_numpy_in_both_layouts(
     all_columns: list[Columns], unknown: set[int], ddof: int
 ) -> None:
     known = [i not in unknown for i in range(len(all_columns))]
@@ -83,7 +83,7 @@ def test_as_numpy_would_in_both_layouts(
 
 
 @pytest.mark.slow
-def test_as_mean_and_std_has_it() -> None:
+def test_mean_and_std_agree_with_mean_and_std() -> None:
     columns = episode_columns(50)
     columns["observation"] = columns["observation"]["state"]
     for data in in_both_layouts(columns):
@@ -133,7 +133,7 @@ def test_names_stand_for_what_is_nested_in_them() -> None:
     assert not image.quantiles
 
 
-def test_masks_of_single_elements() -> None:
+def test_masks_leave_out_single_elements() -> None:
     columns = {
         "x": np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 8.0]]),
         "is_first": [True, False, False],
@@ -186,7 +186,7 @@ def statistics_of(**options: Any) -> Statistics:
     return compute_statistics(in_both_layouts(episode_columns(20))[1], **options)
 
 
-def test_what_cannot_be_merged() -> None:
+def test_statistics_of_different_fields_or_options_are_not_merged() -> None:
     one = statistics_of()
     with pytest.raises(ValueError, match=r"have the fields \['action', .*\] and \['action'\]"):
         one + statistics_of(fields=["action"])
@@ -196,7 +196,7 @@ def test_what_cannot_be_merged() -> None:
         one + statistics_of(masks={"action": [True, True, False]})
 
 
-def test_json_round_trip() -> None:
+def test_statistics_survive_json() -> None:
     statistics = statistics_of(masks={"action": [True, True, False]}, quantiles=(0.01, 0.99, 0.5))
     for name in (None, "toy"):
         read = Statistics.from_json(statistics.to_json(dataset_name=name))
@@ -211,7 +211,7 @@ def test_json_round_trip() -> None:
     assert merged["action"].quantiles == {}
 
 
-def test_json_as_octo_and_openvla_read_it() -> None:
+def test_json_has_the_keys_of_octo_and_openvla() -> None:
     statistics = statistics_of(masks={"action": [True, True, False]})
     names = {"observation/state": "proprio"}
     octo = json.loads(statistics.to_json(rename=names))
@@ -224,7 +224,7 @@ def test_json_as_octo_and_openvla_read_it() -> None:
     assert openvla == {"toy": octo}
 
 
-def test_json_of_others() -> None:
+def test_json_of_other_projects_is_read() -> None:
     field = {"mean": [0.5], "std": [2.0], "max": [3.0], "min": [-1.0], "q01": [-0.9], "q99": [2.9]}
     file = {
         "bridge": {"action": field, "num_transitions": 10, "num_trajectories": 2},
@@ -261,7 +261,7 @@ def test_bad_input_is_an_error_at_once(
         compute_statistics(data, **options)
 
 
-def test_steps_without_flags_or_shapes() -> None:
+def test_steps_without_flags_or_static_shapes_are_refused() -> None:
     data = tf.data.Dataset.from_tensors({"steps": {"action": [1.0, 2.0], "is_last": [False, True]}})
     with pytest.raises(KeyError, match=r"no field 'is_first'.*the flags .* keep it"):
         compute_statistics(data)
@@ -277,7 +277,7 @@ def test_steps_without_flags_or_shapes() -> None:
 # Printed
 
 
-def test_printed_as_a_table() -> None:
+def test_statistics_are_printed_as_a_table() -> None:
     is_last = np.arange(5) == 4
     steps = {
         "observation": np.arange(5.0) - 2.0,

@@ -31,7 +31,7 @@ def test_what_reads_the_same_is_traced_once(scale: Any) -> None:
 
 
 @pytest.mark.slow
-def test_other_values_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_with_other_values_are_traced_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a function reads from outside may have changed since it was traced."""
     steps = {"x": np.array([1.0], np.float32)}
     scale = np.array(2.0, np.float32)
@@ -76,7 +76,7 @@ def test_what_cannot_be_compared_is_traced_anew() -> None:
     assert step_function(noisy, SPEC) is not step_function(noisy, SPEC)
 
 
-def test_other_steps_another_trace() -> None:
+def test_steps_of_another_shape_are_traced_again() -> None:
     function = scaled_by(2.0)
     assert map_steps({"x": np.array([1.0, 2.0])}, function).numpy().tolist() == [2.0, 4.0]
     assert map_steps({"x": np.array([[1.0]])}, function).numpy().tolist() == [[2.0]]
@@ -112,7 +112,9 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("function", PAIRS.values(), ids=PAIRS)
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
-def test_over_a_batch_as_step_by_step(function: Callable[..., Any], num_steps: int) -> None:
+def test_a_batch_is_mapped_as_its_single_steps_are(
+    function: Callable[..., Any], num_steps: int
+) -> None:
     """With three steps of three elements, a wrong axis would not be noticed by its length."""
     spec = (tf.TensorSpec([], tf.float32), tf.TensorSpec([3], tf.float32))
     rng = np.random.default_rng(num_steps)

@@ -93,7 +93,7 @@ def test_conditions_keep_what_was_compared(compare: Callable[[Any, Any], Any]) -
         (lambda: sw.Condition.data(0) % 3 == -3, "more than -3 and less than 3"),
     ],
 )
-def test_numbers_that_are_no_remainders(compare: Any, message: str) -> None:
+def test_comparisons_with_impossible_remainders_are_refused(compare: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compare()
 
@@ -108,7 +108,7 @@ def test_numbers_that_are_no_remainders(compare: Any, message: str) -> None:
         (lambda: sw.Condition.data(0) % 2 == 2, "more than -2 and less than 2"),
     ],
 )
-def test_remainders_that_reverb_compares_in_vain(compare: Any, message: str) -> None:
+def test_comparisons_that_reverb_accepts_in_vain_warn(compare: Any, message: str) -> None:
     with pytest.warns(UserWarning, match=message) as caught:
         condition = compare()
     assert caught[0].filename == __file__
@@ -217,12 +217,12 @@ def test_signature_has_the_shapes_of_windows() -> None:
         ),
     ],
 )
-def test_configs_that_do_not_fit_together(bad: list[sw.Config], message: str) -> None:
+def test_configs_that_contradict_each_other_are_refused(bad: list[sw.Config], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         sw.infer_signature(bad, SPEC)
 
 
-def test_configs_for_other_steps() -> None:
+def test_configs_for_other_steps_are_refused() -> None:
     config = sw.create_config(sw.create_reference_step({"a": None, "z": None})["z"][-1], "table")
     for spec in ({"a": SPEC["action"]}, {"a": SPEC["action"], "b": SPEC["action"]}):
         with pytest.raises(ValueError, match=r"'z\[-1\]' was made for other steps.*\['a'"):
@@ -310,7 +310,7 @@ def reverb_config() -> Any:
     return message_factory.GetMessageClass(descriptor).FromString(REVERB_CONFIG)
 
 
-def test_configs_of_reverb(reverb_config: Any) -> None:
+def test_configs_of_reverb_are_converted(reverb_config: Any) -> None:
     before = reverb_config.SerializeToString(deterministic=True)
     config = sw.as_config(reverb_config)
     spec = {"a": None, "t": (None, None)}
@@ -335,7 +335,7 @@ def test_configs_of_reverb(reverb_config: Any) -> None:
     assert reverb_config.SerializeToString(deterministic=True) == before
 
 
-def test_references_and_conditions_of_reverb(reverb_config: Any) -> None:
+def test_references_and_conditions_of_reverb_are_accepted(reverb_config: Any) -> None:
     pattern = dict(zip("abcde", reverb_config.flat))
     config = sw.create_config(pattern, "t", reverb_config.conditions)
     assert config.flat == sw.as_config(reverb_config).flat

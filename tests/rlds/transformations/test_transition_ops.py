@@ -66,7 +66,7 @@ def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown=st.sets(st.integers(0, 7)),
 )
 @pytest.mark.usefixtures("_tiny_sections")
-def test_as_by_hand_in_both_layouts(
+def test_transitions_are_those_computed_by_hand_in_both_layouts(
     all_columns: list[Columns], n: int, gamma: float, unknown: set[int]
 ) -> None:
     is_known = [i not in unknown for i in range(len(all_columns))]
@@ -114,7 +114,7 @@ def test_without_is_terminal_a_discount_of_zero_is_the_end() -> None:
     assert unknown["next_is_terminal"].numpy().tolist() == [False, True, True]
 
 
-def test_rewards_of_several_agents_and_integers() -> None:
+def test_rewards_of_several_agents_and_integers_become_floats() -> None:
     steps = {
         "observation": [0, 1, 2],
         "reward": [[1, 10], [2, 20], [0, 0]],
@@ -140,7 +140,7 @@ def test_lengths_are_known_where_they_can_be() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [transitions, lambda s: relabel_goals(s, seed=0)])
-def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
+def test_steps_mapped_in_the_same_graph_become_transitions(function: Any) -> None:
     """TensorFlow fuses such a map with the batch that follows, or fails at it."""
     nested, _ = in_both_layouts(episode_columns(5))
 
@@ -153,7 +153,7 @@ def test_steps_that_were_mapped_in_the_same_graph(function: Any) -> None:
     assert_equal(episode["steps"], function(columns))
 
 
-def test_shapes_that_only_the_data_knows() -> None:
+def test_shapes_that_only_the_data_knows_are_kept() -> None:
     """Images of a size that is not declared, as in many published datasets."""
     images = np.arange(5 * 2 * 2).reshape([5, 2, 2]).astype(np.uint8)
     columns = {"observation": images, "is_terminal": np.zeros(5, np.bool_)}

@@ -35,7 +35,7 @@ def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown=st.sets(st.integers(0, 6)),
 )
 @pytest.mark.usefixtures("_tiny_sections")
-def test_as_by_hand_in_both_layouts(
+def test_windows_are_those_computed_by_hand_in_both_layouts(
     all_columns: list[Columns], history: int, horizon: int, padding: str, unknown: set[int]
 ) -> None:
     is_known = [i not in unknown for i in range(len(all_columns))]

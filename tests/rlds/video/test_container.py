@@ -58,7 +58,7 @@ def test_clips_play_alone_and_join(name, tmp_path):
 
 
 @pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
-def test_clips_of_files_with_sound_and_fragments(movflags, tmp_path):
+def test_clips_are_cut_from_files_with_sound_and_fragments(movflags, tmp_path):
     video = VideoFile(encoded(audio=True, movflags=movflags))
     assert video.info.has_audio
     clips = [video.clip(0, 12), video.clip(24, 40)]
@@ -78,7 +78,7 @@ def test_a_clip_of_all_frames_is_the_file(tmp_path):
     assert (tmp_path / "again.mp4").read_bytes() == data
 
 
-def test_what_one_file_cannot_hold(tmp_path):
+def test_clips_that_one_file_cannot_hold_are_refused(tmp_path):
     with pytest.raises(SourceError, match=r"clip 1: VideoInfo.*expected VideoInfo"):
         join_clips([Clip(encoded("h264")), Clip(encoded("av1"))], tmp_path / "both.mp4")
     info = VideoFile(encoded()).info
@@ -88,7 +88,7 @@ def test_what_one_file_cannot_hold(tmp_path):
         join_clips([Clip(encoded(), 30, 20)], tmp_path / "short.mp4")
 
 
-def test_a_file_that_was_cut(tmp_path):
+def test_a_truncated_file_gives_its_complete_frames(tmp_path):
     data = encoded(movflags="faststart")  # Its tables come first.
     video = VideoFile(data[: len(data) * 2 // 3], name="cut.mp4")
     number = video.info.num_frames
@@ -104,7 +104,7 @@ def test_a_file_that_was_cut(tmp_path):
         join_clips([Clip(data[: len(data) * 2 // 3])], tmp_path / "again.mp4")
 
 
-def test_files_that_lie():
+def test_files_with_false_tables_are_refused():
     data = bytearray(encoded())
     for table, what in {
         b"stsz": "'stsz' is of 4,294,967,295 samples",
@@ -157,7 +157,7 @@ def test_several_sample_descriptions_are_detected():
             _ = VideoFile(bytes(data)).info
 
 
-def test_a_beginning_that_is_not_shown():
+def test_frames_hidden_by_an_edit_list_are_left_out():
     """An edit list leaves it out."""
     data = bytearray(encoded())
     at = data.index(b"elst") + 16  # Version, number, duration; then where in the stream it begins.
@@ -170,7 +170,7 @@ def test_a_beginning_that_is_not_shown():
     np.testing.assert_array_equal(decoded(clip.data)[7:12], decoded(encoded())[7:12])
 
 
-def test_stores_and_processes(tmp_path):
+def test_a_pickled_video_file_cuts_the_same_clips(tmp_path):
     path = tmp_path / "video.mp4"
     path.write_bytes(encoded())
     video = VideoFile(path)

@@ -13,7 +13,7 @@ from rlds.video.decoding import ClipReader
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_any_frames_in_any_order(name):
+def test_any_frames_can_be_read_in_any_order(name):
     frames, clip = decoded(encoded(name)), VideoFile(encoded(name)).clip(7, 31)
     rng = np.random.default_rng(0)
     with ClipReader(clip.data) as reader:
@@ -52,7 +52,7 @@ def test_depth_keeps_its_bits():
     np.testing.assert_array_equal(read[..., 0], depth[1:4])
 
 
-def test_frames_that_are_damaged():
+def test_damaged_frames_hide_no_others():
     data = bytearray(encoded("h264 g=2"))
     with av.open(io.BytesIO(bytes(data))) as container:
         places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]

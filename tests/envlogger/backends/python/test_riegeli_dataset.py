@@ -50,7 +50,7 @@ def test_episodes_have_their_starts_lengths_and_metadata(tmp_path, max_episodes_
         assert reader.step(index) is reader.serialized_step(index) is reader.episode(index) is None
 
 
-def test_steps_of_no_episode(tmp_path):
+def test_steps_before_the_first_episode_belong_to_no_episode(tmp_path):
     writer = RiegeliDatasetWriter()
     writer.init(tmp_path, max_episodes_per_shard=1)
     writer.add_step(codec.encode(0))
@@ -65,7 +65,7 @@ def test_steps_of_no_episode(tmp_path):
     assert reader.episode(0, include_metadata=True).metadata is None
 
 
-def test_messages_of_other_types(tmp_path):
+def test_steps_of_any_message_type_are_read_back(tmp_path):
     writer = RiegeliDatasetWriter()
     writer.init(tmp_path)
     writer.add_step(Datum.Shape.Dim(size=7), is_new_episode=True)
@@ -122,7 +122,7 @@ def test_readers_are_pickled_and_writers_are_not(tmp_path):
         pickle.dumps(writer)
 
 
-def test_calls_at_the_wrong_time(tmp_path):
+def test_calls_before_init_or_after_close_raise_a_usage_error(tmp_path):
     writer, reader = RiegeliDatasetWriter(), RiegeliDatasetReader()
     with pytest.raises(UsageError, match="not initialized; call init"):
         writer.add_step(codec.encode(0))

@@ -51,13 +51,15 @@ def size_of(records, options):
     ("records", "has_time", "best"),
     [(GAME, True, SMALL), (GAME, False, FAST), (NOISE, True, FAST), (GAME[:1], True, FAST)],
 )
-def test_better_where_it_pays_and_there_is_time(records, has_time, best):
+def test_better_compression_is_chosen_if_it_saves_space_and_the_thread_has_time(
+    records, has_time, best
+):
     compression = ChunkCompression()
     compression.has_time = lambda: has_time
     assert [compression(records) for _ in range(40)] == [best] * 40
 
 
-def test_it_is_tried_again_when_the_observations_change():
+def test_compression_is_chosen_again_when_the_observations_change():
     compression = ChunkCompression()
     compression.has_time = lambda: True
     chosen = [compression(records) for records in [NOISE] + [GAME] * 40 + [NOISE] * 20]

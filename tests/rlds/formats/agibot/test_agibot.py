@@ -48,7 +48,7 @@ def test_rows_are_where_they_belong(folder, fill, make):
             np.testing.assert_array_equal(at(found["action"], part), values[2:4])
 
 
-def test_all_else_is_there(folder):
+def test_all_arrays_and_metadata_are_read(folder):
     path, written = folder
     episodes = rlds.sources.open(path)
     assert episodes.format == "agibot"
@@ -92,7 +92,7 @@ def test_all_else_is_there(folder):
     assert joints.names[:2] == ("left_joint_1", "left_joint_2")
 
 
-def test_pixels_and_tasks(folder):
+def test_pixels_and_selected_tasks_are_read(folder):
     path, _ = folder
     episodes = rlds.sources.open(path, video="frames", tasks=["1000"])
     # The first episode has no actions of joints: their shape is that of the state.

@@ -72,7 +72,7 @@ def test_files_hold_what_they_held(tmp_path, images):
 
 
 @pytest.mark.slow
-def test_files_of_a_dataset(tmp_path):
+def test_a_tfds_dataset_of_aloha_is_exported_with_the_same_values(tmp_path):
     path = write_raw(tmp_path / "raw", "padded")
     built = tfds_builders.convert(AlohaSource(path), name="toy", data_dir=tmp_path / "tfds")
     export(built.data_path, "aloha", tmp_path / "made")
@@ -81,7 +81,7 @@ def test_files_of_a_dataset(tmp_path):
         check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{number}.hdf5")
 
 
-def test_texts_of_one_length_and_attributes_that_are_wrong(tmp_path):
+def test_wrong_attributes_are_refused_and_fixed_length_texts_are_kept(tmp_path):
     path = raw_aloha.write_folder(tmp_path / "raw")
     for file in path.glob("*.hdf5"):
         with h5py.File(file, "a") as opened:
@@ -94,7 +94,7 @@ def test_texts_of_one_length_and_attributes_that_are_wrong(tmp_path):
         assert episode.metadata["notes"].tolist() == ["a", "ü"]
 
 
-def test_episodes_of_others(tmp_path):
+def test_episodes_of_other_formats_are_exported_with_named_fields(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     with pytest.raises(ValueError, match=r"no field for 'observations/qpos'.*observation/joints'"):
         export(path, "aloha", tmp_path / "made")
@@ -121,7 +121,7 @@ def test_episodes_of_others(tmp_path):
         assert list(differences(one, two)) == []
 
 
-def test_images_that_are_files(tmp_path):
+def test_encoded_images_are_padded_as_aloha_forks_store_them(tmp_path):
     """Of another format: they are padded, as forks of ALOHA store them."""
     path = raw_aloha.write_folder(tmp_path / "raw", {0: 3, 1: 2}, images="rows")
     fields = {"observations/qpos": "observation/qvel", "observations/qvel": "observation/qpos"}

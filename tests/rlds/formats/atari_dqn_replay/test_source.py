@@ -65,7 +65,7 @@ def check_equal(episode, expected, *, begin=0, end=None):
 # --- Episodes ------------------------------------------------------------------------------------
 
 
-def test_a_run_in_one_checkpoint(tmp_path):
+def test_a_run_in_one_checkpoint_is_read(tmp_path):
     episodes = played(5, -9, 6)
     write(tmp_path, episodes)
     found = read(tmp_path)
@@ -91,7 +91,7 @@ def test_a_run_in_one_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("with_add_count", [True, False])
-def test_episodes_that_go_on_in_the_next_checkpoint(tmp_path, with_add_count):
+def test_episodes_that_span_checkpoints_are_joined(tmp_path, with_add_count):
     episodes = played(5, 9, -6, 16)  # With padding four times 12 rows.
     write(tmp_path, episodes, capacity=12, with_add_count=with_add_count)
     found = read(tmp_path)
@@ -113,7 +113,7 @@ def test_episodes_that_go_on_in_the_next_checkpoint(tmp_path, with_add_count):
     ],
     ids=str,
 )
-def test_wherever_the_oldest_row_is(tmp_path, kwargs):
+def test_episodes_are_read_wherever_the_oldest_row_is(tmp_path, kwargs):
     episodes = played(5, 9, -6, 21, 300 if kwargs["capacity"] == 300 else 4)
     write(tmp_path, episodes, **kwargs)
     found = read(tmp_path)
@@ -167,7 +167,7 @@ def test_a_missing_checkpoint_cuts_the_episodes_at_its_edges(tmp_path, with_add_
     assert last.complete
 
 
-def test_a_recording_that_does_not_begin_at_its_beginning(tmp_path):
+def test_a_recording_without_its_first_checkpoint_begins_with_an_incomplete_episode(tmp_path):
     episodes = played(12, 7)
     folder = write(tmp_path, episodes, capacity=10)
     for file in folder.glob("*_ckpt.0.gz"):
@@ -483,7 +483,7 @@ def test_a_long_episode_before_the_damage_is_whole(tmp_path):
     ("rows", "message"),
     [(7, "the data ends in row 7, but the header declares 8 rows"), (9, "mo")],
 )
-def test_data_of_another_length_than_the_header_says(tmp_path, rows, message):
+def test_data_of_another_length_than_declared_is_damage(tmp_path, rows, message):
     folder = write(tmp_path, played(5))
     file = folder / "$store$_reward_ckpt.0.gz"
     data = gzip.decompress(file.read_bytes())
@@ -506,7 +506,7 @@ def test_numbers_have_to_be_positive(tmp_path, name):
         AtariDqnReplaySource(tmp_path, **{name: 0})
 
 
-def test_a_header_that_is_too_deep_for_the_parser(tmp_path):
+def test_an_array_header_nested_too_deep_is_refused(tmp_path):
     folder = write(tmp_path, played(5))
     header = b"-" * 9000
     content = np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little") + header

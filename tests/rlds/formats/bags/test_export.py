@@ -31,7 +31,7 @@ def topics_of(file):
     return found
 
 
-def test_numbers_text_and_arrays_of_pixels(tmp_path):
+def test_numbers_text_and_pixels_become_messages(tmp_path):
     sample = raw_npz.sample()
     path = raw_npz.write_folder(tmp_path / "raw", sample)
     made = export(path, "mcap", tmp_path / "made", rate=4.0)
@@ -52,7 +52,7 @@ def test_numbers_text_and_arrays_of_pixels(tmp_path):
         export(path, "mcap", tmp_path / "more", rate=0)
 
 
-def test_images_that_are_arrays(tmp_path):
+def test_image_arrays_have_the_encodings_of_ros(tmp_path):
     """Their messages have the encodings of ROS: of depth, and of blue before red."""
 
     class Robot(RobotSource):
@@ -83,7 +83,7 @@ def test_images_that_are_arrays(tmp_path):
         assert bytes(message.data) == dict(leaves_at(wanted.steps, None))[path][0].tobytes()
 
 
-def test_files_of_images(tmp_path):
+def test_encoded_images_stay_the_same_bytes(tmp_path):
     rows = raw_bags.sample()
     episodes = rlds.sources.open(
         raw_bags.write_mcap(tmp_path / "a.mcap", rows), bag_config=raw_bags.CONFIG

@@ -108,7 +108,7 @@ def test_several_files_of_a_bag_follow_one_another(tmp_path):
     check_sample(rlds.sources.open(path, bag_config=CONFIG)[0], rows)
 
 
-def test_several_recordings_in_a_folder(tmp_path):
+def test_several_recordings_in_a_folder_are_read_in_order(tmp_path):
     for number in (10, 9):
         raw_bags.write_mcap(tmp_path / f"run_{number}.mcap", raw_bags.sample(seed=number))
     episodes = rlds.sources.open(tmp_path, bag_config=CONFIG)
@@ -261,7 +261,7 @@ def test_steps_have_the_chosen_stamps(tmp_path):
         open_rows(tmp_path / "b.mcap", rows, POSITIONS, FieldOf("action", COMMANDS, "data"))[0]
 
 
-def test_a_simulation_that_began_anew(tmp_path):
+def test_a_clock_that_goes_back_is_an_error_or_begins_an_episode(tmp_path):
     sim = [*range(1, 5), *range(1, 4)]
     rows = [
         (JOINTS, BEGIN + i * SECOND, raw_bags.joints(at * SECOND, ["a"], [10 * i]))
@@ -276,7 +276,7 @@ def test_a_simulation_that_began_anew(tmp_path):
     assert second.steps["timestamp"].tolist() == [SECOND, 2 * SECOND, 3 * SECOND]
 
 
-def test_markers_and_metadata_records(tmp_path):
+def test_markers_and_metadata_records_divide_a_recording_into_episodes(tmp_path):
     rows = [arm(BEGIN + i * SECOND, i) for i in range(10)]
     for second, value in ((2, "start"), (5, "stop"), (6, "note"), (8, "start")):
         rows.append((MARKERS, BEGIN + second * SECOND - 1, raw_bags.text(value)))
@@ -305,7 +305,7 @@ def test_markers_and_metadata_records(tmp_path):
     assert '"task": "pick"' in episode.metadata["recording"]["metadata"]
 
 
-def test_the_next_state_as_an_action(tmp_path):
+def test_the_next_state_can_be_the_action(tmp_path):
     rows = [arm(BEGIN + i * SECOND, i) for i in range(3)]
     action = FieldOf("action", policy="next_state", source="observation/joints")
     episodes = open_rows(tmp_path / "a.mcap", rows, POSITIONS, action)
@@ -317,7 +317,7 @@ def test_the_next_state_as_an_action(tmp_path):
     assert said["policy"] == "next_state"
 
 
-def test_raw_images_and_vectors_of_parts(tmp_path):
+def test_raw_images_and_vectors_of_several_values_are_read(tmp_path):
     rng = np.random.default_rng(1)
     colour = rng.integers(0, 256, (3, 2, 3), np.uint8)
     depth = rng.integers(0, 65536, (3, 2, 1), np.uint16)
@@ -403,7 +403,7 @@ def test_compressed_depths_come_back_in_their_unit(tmp_path):
         rlds.sources.open(path, bag_config=odd)
 
 
-def test_json_and_protobuf(tmp_path):
+def test_json_and_protobuf_messages_are_read(tmp_path):
     stamp = {"sec": 5, "nsec": 7}
     picture = base64.b64encode(raw_bags.png(9)).decode()
     rows = [
@@ -445,7 +445,7 @@ def test_json_and_protobuf(tmp_path):
     assert episode.steps["observation"]["arm"].tolist() == [[0.5, 1.5]]
 
 
-def test_packets_of_video(tmp_path):
+def test_video_packets_are_cut_at_the_keyframe_before_the_first_step(tmp_path):
     """They are cut at the keyframe before the first step; steps say which frames they have."""
     context = av.CodecContext.create("libx264", "w")
     context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
@@ -478,7 +478,7 @@ def test_packets_of_video(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_cut_off(tmp_path):
+def test_truncated_files_are_read_up_to_the_cut_or_say_what_to_do(tmp_path):
     """Of an MCAP file that ends too early there is what is complete; others say what to do."""
     rows = raw_bags.sample(150)
     path = tmp_path / "a.mcap"
@@ -522,7 +522,7 @@ TRICKS = {
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_values_that_are_not_in_the_database(tmp_path, trick):
+def test_manipulated_database_schemas_are_refused(tmp_path, trick):
     """Whatever the table of the schema says of them."""
     bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
     with contextlib.closing(sqlite3.connect(bag / "bag.db3")) as database:
@@ -534,7 +534,7 @@ def test_values_that_are_not_in_the_database(tmp_path, trick):
         rlds.sources.open(bag, format="rosbag", bag_config=CONFIG)[0]
 
 
-def test_messages_outside_chunks(tmp_path):
+def test_messages_outside_chunks_are_read(tmp_path):
     """All are read, as by mcap's own reader, whether the file says how many there are or not."""
 
     def write(path, **options):
@@ -604,7 +604,7 @@ def test_damaged_chunks_are_errors_or_left_out(tmp_path):
     assert episodes[1].steps["timestamp"].tolist() == [step[0] for step in plain_steps(later)]
 
 
-def test_what_cannot_be_read(tmp_path):
+def test_errors_say_which_topics_and_fields_exist(tmp_path):
     """Errors say what there is."""
     path = raw_bags.write_mcap(tmp_path / "a.mcap", raw_bags.sample())
     clock = Clock(JOINTS)
@@ -629,7 +629,7 @@ def test_what_cannot_be_read(tmp_path):
     assert rlds.sources.open(path, bag_config=raw)[0].steps["x"].tolist() == [b"\x01"]
 
 
-def test_types_that_cost_too_much():
+def test_message_definitions_of_unbounded_cost_are_refused():
     """Definitions lead to no more work than messages have bytes."""
     from rlds.formats.bags.definitions import UnknownTypeError, decoder
     from rlds.formats.bags.messages import Channel

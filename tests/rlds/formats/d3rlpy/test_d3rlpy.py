@@ -67,7 +67,7 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_files_of_d3rlpy_1(tmp_path, monkeypatch, discrete):
+def test_files_of_d3rlpy_1_are_read(tmp_path, monkeypatch, discrete):
     """An end that is not terminal has its final observation in the last row, as in d3rlpy."""
     path = raw_d3rlpy.write_first_version(tmp_path / "a.h5", discrete=discrete)
     episodes = rlds.sources.open(path)
@@ -130,7 +130,7 @@ def sample(tmp_path):
 
 
 @pytest.mark.slow
-def test_d3rlpy_reads_it(tmp_path):
+def test_d3rlpy_reads_an_exported_file(tmp_path):
     raw = sample(tmp_path)
     episodes = rlds.sources.open(raw)
     made = rlds.sources.export(raw, "d3rlpy", tmp_path / "a.h5", observation="observation/joints")

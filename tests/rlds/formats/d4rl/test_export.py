@@ -110,7 +110,7 @@ def test_readers_that_take_row_i_of_every_array_read_exports(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_d4rl_reads_of_other_episodes(tmp_path):
+def test_exported_episodes_are_read_by_the_qlearning_dataset_of_d4rl(tmp_path):
     """As `qlearning_dataset` of D4RL does it: transitions but for the last ones before a cut."""
     path = write_pybullet(tmp_path / "a.hdf5", [3, 5], cut=True)
     episodes = [*rlds.sources.open(path)]
@@ -131,7 +131,7 @@ def test_what_d4rl_reads_of_other_episodes(tmp_path):
 
 
 @pytest.mark.slow
-def test_trimmed_episodes_end_where_others_look(tmp_path):
+def test_trimmed_episodes_end_with_a_timeout(tmp_path):
     arrays = {
         **raw_d4rl.transitions((4, 5, 3), 3, 2),
         "terminals": raw_d4rl.flags(12, 3),

@@ -43,7 +43,7 @@ def test_rewards_belong_to_the_actions_that_brought_them(tmp_path_factory, lengt
     assert row == len(arrays["rewards"])
 
 
-def test_how_episodes_end(tmp_path):
+def test_episodes_end_by_terminals_time_limits_or_the_end_of_the_file(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 6], cut=True)
     terminal, ambiguous, shorter, cut = episodes(D4rlPybulletSource(path, time_limit=10))
     for episode in (terminal, shorter):
@@ -92,7 +92,7 @@ def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
     ],
     ids=str,
 )
-def test_files_that_are_not_as_they_should_be(tmp_path, changes, message):
+def test_malformed_files_are_refused(tmp_path, changes, message):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 3])
     with h5py.File(path, "a") as file:
         for name, value in changes.items():

@@ -89,7 +89,7 @@ def test_all_families_are_tested():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EPISODES)
-def test_where_episodes_end_and_how(tmp_path, name):
+def test_episodes_of_every_family_have_their_bounds_and_endings(tmp_path, name):
     bounds, ends = EPISODES[name]
     found = episodes(D4rlSource(raw_d4rl.write_family(tmp_path, name)))
     assert [e.origin.begin for e in found] == bounds[:-1]
@@ -139,7 +139,7 @@ def test_families_keep_the_contract(tmp_path, name):
     check_source(D4rlSource(path))
 
 
-def test_a_file_without_timeouts(tmp_path):
+def test_a_file_without_timeouts_warns_of_time_limits(tmp_path):
     """Its terminals may be time limits; some episodes may go on over one."""
     ends = {"terminals": raw_d4rl.flags(10, 3, 9), "timeouts": None}
     path = small_file(tmp_path / "a.hdf5", **ends)
@@ -194,7 +194,7 @@ def test_nothing_is_decompressed_twice(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_rollouts_of_hopper(tmp_path):
+def test_rollouts_of_hopper_keep_their_observations(tmp_path):
     pytest.importorskip("imageio")  # Gymnasium needs it to import its MuJoCo environments.
     path = raw_d4rl.write_rollouts(
         tmp_path / "hopper_random-v2.hdf5", "Hopper-v5", rows=400, max_length=20
@@ -243,7 +243,7 @@ def test_windows_are_not_complete_unless_they_end_like_episodes(tmp_path):
     assert [episode.complete for episode in episodes(source)] == [True, False, True]
 
 
-def test_jumps_of_the_position(tmp_path):
+def test_jumps_of_the_observation_divide_the_rows_into_episodes(tmp_path):
     path = small_file(tmp_path / "a.hdf5", next_observations=None)
     with pytest.raises(ValueError, match=r"a.hdf5 has no next_observations; pass a distance as ju"):
         D4rlSource(path, "observation_jump")
@@ -251,7 +251,7 @@ def test_jumps_of_the_position(tmp_path):
     assert bounds(D4rlSource(path, "observation_jump", jump=1000.0)) == [(0, 10)]
 
 
-def test_what_an_unknown_file_is_told_by_its_name_and_its_arrays(tmp_path):
+def test_boundary_rules_follow_from_the_file_name_and_the_arrays(tmp_path):
     def rules(name, **changes):
         return D4rlSource(small_file(tmp_path / f"{name}.hdf5", **changes)).boundary.rules
 
@@ -412,7 +412,7 @@ RAGGED = (10, h5py.vlen_dtype(np.float32))
     ],
     ids=str,
 )
-def test_files_that_are_not_as_they_should_be(tmp_path, changes, where):
+def test_malformed_arrays_are_refused(tmp_path, changes, where):
     ragged = [name for name, value in changes.items() if value is RAGGED]
     path = small_file(tmp_path / "a.hdf5", **{**changes, **dict.fromkeys(ragged)})
     with h5py.File(path, "a") as file:
@@ -429,7 +429,7 @@ def test_a_file_without_rows_is_refused(tmp_path):
         D4rlSource(path)
 
 
-def test_files_that_are_cut_short(tmp_path):
+def test_truncated_and_missing_files_are_refused(tmp_path):
     path = small_file(tmp_path / "a.hdf5")
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SourceError, match=r"a.hdf5: not a complete HDF5 file: .*truncated"):
@@ -527,7 +527,7 @@ def test_damaged_episodes_can_be_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["observation", "action", "reward"])
-def test_numbers_that_are_not_finite(tmp_path, name):
+def test_numbers_that_are_not_finite_are_refused_in_a_conversion(tmp_path, name):
     arrays = raw_d4rl.without(raw_d4rl.transitions((4, 6), 3, 2), "next_observations")
     arrays[f"{name}s"][5] = np.inf
     path = small_file(tmp_path / "a.hdf5", **arrays, next_observations=None)
@@ -539,7 +539,7 @@ def test_numbers_that_are_not_finite(tmp_path, name):
 
 
 @pytest.mark.slow
-def test_a_conversion_with_a_config(tmp_path):
+def test_a_config_converts_its_dataset(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
     config = "hopper-medium-replay-v2"
     check_conversion(lambda: D4rlSource(path), tmp_path, builder=RldsD4rl, path=path, config=config)
@@ -558,7 +558,7 @@ def test_configs_have_urls_and_checksums():
 
 
 @pytest.mark.slow
-def test_files_of_the_manual_dir(tmp_path):
+def test_files_in_the_manual_dir_are_converted(tmp_path):
     import tensorflow_datasets as tfds
 
     manual_dir = tmp_path / "manual"
@@ -575,7 +575,7 @@ def test_files_of_the_manual_dir(tmp_path):
 
 
 @pytest.mark.slow
-def test_rules_of_ones_own(tmp_path):
+def test_custom_boundary_rules_are_kept_in_a_conversion(tmp_path):
     config = D4rlConfig(name="windows")
     path = small_file(tmp_path / "a.hdf5")
     options = {"boundary": ("file", "length"), "length": 5}
@@ -585,7 +585,7 @@ def test_rules_of_ones_own(tmp_path):
     assert builder.info.metadata["d4rl"]["boundary"] == ["file", "length"]
 
 
-def test_files_of_an_object_store(tmp_path, monkeypatch):
+def test_files_of_an_object_store_are_read(tmp_path, monkeypatch):
     """They are opened for HDF5, which cannot."""
     path = raw_d4rl.write_mujoco_like(tmp_path / "hopper_medium-v2.hdf5", rows=50, episode_length=9)
     local = D4rlSource(path)

@@ -69,7 +69,7 @@ def parquet(path):
 
 
 @pytest.mark.parametrize("write", [npz, hdf5, parquet])
-def test_runs_of_rows(tmp_path, write):
+def test_runs_of_rows_are_divided_into_episodes(tmp_path, write):
     path, episodes = write(tmp_path)
     layout = f"{RUNS}\nepisodes: {{{episodes}}}\n"
     if write is hdf5:
@@ -103,7 +103,7 @@ def table(rows):
 
 
 @pytest.mark.parametrize("order", ["sar", "rsa", "dm_env"])
-def test_a_folder_of_csv_files(tmp_path, order):
+def test_a_folder_of_csv_files_is_read(tmp_path, order):
     layout = f"""
 layout: 1
 episodes: {{one_per: file}}
@@ -137,7 +137,7 @@ episode: {{task: task}}
         assert left["reward"] == (reward[-1] if order == "sar" else reward[0])
 
 
-def test_groups_with_a_row_more_of_observations(tmp_path):
+def test_groups_with_one_more_observation_than_actions_are_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for number, rows in enumerate(parts()):
             group = file.create_group(f"runs/run_{number}")
@@ -165,7 +165,7 @@ episode: {instruction: text}
         assert not [*differences(one, two)]
 
 
-def test_folders_of_images(tmp_path):
+def test_folders_of_images_are_read(tmp_path):
     for number, rows in enumerate(parts()):
         (tmp_path / f"run_{number}" / "rgb").mkdir(parents=True)
         for step in range(len(OBS[rows]) + 8):
@@ -288,7 +288,7 @@ def test_errors_of_damaged_files_say_where(tmp_path):
         ),
     ],
 )
-def test_arrays_that_contradict_the_layout(tmp_path, episodes, changes, words):
+def test_arrays_that_contradict_the_layout_are_refused(tmp_path, episodes, changes, words):
     np.savez(tmp_path / "a.npz", **{**ARRAYS, **changes})
     layout = (
         f"{RUNS}episodes: {{{episodes}}}\n{'' if 'done' in episodes else 'leave_out: [done]'}\n"

@@ -52,7 +52,7 @@ def test_clips_stay_what_they_are(tmp_path, version, codec, numbers):
     )
 
 
-def test_clips_that_lerobot_would_not_find(tmp_path):
+def test_clips_that_lerobot_could_not_read_are_refused_or_kept_in_the_sidecar(tmp_path):
     source = FilmedSource(tmp_path)
     with pytest.raises(
         ValueError, match=r"robot 0, video/observation/front: frame 1 is shown after"

@@ -30,13 +30,13 @@ def test_a_conversion_keeps_the_metadata(tmp_path):
     "options",
     [{"video": "frames"}, {"video": "jpeg", "flat_cameras": True}, {"match": "timestamp"}],
 )
-def test_conversion_with_options(tmp_path, options):
+def test_a_conversion_keeps_the_options_of_the_source(tmp_path, options):
     path = raw.write_v2(tmp_path / "raw", codecs={raw.TOP: "av1", raw.DEPTH: "depth"})
     conversions.check_conversion(lambda: with_video(LeRobotSource(path, **options)), tmp_path)
 
 
 @pytest.mark.parametrize("video", ["packets", "frames"])
-def test_meaning_of_fields(tmp_path, video):
+def test_a_conversion_keeps_units_names_and_quantisation(tmp_path, video):
     """Units, names and quantisation go with the dataset of TFDS."""
     path = raw.write_v3(tmp_path / "raw", codecs={raw.DEPTH: "depth"})
     raw.say_depths(path)
@@ -89,7 +89,7 @@ print(len(made))
 """
 
 
-def test_what_lerobot_recorded(tmp_path):
+def test_recordings_of_lerobot_are_read(tmp_path):
     """Three episodes, in one table and one video."""
     assert foreign_readers.run("lerobot", _RECORD, tmp_path / "made") == 15
     source = with_video(LeRobotSource(tmp_path / "made", video="frames"))

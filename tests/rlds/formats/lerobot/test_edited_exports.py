@@ -95,7 +95,7 @@ def test_episodes_that_change_are_written_beside_copies(tmp_path, kind):
     assert {len(episode) for episode in after} == {2, *map(len, before)} - {6}
 
 
-def test_merged_datasets_with_the_same_keys(tmp_path):
+def test_merged_datasets_with_equal_keys_keep_all_episodes(tmp_path):
     paths = [tmp_path / "one", tmp_path / "two"]
     for path, lengths in zip(paths, [(5, 3), (40, 6)]):
         export(PicturedRobot(lengths), "lerobot", path, codec="h264", fps=10)

@@ -88,7 +88,7 @@ def test_statistics_are_those_of_the_images(tmp_path):
     assert {place.how for place in again.placements} == {"exact", "sidecar"}
 
 
-def test_clips_whose_frames_are_not_those_of_the_steps(tmp_path):
+def test_clips_that_lack_frames_of_steps_are_encoded_again(tmp_path):
     source = ClipSource(missing=None)
     made = export(source, "lerobot", tmp_path / "made", codec="h264", fps=30, quality=10)
     places = {place.field: place.how for place in made.placements}
@@ -104,7 +104,7 @@ def test_clips_whose_frames_are_not_those_of_the_steps(tmp_path):
     assert {place.how for place in kept} == {"exact", "sidecar"}
 
 
-def test_images_that_are_no_video(tmp_path):
+def test_images_of_varying_size_cannot_become_video(tmp_path):
     class Growing(PicturedRobot):
         several = Field(np.uint8, (None, None, 3), encoding="png")
         fields = PicturedRobot.fields.replace(
@@ -156,7 +156,7 @@ def test_an_encoder_that_errs_is_found_out(tmp_path, monkeypatch):
         export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=["observation/wrist"])
 
 
-def test_modality_of_gr00t(tmp_path):
+def test_the_modality_file_of_gr00t_is_written(tmp_path):
     path = tmp_path / "made"
     source = PicturedRobot((4,))
     export(source, "lerobot", path, codec="h264", version="v2.1", modality=True)
@@ -179,7 +179,7 @@ def test_modality_of_gr00t(tmp_path):
     assert psnr(item.images["camera"][0], source.frames("camera", 0)[1]) > 25
 
 
-def test_a_camera_that_is_renamed_or_dropped(tmp_path):
+def test_the_modality_file_follows_renamed_and_dropped_cameras(tmp_path):
     raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
     raw.write_modality(tmp_path / "raw")
     path = raw.TOP.replace(".", "/")
@@ -213,7 +213,7 @@ print(json.dumps([dataset.num_episodes, item["task"], deleted.num_frames]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["av1", "h264"])
-def test_lerobot_reads_it(tmp_path, codec):
+def test_lerobot_reads_encoded_images(tmp_path, codec):
     source = PicturedRobot((5, 3, 7))
     others = ["observation/grid", "observation/depth"]  # Which lerobot does not delete from.
     export(source, "lerobot", tmp_path / "made", codec=codec, to_sidecar=others)

@@ -79,7 +79,7 @@ def test_rows_are_those_of_the_source(tmp_path, version):
     assert features["observation.depth"]["info"] == {"is_depth_map": True, "depth_unit": "mm"}
 
 
-def test_files_of_limited_size(tmp_path, monkeypatch):
+def test_data_files_have_a_limited_size(tmp_path, monkeypatch):
     monkeypatch.setattr("rlds.formats.lerobot.tables._MEGABYTE", 4_000)
     monkeypatch.setattr("rlds.formats.lerobot.dataset_files._EPISODES_AT_ONCE", 2)
     path = exported(tmp_path / "made", RobotSource((9,) * 5), data_files_size_in_mb=1)
@@ -95,7 +95,7 @@ def test_an_export_of_an_export_has_the_same_rate(tmp_path):
     assert json.loads((again / "meta/info.json").read_text())["fps"] == 5
 
 
-def test_one_task_and_other_names(tmp_path):
+def test_another_field_or_none_can_be_the_task(tmp_path):
     source = RobotSource((3,))
     [found] = check_layout(exported(tmp_path / "of_episode", source, task="operator"))
     assert found["task"] == ["operator 0"] * 3
@@ -105,7 +105,7 @@ def test_one_task_and_other_names(tmp_path):
     assert found["task"] == ["pick"] * 3
 
 
-def test_texts_that_may_be_the_task(tmp_path):
+def test_texts_that_may_be_the_task_are_taken_or_suggested(tmp_path):
     class Renamed(RobotSource):
         name = "instruction"
 
@@ -178,7 +178,7 @@ def test_options_that_do_not_fit(options, message):
         LeRobotExport(Episodes(RobotSource(fps=None)), **options)
 
 
-def test_images_of_several_sizes(tmp_path):
+def test_images_of_several_sizes_are_refused_or_kept_in_the_sidecar(tmp_path):
     class Sizes(RobotSource):
         def read(self, split, index, fields=None, rows=slice(None)):
             episode = super().read(split, index)
@@ -197,7 +197,7 @@ def test_an_episode_without_rows_is_refused(tmp_path):
         exported(tmp_path / "made", RobotSource((0, 2)))
 
 
-def test_times_that_old_readers_refuse(tmp_path):
+def test_long_episodes_warn_of_times_that_old_readers_refuse(tmp_path):
     class Long(RobotSource):
         fields = RobotSource.fields.replace(steps={"action": np.int64})
 

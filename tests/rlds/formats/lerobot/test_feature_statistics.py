@@ -49,7 +49,7 @@ def test_statistics_of_columns_are_exact(name):
     assert found["count"].tolist() == [len(column)]
 
 
-def test_numbers_that_are_none():
+def test_nan_spoils_the_statistics_of_its_own_element_only():
     found = of_column(np.array([[1, np.nan], [3, 2]]))
     assert found["min"][0] == 1
     assert np.isnan([found[name][1] for name in ("min", "max", "mean", "std")]).all()
@@ -96,7 +96,7 @@ def test_totals_are_the_statistics_of_all_rows():
     np.testing.assert_array_equal(again.features["state"]["q90"], found["q90"])
 
 
-def test_quantiles_of_many_rows():
+def test_quantiles_of_many_rows_are_exact_in_any_division():
     """They are exact, whoever has seen which rows."""
     rng = np.random.default_rng(6)
     columns = [rng.normal(size=50_000), rng.random(50_000) < 0.3, rng.integers(0, 7, 50_000)]
@@ -116,7 +116,7 @@ def test_quantiles_of_many_rows():
         np.testing.assert_array_equal(total.features["state"][name], expected, name)
 
 
-def test_images_of_all_episodes():
+def test_image_quantiles_are_those_of_all_pixels():
     """Of a dark episode and a shorter bright one, no quantile is a mean of theirs."""
     dark, bright = (np.linspace(a, a + 50, 2500).astype(np.uint8) for a in (0, 200))
     total = Total()
@@ -152,7 +152,7 @@ print(json.dumps({
 
 
 @pytest.mark.slow
-def test_as_lerobot_computes_them(tmp_path):
+def test_statistics_are_those_that_lerobot_computes(tmp_path):
     paths = {}
     for number, images in enumerate(IMAGES):
         files = [tmp_path / f"{number}_{row}.png" for row in range(len(images))]

@@ -94,7 +94,7 @@ def test_columns_of_language_are_texts_of_steps(tmp_path):
         assert not any(texts["trace"])
 
 
-def test_edits_keep_what_is_said(tmp_path):
+def test_edits_keep_the_language_of_each_step(tmp_path):
     """Of trimmed episodes, the times are counted from the first step that stays, as all are."""
     path = annotated(tmp_path / "raw")
     before = list(rlds.sources.open(path))
@@ -143,7 +143,7 @@ def test_numbers_of_subtasks_are_texts(tmp_path):
     assert len(rlds.sources.open(path)) == 6
 
 
-def test_numbers_of_no_subtask(tmp_path):
+def test_an_unknown_subtask_number_is_an_error(tmp_path):
     path = subtasks(tmp_path)
     pq.write_table(pa.table({"subtask_index": [0], "subtask": ["reach"]}), path / SUBTASKS)
     with pytest.raises(SourceError, match=r"row 3, field .*: the dataset has no subtask 1"):

@@ -10,7 +10,7 @@ from rlds.formats.lerobot.layout import Info, LeRobotFeature, step_paths, task_p
 from rlds.sources import SourceError
 
 
-def test_paths_of_features():
+def test_features_have_the_paths_of_their_names():
     names = ["action", "actions.arm", "a", "a.b.c", "is_first", "next.reward", "x..y", "discount"]
     paths = step_paths(names)
     assert paths == {
@@ -30,7 +30,7 @@ def test_paths_of_features():
     assert paths["actions.arm.left"] == "action/arm/left"
 
 
-def test_cameras_right_below_the_observation():
+def test_flat_cameras_are_right_below_the_observation():
     names = [f"observation.images.{name}" for name in ("top", "state", "left.rgb")]
     paths = step_paths([*names, "observation.state", "observation.left"], flat_cameras=True)
     assert [paths[name] for name in names] == [
@@ -51,7 +51,7 @@ def test_cameras_right_below_the_observation():
         ([48, 64], None, (48, 64, 1)),
     ],
 )
-def test_shapes_of_images(shape, names, expected):
+def test_image_shapes_are_read_in_the_order_of_their_names(shape, names, expected):
     feature = LeRobotFeature.from_json("x", {"dtype": "image", "shape": shape, "names": names})
     assert feature.image_shape == expected
 
@@ -68,7 +68,7 @@ def test_shapes_of_images(shape, names, expected):
         (7, None),
     ],
 )
-def test_names_of_elements(names, expected):
+def test_element_names_are_read_in_every_form(names, expected):
     feature = LeRobotFeature.from_json("x", {"dtype": "float32", "shape": [3], "names": names})
     assert feature.element_names == (None if expected is None else tuple(expected))
 
@@ -77,7 +77,7 @@ def _info(path):
     return json.loads((path / "meta/info.json").read_text())
 
 
-def test_names_of_files(tmp_path):
+def test_file_names_follow_the_templates_of_each_version(tmp_path):
     info = Info.from_json(_info(raw.write_v3(tmp_path / "3", codecs={raw.TOP: "h264"})))
     assert info.data_file(7, 0, 3) == "data/chunk-000/file-003.parquet"
     assert info.video_file(7, raw.TOP, 1, 4) == f"videos/{raw.TOP}/chunk-001/file-004.mp4"
@@ -106,7 +106,7 @@ def test_names_of_files(tmp_path):
         ({"codebase_version": "v2.1", "data_path": "%s%n"}, "data_path"),
     ],
 )
-def test_what_info_json_must_not_say(tmp_path, change, error):
+def test_malformed_info_json_is_refused(tmp_path, change, error):
     info = _info(raw.write_v3(tmp_path))
     with pytest.raises(SourceError) as raised:
         Info.from_json({**info, **change})

@@ -94,7 +94,7 @@ def test_datasets_of_version_3_come_back(tmp_path):
     assert place.place == f"videos/{raw.TOP}"
 
 
-def test_cameras_of_other_paths(tmp_path):
+def test_cameras_with_other_paths_are_exported_unchanged(tmp_path):
     path = write_all(tmp_path / "raw")
     source = rlds.sources.open(path, flat_cameras=True).source
     assert "top" in source.fields.episode["video"]["observation"]
@@ -103,7 +103,7 @@ def test_cameras_of_other_paths(tmp_path):
 
 
 @pytest.mark.slow
-def test_video_that_is_cut_between_keyframes(tmp_path):
+def test_video_cut_between_keyframes_is_exported_to_version_3_only(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"}, row_groups=False)
     export(path, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
@@ -145,7 +145,7 @@ def assert_same_rows(one, other, *, but=()):
 
 
 @pytest.mark.slow
-def test_from_one_version_to_the_other_and_back(tmp_path):
+def test_rows_and_frames_survive_both_versions(tmp_path):
     path = write_all(tmp_path / "raw")
     old = export(path, "lerobot", tmp_path / "old", version="v2.1")
     numbers = {"steps/episode_index", "steps/index", "steps/task_index"}
@@ -178,7 +178,7 @@ def test_some_episodes_are_renumbered(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_else_is_said(tmp_path):
+def test_additional_entries_of_info_and_episodes_are_kept(tmp_path):
     """Users add entries to info.json, and to the table of episodes."""
     path = raw.write_v2(tmp_path / "raw", info={"site": "lab 3"})
     file = path / "meta/episodes.jsonl"
@@ -204,7 +204,7 @@ def test_lists_have_a_name_that_old_readers_know(tmp_path):
 
 
 @pytest.mark.slow
-def test_episodes_that_cannot_be_read(tmp_path):
+def test_damaged_episodes_are_refused_or_left_out(tmp_path):
     path = raw.write_v3(tmp_path / "raw")
     raw.without_footer(path / "data/chunk-000/file-001.parquet")
     with pytest.raises(SourceError, match=r"file-001\.parquet, episode episode_000002"):
@@ -227,7 +227,7 @@ def without_last_value(file, name):
 
 
 @pytest.mark.parametrize("name", ["next.reward", "task_index"])
-def test_rows_that_are_damaged_after_those_that_are_copied(tmp_path, name):
+def test_rows_damaged_behind_copied_ones_are_found(tmp_path, name):
     """They are in one file, of which many rows are decoded together."""
     raw.write_v3(tmp_path / "data", files=((*range(len(raw.LENGTHS)),),), codecs=VIDEOS)
     [file] = (tmp_path / "data/data").rglob("*.parquet")
@@ -239,7 +239,7 @@ def test_rows_that_are_damaged_after_those_that_are_copied(tmp_path, name):
         rlds.edit(tmp_path / "data", Delete(episodes=[0]), to=tmp_path / "again")
 
 
-def test_options_that_do_not_fit(tmp_path):
+def test_options_that_contradict_the_dataset_are_refused(tmp_path):
     path = raw.write_v3(tmp_path / "raw", info={"fps": 12.5})
     with pytest.raises(ValueError, match="the episodes came from LeRobot, and keep theirs"):
         prepare(path, "lerobot", fps=10.0)
@@ -248,7 +248,7 @@ def test_options_that_do_not_fit(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "meta/../../evil", "meta\\evil"])
-def test_metadata_that_names_other_places(tmp_path, monkeypatch, name):
+def test_metadata_that_names_files_outside_the_dataset_is_refused(tmp_path, monkeypatch, name):
     path = raw.write_v3(tmp_path / "raw")
     source = rlds.sources.open(path).source
     metadata = json.loads(json.dumps(source.about.metadata))
@@ -262,7 +262,7 @@ def test_metadata_that_names_other_places(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.slow
-def test_through_a_dataset_of_tfds(tmp_path):
+def test_a_dataset_of_tfds_is_exported_as_it_came(tmp_path):
     import tfds_builders
 
     path = write_all(tmp_path / "raw")
@@ -346,7 +346,7 @@ def test_an_edit_keeps_packets_statistics_and_files(tmp_path, monkeypatch):
         np.testing.assert_allclose(total["action"][kind], value, rtol=1e-9)
 
 
-def test_episodes_that_were_cut(tmp_path):
+def test_trimmed_episodes_have_the_rows_and_frames_of_their_steps(tmp_path):
     """Their clips, times and statistics are those of the steps that stay."""
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "unaligned"})
     rlds.edit(path, Trim(2, 5, where="steps > 5"), to=tmp_path / "made")
@@ -365,7 +365,7 @@ def test_episodes_that_were_cut(tmp_path):
     np.testing.assert_allclose(total["observation.grid"]["std"], rows.std(0))
 
 
-def test_videos_that_no_file_can_hold_together(tmp_path):
+def test_videos_of_different_codecs_are_merged_into_separate_files(tmp_path):
     one = raw.write_v3(tmp_path / "one", codecs={raw.TOP: "h264"})
     raw.write_v3(tmp_path / "other", codecs={raw.TOP: "av1"}, lengths=(4, 4, 4))
     rlds.edit(one, Merge([tmp_path / "other"]), to=tmp_path / "made")
@@ -397,7 +397,7 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
     assert not (tmp_path / "made").exists()
 
 
-def test_parts_of_other_types_and_without_statistics(tmp_path):
+def test_tables_of_other_types_or_without_statistics_are_merged(tmp_path):
     """Rows that cannot be copied unchanged are copied by value."""
     one = raw.write_v3(tmp_path / "one")
     file = one / "data/chunk-000/file-001.parquet"
@@ -420,7 +420,7 @@ def test_parts_of_other_types_and_without_statistics(tmp_path):
     np.testing.assert_allclose(total["next.reward"]["mean"], [rewards.mean(dtype=float)])
 
 
-def test_fields_that_an_edit_renames_drops_and_adds(tmp_path):
+def test_edits_rename_drop_and_add_fields_and_keep_all_others(tmp_path):
     """All else is as it was: features, rows, packets, statistics, files beside them."""
     path = write_all(tmp_path / "raw")
     rlds.edit(
@@ -542,7 +542,7 @@ def write_annotated(path, write, word, numbers=None):
 
 
 @pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])
-def test_columns_of_numbers_of_tasks(tmp_path, write):
+def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
     """Each number leads to the text that it led to before, whatever the numbers of tasks are."""
     path, texts = write_annotated(tmp_path / "a", write, "pick")
     other, more = write_annotated(tmp_path / "b", write, "place")
@@ -591,7 +591,7 @@ def test_columns_of_numbers_of_tasks(tmp_path, write):
 
 
 @pytest.mark.parametrize("is_first", [False, True])
-def test_merges_with_a_dataset_that_says_less(tmp_path, is_first):
+def test_a_merge_with_a_dataset_of_less_metadata_keeps_all_texts(tmp_path, is_first):
     """Its modality.json names no annotations, or its episodes have no statistics."""
     paths, texts = [], []
     for name in ("silent", "stated", "bare"):
@@ -609,7 +609,7 @@ def test_merges_with_a_dataset_that_says_less(tmp_path, is_first):
     assert LeRobotSource(tmp_path / "made").task_columns == [TEXT, VALID]
 
 
-def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
+def test_task_columns_are_declared_with_an_option(tmp_path):
     name, path = "task_index_high_level", raw.write_v3(tmp_path / "raw")
     raw.write_annotations(path, {name: ["tidy up", "lay the table", None], TEXT: ["a", "b", "c"]})
     with pytest.raises(ValueError, match="task_columns: got 'other', expected some of action"):
@@ -637,7 +637,7 @@ def test_columns_of_numbers_that_may_be_those_of_tasks(tmp_path):
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("zarr", ".zarr"), ("robomimic", ".hdf5")])
-def test_columns_of_numbers_of_tasks_by_way_of_other_formats(tmp_path, form, suffix):
+def test_task_texts_survive_other_formats(tmp_path, form, suffix):
     texts, made = [], [tmp_path / f"{word}{suffix}" for word in ("pick", "place", "all")]
     for word, file in zip(("pick", "place"), made):
         path, found = write_annotated(tmp_path / word, raw.write_v3, word)

@@ -44,7 +44,7 @@ def assert_same_at_once(make, tmp_path, monkeypatch, episodes_of_part):
         ({"codec": "h264", "version": "v2.1"}, 1),
     ],
 )
-def test_final_files_of_any_source(options, size, tmp_path, monkeypatch):
+def test_parallel_exports_write_the_same_files(options, size, tmp_path, monkeypatch):
     source = ManyEpisodes(many_episodes.write(tmp_path / "raw", 20))
     for module in (dataset_files, tables):  # Files of several parts, and parts of several files.
         monkeypatch.setattr(module, "_MEGABYTE", size)
@@ -60,7 +60,7 @@ def test_final_files_of_any_source(options, size, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])
-def test_edits_of_lerobot(write, tmp_path, monkeypatch):
+def test_parallel_edits_write_the_same_files(write, tmp_path, monkeypatch):
     path = write(tmp_path / "raw", lengths=LENGTHS, codecs={raw.TOP: "h264"})
     changes = [Trim(0, 3, where="steps > 4"), Delete(episodes=[1])]
     changes.append(Rename(TOP, TOP.replace("top", "front")))
@@ -70,7 +70,7 @@ def test_edits_of_lerobot(write, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])
-def test_numbers_of_tasks(write, tmp_path, monkeypatch):
+def test_parallel_edits_write_the_same_task_numbers(write, tmp_path, monkeypatch):
     path, words = write(tmp_path / "raw"), ["one", "two", "one"]
     raw.write_annotations(path, {"annotation.human.action.task_description": words})
     assert_same_at_once(
@@ -78,7 +78,7 @@ def test_numbers_of_tasks(write, tmp_path, monkeypatch):
     )
 
 
-def test_tasks_that_change_within_an_episode(tmp_path, monkeypatch):
+def test_parallel_exports_keep_tasks_that_change_within_an_episode(tmp_path, monkeypatch):
     rng, words = np.random.default_rng(0), np.array(["push", "pull", "turn", "lift", "wait"])
     (tmp_path / "raw").mkdir()
     for number in range(12):

@@ -74,7 +74,7 @@ def check(path, numbers, tasks):
         np.testing.assert_allclose(found[name], [expected] * 2)
 
 
-def test_it_is_whole_after_each_episode(tmp_path):
+def test_the_dataset_is_complete_after_each_episode(tmp_path):
     path = tmp_path / "robot"
     with recorder(path) as env:
         play(env, 1)
@@ -140,7 +140,7 @@ sys.stdin.readline()
 """
 
 
-def test_one_recorder_at_a_time_and_ended_episodes_survive_a_kill(tmp_path):
+def test_a_second_recorder_is_refused_and_ended_episodes_survive_a_kill(tmp_path):
     path = tmp_path / "robot"
     names = {"folder": os.path.dirname(__file__), "path": os.fspath(path)}
     script = _ENDED.format(**names)
@@ -173,7 +173,7 @@ for _ in range(20):
 """
 
 
-def test_a_recorder_that_nobody_closes(tmp_path):
+def test_a_recorder_that_nobody_closes_keeps_its_episodes(tmp_path):
     path = tmp_path / "robot"
     script = _NOT_CLOSED.format(folder=os.path.dirname(__file__), path=os.fspath(path))
     support = {**os.environ, "PYTHONPATH": os.path.dirname(camera_arm.__file__)}

@@ -398,7 +398,7 @@ def test_numbers_of_tasks_lead_to_the_same_texts(tmp_path):
     assert found == [["task 9"], ["task 4"], [None]]
 
 
-def test_in_place_and_what_it_says(sets, tmp_path, capsys):
+def test_recovery_in_place_reports_its_changes(sets, tmp_path, capsys):
     path = shutil.copytree(sets["v3"][0], tmp_path / "set")
     raw.write_modality(path)
     raw.write_extras(path)
@@ -624,7 +624,7 @@ print(dataset.num_episodes)
 
 
 @pytest.mark.slow
-def test_lerobot_is_killed(tmp_path):
+def test_recordings_of_a_killed_lerobot_are_recovered(tmp_path):
     foreign_readers.run("lerobot", "print(1)")
     command = [foreign_readers.PYTHON, killed_lerobot.__file__, tmp_path / "sets"]
     subprocess.run([*command, "--kills", "8", "--seed", str(os.getpid())], check=True, timeout=300)

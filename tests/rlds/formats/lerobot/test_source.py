@@ -67,7 +67,7 @@ def check_steps(found, expected):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_all_that_is_there(tmp_path, version):
+def test_all_columns_and_frames_are_read(tmp_path, version):
     VERSIONS[version](tmp_path)
     source = LeRobotSource(tmp_path)
     data = raw.episodes()
@@ -102,7 +102,7 @@ def test_all_that_is_there(tmp_path, version):
     )
 
 
-def test_no_more_than_what_is_wanted(tmp_path):
+def test_no_more_than_the_requested_rows_are_read(tmp_path):
     check_source(LeRobotSource(raw.write_v3(tmp_path, row_groups=False)))
 
 
@@ -174,7 +174,7 @@ def test_clips_have_the_frames_of_their_file(tmp_path, codec):
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
-def test_frames_as_files_of_images(tmp_path, kind):
+def test_frames_can_be_read_as_png_and_jpeg_files(tmp_path, kind):
     raw.write_v3(tmp_path, codecs={raw.TOP: "h264", raw.DEPTH: "depth"})
     exact = rlds.sources.open(tmp_path, video="frames")[1].steps["observation"]["images"]["top"]
     options = {"video": kind, "flat_cameras": True}
@@ -194,7 +194,7 @@ def test_frames_as_files_of_images(tmp_path, kind):
         rlds.sources.open(tmp_path, video="jpeg", quality=0)
 
 
-def test_videos_of_their_own_and_depths(tmp_path):
+def test_videos_of_single_episodes_and_depths_are_read(tmp_path):
     raw.write_v2(tmp_path / "2", codecs={raw.TOP: "h264"}, indices=[0, 1, 1000])
     source = LeRobotSource(tmp_path / "2")
     assert [source.key("train", index) for index in range(3)][-1] == "episode_001000"
@@ -212,7 +212,7 @@ def test_videos_of_their_own_and_depths(tmp_path):
 
 
 @pytest.mark.parametrize("unit", one_in(2, ["mm", "m"]))
-def test_depths_of_codes(tmp_path, unit):
+def test_depth_codes_become_depths(tmp_path, unit):
     """The formula is that of LeRobot: equal steps of the logarithm of the depth and the shift."""
     raw.write_v3(tmp_path / "set", codecs={raw.DEPTH: "depth", raw.TOP: "h264"})
     about = raw.say_depths(tmp_path / "set", depth_unit=unit)
@@ -260,14 +260,14 @@ def test_depths_of_codes(tmp_path, unit):
         ({"depth_unit": "inch"}, "expected one of .*'mm'"),
     ],
 )
-def test_depths_that_are_said_wrongly(tmp_path, said, message):
+def test_malformed_depth_descriptions_are_refused(tmp_path, said, message):
     raw.write_v3(tmp_path, codecs={raw.DEPTH: "depth"})
     raw.say_depths(tmp_path, **said)
     with pytest.raises(SourceError, match=rf"info\.json.*{raw.DEPTH}.*{message}"):
         rlds.sources.open(tmp_path)
 
 
-def test_codes_of_depths_in_colours(tmp_path):
+def test_depth_codes_in_coloured_video_are_refused(tmp_path):
     raw.write_v3(tmp_path, codecs={raw.DEPTH: "h264"})
     raw.say_depths(tmp_path)
     with pytest.raises(SourceError, match="yuv420p, expected gray"):
@@ -277,7 +277,7 @@ def test_codes_of_depths_in_colours(tmp_path):
 @pytest.mark.parametrize(
     "other", one_in(3, [{"video.depth_max": 3.0}, {"video.use_log": False}, {"depth_unit": "m"}])
 )
-def test_merges_of_unlike_depths(tmp_path, other):
+def test_merges_of_different_depth_codes_are_refused(tmp_path, other):
     for name, said in {"one": {}, "same": {}, "other": other}.items():
         raw.write_v3(tmp_path / name, codecs={raw.DEPTH: "depth"}, lengths=(2, 3), files=((0, 1),))
         raw.say_depths(tmp_path / name, **said)
@@ -290,7 +290,7 @@ def test_merges_of_unlike_depths(tmp_path, other):
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("uint16", "mm"), ("float32", "m")])
-def test_depths_in_tiff_files(tmp_path, dtype, unit):
+def test_depths_in_tiff_files_are_read(tmp_path, dtype, unit):
     """Depth images as LeRobot writes them."""
     raw.write_v3(tmp_path / "set", lengths=(2, 3), files=((0, 1),))
     truth = np.arange(5 * 24).reshape(5, 4, 6, 1).astype(dtype)
@@ -341,7 +341,7 @@ def _decoded(file):
         return reader.frames(0, reader.info.num_frames)
 
 
-def test_frames_by_time(tmp_path):
+def test_frames_are_matched_by_time(tmp_path):
     """Rows were taken out, but their frames were not."""
     lengths, kept = (6, 4), [0, 1, 4, 5]
     raw.write_v2(tmp_path, lengths=lengths, codecs={raw.TOP: "h264"})
@@ -372,7 +372,7 @@ def test_frames_by_time(tmp_path):
     assert steps["observation"]["images"]["top"].tolist() == frames[kept].tolist()
 
 
-def test_frames_at_half_the_rate_of_the_rows(tmp_path):
+def test_frames_at_half_the_rate_of_the_rows_are_matched(tmp_path):
     raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
     file = tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4"
     with av.open(file) as video, av.open(tmp_path / "slow.mp4", "w") as slow:
@@ -390,7 +390,7 @@ def test_frames_at_half_the_rate_of_the_rows(tmp_path):
     LeRobotSource(tmp_path).read("train", 1)
 
 
-def test_frames_that_are_left_over(tmp_path):
+def test_more_frames_than_rows_are_ignored(tmp_path):
     """The recorder stopped the camera last."""
     raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
     parts = [raw.frames(raw.TOP, 0, 9)]
@@ -402,7 +402,7 @@ def test_frames_that_are_left_over(tmp_path):
     assert steps["observation"]["images"]["top"].tolist() == _decoded(file)[:7].tolist()
 
 
-def test_a_text_that_is_none(tmp_path):
+def test_a_text_that_is_not_utf_8_is_refused(tmp_path):
     raw.write_v3(tmp_path)
     no_text = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
     _rewrite(tmp_path, _replaced("task", lambda column: no_text), "meta/tasks.parquet")
@@ -434,7 +434,7 @@ def test_files_of_gr00t_and_robocasa_are_kept(tmp_path):
     assert source.read("train", 1).metadata["extras"]["states.npz"] == b""
 
 
-def test_files_that_never_end(tmp_path):
+def test_pipes_are_refused(tmp_path):
     raw.write_v2(tmp_path)
     os.mkfifo(tmp_path / "meta/pipe.json")
     source = LeRobotSource(tmp_path)
@@ -442,7 +442,7 @@ def test_files_that_never_end(tmp_path):
         source.about  # noqa: B018
 
 
-def test_columns_of_all_kinds(tmp_path):
+def test_columns_of_all_kinds_are_read(tmp_path):
     """Columns missing in `info.json`, and columns without a dtype."""
     kinds = {
         "events": pa.array([[{"role": "user", "content": "ü"}], [], None], None),
@@ -502,7 +502,7 @@ def episodes_of(source):
     }
 
 
-def test_a_data_file_without_footer(tmp_path):
+def test_a_data_file_without_footer_damages_its_episodes_only(tmp_path):
     raw.write_v3(tmp_path)
     raw.without_footer(tmp_path / "data/chunk-000/file-000.parquet")
     found = episodes_of(LeRobotSource(tmp_path))
@@ -514,7 +514,7 @@ def test_a_data_file_without_footer(tmp_path):
     check_steps(found["episode_000002"].steps, expected_steps(raw.episodes()[2]))
 
 
-def test_a_table_of_episodes_without_footer(tmp_path):
+def test_an_episode_table_without_footer_damages_its_episodes_only(tmp_path):
     raw.write_v3(tmp_path)
     file = tmp_path / "meta/episodes/chunk-000/file-000.parquet"
     rows = pq.read_table(file)
@@ -531,7 +531,7 @@ def test_a_table_of_episodes_without_footer(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["3", "3, in a file that is not complete", "2"])
-def test_a_recording_that_was_stopped(tmp_path, version):
+def test_a_stopped_recording_keeps_its_listed_episodes_and_reports_the_others(tmp_path, version):
     """Rows are written before the table of episodes says anything of them."""
     table = tmp_path / "meta/episodes.jsonl"
     files = ((0, 1, 2),) if version == "3" else raw.FILES
@@ -564,7 +564,7 @@ def test_a_recording_that_was_stopped(tmp_path, version):
     assert (made.num_episodes, len(made.left_out)) == (2, 1)
 
 
-def test_rows_that_are_there_twice(tmp_path):
+def test_an_episode_recorded_again_under_the_same_number_is_an_error(tmp_path):
     """An episode was recorded again, under the same number."""
     raw.write_v3(tmp_path, files=((0, 1, 2),))
     data = tmp_path / "data/chunk-000"
@@ -574,7 +574,7 @@ def test_rows_that_are_there_twice(tmp_path):
     assert found["episode_000003"].file.endswith("file-001.parquet")
 
 
-def test_tasks_in_another_order(tmp_path):
+def test_tasks_in_another_order_keep_their_texts_and_are_reported(tmp_path):
     raw.write_v3(tmp_path / "3", tasks=(1, 0))
     raw.write_v2(tmp_path / "2", tasks=(1, 0))
     for version in "32":
@@ -651,7 +651,7 @@ def _at(row, value):
         (lambda table: table.slice(1), 0, 0, "frame_index", None),
     ],
 )
-def test_rows_that_are_not_as_they_should_be(tmp_path, change, episode, row, field, what):
+def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row, field, what):
     """The first file decides what columns are: here the other one has more episodes."""
     raw.write_v3(tmp_path, lengths=(4, 7, 5), files=((0,), (1, 2)))
     file = "data/chunk-000/file-001.parquet"
@@ -679,7 +679,7 @@ def test_rows_that_are_not_as_they_should_be(tmp_path, change, episode, row, fie
     assert not isinstance(found["episode_000000"], SourceError)
 
 
-def test_offsets_that_are_wrong(tmp_path):
+def test_wrong_row_offsets_damage_their_episode(tmp_path):
     raw.write_v3(tmp_path)
     table = "meta/episodes/chunk-000/file-000.parquet"
     _rewrite(tmp_path, _replaced("dataset_from_index", _at(1, 6)), table)
@@ -691,7 +691,7 @@ def test_offsets_that_are_wrong(tmp_path):
     assert "0, expected 1: rows are shifted or missing" in str(error)
 
 
-def test_what_info_json_says_wrongly(tmp_path):
+def test_wrong_counts_in_info_json_are_reported(tmp_path):
     wrong = {"codebase_version": "v2.1", "total_frames": 17, "total_episodes": 4}
     raw.write_v3(
         tmp_path, info={**wrong, "features": {**raw.FEATURES, "gone": raw.FEATURES["mode"]}}
@@ -717,7 +717,7 @@ def test_what_info_json_says_wrongly(tmp_path):
         (raw.IMAGE, {"shape": [6, 4, 3]}, r"\(6, 4, 3\), .* have image files of shape \(4, 6, 3\)"),
     ],
 )
-def test_columns_that_info_json_describes_wrongly(tmp_path, name, said, found):
+def test_columns_that_differ_from_info_json_are_reported(tmp_path, name, said, found):
     features = {**raw.FEATURES, name: {**raw.FEATURES[name], **said}}
     raw.write_v3(tmp_path, info={"features": features})
     [error] = LeRobotSource(tmp_path).can.faults("train")
@@ -726,7 +726,7 @@ def test_columns_that_info_json_describes_wrongly(tmp_path, name, said, found):
         raise error
 
 
-def test_times_that_jitter(tmp_path):
+def test_times_that_jitter_are_kept_and_their_frames_found(tmp_path):
     raw.write_v3(tmp_path, jitter=0.005, codecs={raw.TOP: "h264"})
     episode = LeRobotSource(tmp_path).read("train", 1)
     assert episode.steps["timestamp"][0] == np.float32(0.005)
@@ -735,7 +735,7 @@ def test_times_that_jitter(tmp_path):
     assert (video["frames"] - video["first"]).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_numbers_that_are_none(tmp_path):
+def test_nan_values_are_kept(tmp_path):
     """NaN stays what it is."""
 
     def columns(lengths):
@@ -749,7 +749,7 @@ def test_numbers_that_are_none(tmp_path):
 
 
 @pytest.mark.slow
-def test_texts_that_are_larger_than_their_file(tmp_path):
+def test_texts_much_larger_than_their_file_are_refused(tmp_path):
     path = raw.write_v3(tmp_path / "dataset")
     file = path / "meta/tasks.parquet"
     table = pq.read_table(file)
@@ -760,7 +760,7 @@ def test_texts_that_are_larger_than_their_file(tmp_path):
         rlds.sources.open(path)
 
 
-def test_videos_that_are_damaged(tmp_path):
+def test_damaged_videos_damage_their_episodes_only(tmp_path):
     raw.write_v3(tmp_path, codecs={raw.TOP: "h264"}, files=((0,), (1,), (2,)))
     folder = tmp_path / f"videos/{raw.TOP}/chunk-000"
     (folder / "file-000.mp4").write_bytes(b"not a video at all")
@@ -784,7 +784,7 @@ def test_videos_that_are_damaged(tmp_path):
     assert (raised.value.episode, raised.value.field) == ("episode_000001", raw.TOP)
 
 
-def test_files_that_are_absent(tmp_path):
+def test_missing_files_damage_their_episodes_only(tmp_path):
     raw.write_v3(tmp_path / "3")
     (tmp_path / "3/data/chunk-000/file-000.parquet").unlink()
     found = episodes_of(LeRobotSource(tmp_path / "3"))
@@ -807,7 +807,7 @@ def test_files_that_are_absent(tmp_path):
 
 
 @pytest.mark.parametrize("line", ['{"episode_index": 1, "length": 5}', "{", "[]", '{"length": 5}'])
-def test_lines_that_are_damaged(tmp_path, line):
+def test_malformed_lines_of_the_episode_table_are_refused(tmp_path, line):
     raw.write_v2(tmp_path)
     with (tmp_path / "meta/episodes.jsonl").open("a") as file:
         file.write(line)

@@ -104,7 +104,7 @@ def test_what_changes_is_recorded_anew(log, tmp_path):
     assert "('pose', (array(" in again[2][0]
 
 
-def test_where_custom_data_changes_the_environment_stays_as_recorded(tmp_path):
+def test_custom_data_fields_change_and_the_environment_stays_as_recorded(tmp_path):
     write_episode(tmp_path / "log", 4)
     tags = [False, True, False, False]
     changes = Drop("image"), Add("steps/tag:b", lambda _: tags)

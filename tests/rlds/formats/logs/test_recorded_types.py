@@ -139,7 +139,7 @@ def test_whether_a_log_can_be_read_does_not_depend_on_its_values(tmp_path):
                     _ = kept[1].steps
 
 
-def test_a_dtype_that_changes_at_the_first_step(tmp_path):
+def test_a_dtype_that_changes_at_the_first_step_is_widened(tmp_path):
     """Reset returns float32, and step float64; rewards are 0 and 0.5."""
     record(tmp_path, ([NARROW, WIDE, WIDE], [0, 0.5], [1, 1]))
     with envlogger.Reader(tmp_path) as reader:
@@ -149,7 +149,7 @@ def test_a_dtype_that_changes_at_the_first_step(tmp_path):
     np.testing.assert_array_equal(steps["reward"], [0, 0.5, 0])
 
 
-def test_the_option_of_the_command_line(tmp_path, capsys):
+def test_the_command_line_takes_the_float64_option(tmp_path, capsys):
     record(tmp_path / "log", *map(played, [NARROW, WIDE, NARROW]))
     path, option = str(tmp_path / "log"), "float64=float32"
     report = str(tmp_path / "report.html")
@@ -166,7 +166,7 @@ def test_the_option_of_the_command_line(tmp_path, capsys):
     assert "float64='float32'" in capsys.readouterr().err
 
 
-def test_a_reward_that_is_missing_amid_an_episode(tmp_path):
+def test_a_reward_missing_amid_an_episode_is_refused(tmp_path):
     (warning,) = record(tmp_path, ([NARROW] * 4, [0.5, None, 0.5], [1, 1, 1]))
     assert warning.startswith("timestep.reward is None, and its spec says float64 of shape ()")
     with pytest.raises(ValueError, match=r"reward: step 2 holds None.* step 1 holds float64"):

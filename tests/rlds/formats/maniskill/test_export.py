@@ -66,7 +66,7 @@ def test_files_hold_what_they_held(tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_files_of_a_dataset(tmp_path):
+def test_a_tfds_dataset_of_maniskill_is_exported_with_the_same_values(tmp_path):
     path = write_raw(tmp_path / "raw" / "t.h5", "ManiSkill 2")
     built = tfds_builders.convert(ManiSkillSource(path), name="toy", data_dir=tmp_path / "tfds")
     export(built.data_path, "maniskill", tmp_path / "made")
@@ -84,7 +84,7 @@ def write_npz(directory):
 
 
 @pytest.mark.slow
-def test_episodes_of_others(tmp_path):
+def test_episodes_of_other_formats_are_exported(tmp_path):
     path = write_npz(tmp_path / "raw")
     made = export(path, "maniskill", tmp_path / "made", env_id="Stack-v1")
     how = {place.field: place.how for place in made.placements}

@@ -118,7 +118,7 @@ def test_a_damaged_group_is_one_damaged_episode(tmp_path):
     assert [episodes.episode(index).num_steps for index in (0, 3)] == [5, 3]
 
 
-def test_files_that_cannot_be_opened(tmp_path):
+def test_files_that_cannot_be_opened_are_refused(tmp_path):
     path = raw_maniskill.write(tmp_path / "t.h5", {0: 2})
     path.with_suffix(".json").write_text("[")
     with pytest.raises(SourceError, match=r"t\.json"):

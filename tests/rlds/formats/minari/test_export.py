@@ -43,7 +43,7 @@ def test_npz_survives_an_export_to_minari(tmp_path, data_format):
 
 
 @pytest.mark.slow
-def test_what_minari_has_changed_since(tmp_path):
+def test_episodes_that_minari_added_are_read(tmp_path):
     """Episodes that Minari added are there; what was in the sidecar is not of all of them."""
     raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     rlds.sources.export(raw, "minari", tmp_path / "npz-v0")

@@ -295,7 +295,7 @@ def test_images_that_minari_would_read_otherwise_are_arrays(tmp_path):
     assert read.observations[:, 0, 0, 0].tolist() == [9, 99]
 
 
-def test_a_final_observation_that_is_not_known(tmp_path):
+def test_an_unknown_final_observation_is_refused_or_its_transition_is_dropped(tmp_path):
     known = "final_observation_known"
     episodes = [
         simple_episode(3, True, **{known: True}),
@@ -397,7 +397,7 @@ def test_a_text_that_hdf5_cannot_hold_names_the_episode(tmp_path):
         ({"metadata": {"total_steps": 1}}, "metadata: 'total_steps' comes from the dataset"),
     ],
 )
-def test_arguments_that_are_wrong(arguments, message, tmp_path):
+def test_invalid_arguments_are_refused(arguments, message, tmp_path):
     path = write_rlds(tmp_path, STEP, [simple_episode()])
     with pytest.raises(ValueError, match=message):
         export_minari(path, **{"target": "right-v0", **arguments})

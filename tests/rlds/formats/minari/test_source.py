@@ -218,13 +218,13 @@ def test_infos_may_be_missing_in_some_episodes():
         assert {"infos/a", "infos/b/c"} <= {*json.loads(episode.metadata["irregular"])["absent"]}
 
 
-def test_no_infos_at_all():
+def test_a_dataset_without_infos_has_no_infos_field():
     source = MinariSource(write_boxes(one_box()))
     assert "infos" not in source.fields.steps
     assert "infos" not in source.read("train", 0).steps
 
 
-def test_raw_images_of_old_versions():
+def test_raw_images_of_old_versions_are_read():
     directory = raw_minari.write_raw_images("old-v0")
     source = MinariSource(directory)
     feature = features_of(source)["steps"].feature["observation"]
@@ -303,7 +303,7 @@ def test_minari_is_not_needed_to_read():
 
 
 @pytest.mark.slow
-def test_conversion_of_a_recorded_dataset(tmp_path):
+def test_a_recorded_dataset_is_converted(tmp_path):
     directory = raw_minari.record_cart_pole("cart/pole-v0")
     check_conversion(
         lambda: MinariSource(directory), tmp_path, builder=RldsMinari, path="cart/pole-v0"
@@ -312,7 +312,7 @@ def test_conversion_of_a_recorded_dataset(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data_format", one_in(2, ["hdf5", "parquet"]))
-def test_conversion_of_all_spaces(tmp_path, data_format):
+def test_a_dataset_of_all_spaces_is_converted(tmp_path, data_format):
     directory = raw_minari.write_buffers("all-v1", data_format=data_format)
     check_conversion(lambda: MinariSource(directory), tmp_path)
 
@@ -450,7 +450,7 @@ def test_other_fields_than_a_damaged_one_can_be_read(data_format):
 
 
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
-def test_a_table_that_is_cut_off(data_format):
+def test_a_truncated_table_is_refused(data_format):
     directory = raw_minari.write_buffers("all-v1", data_format=data_format)
     file = directory / "data" / "1" / f"part-0.{data_format}"
     file.write_bytes(file.read_bytes()[:-100])
@@ -482,7 +482,7 @@ def test_a_table_that_is_cut_off(data_format):
     ],
     ids=["null", "null in a row", "ragged", "strings in a row"],
 )
-def test_a_table_that_lacks_values_or_has_others(name, values, message):
+def test_tables_with_missing_or_malformed_values_are_refused(name, values, message):
     directory = write_boxes(one_box(), one_box(4), data_format="arrow")
     file = directory / "data" / "1" / "part-0.arrow"
     table = pa.ipc.open_file(file.read_bytes()).read_all()
@@ -493,7 +493,7 @@ def test_a_table_that_lacks_values_or_has_others(name, values, message):
         MinariSource(directory).read("train", 1)
 
 
-def test_an_episode_that_is_no_group():
+def test_an_episode_that_is_not_a_group_is_damaged():
     directory = write_boxes(one_box(), one_box())
     with hdf5(directory) as file:
         del file["episode_1"]
@@ -522,7 +522,7 @@ def test_what_was_found_holds_for_the_same_file_only():
         source.read("train", 1)
 
 
-def test_an_hdf5_file_that_is_cut_off():
+def test_a_truncated_hdf5_file_is_refused():
     directory = raw_minari.write_buffers("all-v1")
     file = directory / "data" / "main_data.hdf5"
     file.write_bytes(file.read_bytes()[:-1000])
@@ -542,7 +542,7 @@ def test_an_hdf5_file_that_is_cut_off():
         ({"action_space": '{"type": "Graph"}'}, "field 'action_space': actions: 'Graph' is not"),
     ],
 )
-def test_metadata_that_is_wrong(changes, message):
+def test_metadata_that_contradicts_the_files_is_refused(changes, message):
     directory = write_boxes(one_box(), one_box())
     raw_minari.write_metadata(directory, **{**raw_minari.read_metadata(directory), **changes})
     with pytest.raises(SourceError, match=message):
@@ -550,7 +550,7 @@ def test_metadata_that_is_wrong(changes, message):
 
 
 @pytest.mark.parametrize("data_format", FORMATS)
-def test_an_episode_that_is_not_there(data_format):
+def test_a_missing_episode_is_refused(data_format):
     directory = write_boxes(*[one_box()] * 3, data_format=data_format)
     if data_format == "hdf5":
         with hdf5(directory) as file:
@@ -561,7 +561,7 @@ def test_an_episode_that_is_not_there(data_format):
         MinariSource(directory)
 
 
-def test_metadata_that_is_cut_off():
+def test_truncated_metadata_is_refused():
     directory = write_boxes(one_box())
     file = directory / "data" / "metadata.json"
     file.write_text(file.read_text()[:-5])
@@ -569,7 +569,7 @@ def test_metadata_that_is_cut_off():
         MinariSource(directory)
 
 
-def test_a_field_that_no_episode_has():
+def test_a_field_that_all_episodes_lack_is_refused():
     directory = write_boxes(one_box())
     with hdf5(directory) as file:
         del file["episode_0/actions"]

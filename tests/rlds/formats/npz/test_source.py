@@ -69,7 +69,7 @@ def test_episodes_are_those_of_the_files(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_a_folder_in_a_store(tmp_path):
+def test_a_folder_in_an_object_store_is_read(tmp_path):
     (tmp_path / "server").mkdir()
     raw_npz.write_folder(tmp_path / "here", raw_npz.sample())
     with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
@@ -109,7 +109,7 @@ def test_flags_tell_how_an_episode_ended(tmp_path, case):
     assert (episode.truncated, episode.complete) == (truncated, complete)
 
 
-def test_a_done_that_may_be_a_time_limit(tmp_path):
+def test_a_done_flag_warns_of_time_limits(tmp_path):
     given = {**raw_npz.episode(4), "dones": np.arange(4) == 3}
     arrays = {name: given[name] for name in given if name not in ("terminal", "truncated")}
     path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": arrays})
@@ -126,7 +126,7 @@ def test_a_done_that_may_be_a_time_limit(tmp_path):
         rlds.sources.open(path, time_limit=-1)
 
 
-def test_the_names_of_d4rl_and_an_unknown_final_observation(tmp_path):
+def test_names_of_d4rl_and_an_unknown_final_observation_are_read(tmp_path):
     rng = np.random.default_rng(0)
     observations, actions = rng.random((6, 3)), rng.integers(0, 4, 6)
     for rows in (6, 5):  # The last action led to an observation, which is there or is not.
@@ -160,7 +160,7 @@ def led_here(length, seed=0):
     return rows, transitions
 
 
-def test_actions_that_led_to_the_observation(tmp_path):
+def test_actions_that_led_to_the_observation_are_aligned(tmp_path):
     rows, transitions = led_here(5)
     path = raw_npz.write_folder(tmp_path / "raw", {"a_0_5.npz": rows})
     with pytest.warns(UserWarning, match=r"a_0_5\.npz: the first action is zero.*alignment='rsa'"):
@@ -188,7 +188,7 @@ def test_actions_that_led_to_the_observation(tmp_path):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_steps_of_rlds_that_were_saved(tmp_path, terminal):
+def test_saved_steps_of_rlds_are_read_back(tmp_path, terminal):
     """`np.savez(file, **steps)` keeps the steps, but for what only an episode says."""
     (tmp_path / "logs").mkdir()
     files = {"1.npz": raw_npz.episode(4, terminal=terminal, truncated=not terminal)}
@@ -210,7 +210,7 @@ def test_steps_of_rlds_that_were_saved(tmp_path, terminal):
         rlds.sources.open(tmp_path / "logs")[0]
 
 
-def test_the_observation_by_another_name(tmp_path):
+def test_another_array_can_be_the_observation(tmp_path):
     """Dreamer and V-D4RL have `image`, and the flags of RLDS, with actions that led here."""
     rows, transitions = led_here(4)
     dreamer = {"image": rows.pop("observation"), **rows, "is_first": np.arange(5) == 0}
@@ -230,7 +230,7 @@ def test_the_observation_by_another_name(tmp_path):
     np.testing.assert_array_equal(episode.steps["observation"]["physics"], dreamer["physics"])
 
 
-def test_all_arrays_by_other_names(tmp_path):
+def test_all_arrays_can_have_other_names(tmp_path):
     rows = np.arange(5, dtype=np.float32)
     arrays = {
         "obs_state": rows[:, None],
@@ -292,7 +292,7 @@ def test_only_what_is_asked_for_is_read(tmp_path):
         episodes.columns(0, ["observation/camera"])
 
 
-def test_an_array_of_the_episode_that_is_as_long_as_it(tmp_path):
+def test_an_array_of_the_episode_can_be_declared_with_per_episode(tmp_path):
     files = {f"{length}.npz": raw_npz.episode(length, goal=np.arange(3)) for length in (3, 5)}
     path = raw_npz.write_folder(tmp_path / "raw", files)
     source = NpzSource(path)
@@ -357,7 +357,7 @@ def test_what_is_wrong_is_said(tmp_path, case):
 
 
 @pytest.mark.parametrize("name", ["source", "is_first/x"])
-def test_names_that_are_taken(tmp_path, name):
+def test_reserved_names_are_refused(tmp_path, name):
     taken = {"source": 1, "is_first/x": np.zeros(5)}
     with pytest.raises(SourceError, match=rf"'{name}': this name is reserved"):
         one(tmp_path, **{name: taken[name]})
@@ -385,7 +385,7 @@ def test_many_names_take_no_longer_each(tmp_path, monkeypatch):
     assert len(compared) < 10 * len(names)
 
 
-def test_zip_files_that_are_no_episodes(tmp_path):
+def test_zip_files_that_are_not_episodes_are_refused(tmp_path):
     header = b"\x93NUMPY\1\0" + (9000).to_bytes(2, "little") + b"-" * 9000
     members = {
         "x.txt": (b"text", "'x.txt': not an array, but another file"),
@@ -408,7 +408,7 @@ def test_zip_files_that_are_no_episodes(tmp_path):
         NpzSource(file)
 
 
-def test_what_is_recognized(tmp_path):
+def test_only_folders_with_episode_arrays_are_recognized(tmp_path):
     assert not rlds.sources.formats()["npz"].recognizes(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"has no \.npz files"):
         NpzSource(tmp_path)

@@ -74,7 +74,7 @@ def test_damaged_files_are_refused(tmp_path, change, what):
         OGBenchSource(path)
 
 
-def test_a_file_that_is_cut_or_changes(tmp_path):
+def test_truncated_and_changed_files_are_refused(tmp_path):
     path = raw_ogbench.write(tmp_path)
     episodes = rlds.sources.open(path, "train")
     path.write_bytes(path.read_bytes()[:-50])

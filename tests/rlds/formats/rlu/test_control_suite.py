@@ -18,7 +18,7 @@ def read(directory, raw, **kwargs):
 
 
 @pytest.mark.parametrize("order", ["rsa", "sar"])
-def test_rows_in_either_order(tmp_path, order):
+def test_rows_in_either_order_become_the_same_transitions(tmp_path, order):
     raw = raw_rlu.control_suite_episodes(order=order)
     shift = 1 if order == "rsa" else 0
     for episode, expected in zip(read(tmp_path, raw, alignment=order), raw, strict=True):

@@ -78,7 +78,7 @@ def check_steps(episode, timesteps, actions, observed):
 @pytest.mark.parametrize(
     ("source", "separator"), [(RluControlSuiteSource, "/"), (RluRwrlSource, ":")]
 )
-def test_position_and_velocity(tmp_path, source, separator, max_steps):
+def test_rollouts_of_position_and_velocity_are_read(tmp_path, source, separator, max_steps):
     env = rollouts.simulator(NUM_STEPS, seed=1)
     timesteps, actions = rollouts.of_dm_env(env, max_steps)
     assert len(actions) == max_steps

@@ -140,7 +140,7 @@ def test_a_window_that_differs_from_the_first_is_damaged(tmp_path, changes, mess
     assert third.num_steps == 2
 
 
-def test_a_field_that_is_missing(tmp_path):
+def test_a_missing_field_is_damage(tmp_path):
     raw = {name: values for name, values in PLAIN.items() if name != "step_type"}
     with pytest.raises(SourceError, match="field 'step_type': no such field"):
         read(tmp_path, [raw])

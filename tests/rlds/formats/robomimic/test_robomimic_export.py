@@ -96,7 +96,7 @@ def test_exports_hold_the_arrays_and_attributes_of_the_file_alone(tmp_path, name
     assert {key for key in before if "@" in key} <= after.keys()
 
 
-def test_arrays_that_no_demonstration_has_come_back(tmp_path):
+def test_arrays_that_every_demonstration_lacks_are_exported_as_missing(tmp_path):
     path = raw.mimicgen(tmp_path / "a.hdf5")
     lacking = rlds.sources.open(path, "train[1:2]")
     made = export(lacking, "robomimic", tmp_path / "made.hdf5").path
@@ -120,7 +120,7 @@ def test_instructions_that_are_edited_are_where_robomimic_has_them(tmp_path):
         assert json.loads(file["data/demo_1"].attrs["ep_meta"]) == expected
 
 
-def test_what_is_irregular_comes_back(tmp_path):
+def test_irregular_arrays_and_attributes_are_read_back(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5", compression="gzip", shuffle=True, chunks=True)
     with h5py.File(path, "a") as file:
         file["data/demo_2/next_obs/object"][1, 3] += 1e-9
@@ -144,7 +144,7 @@ def test_what_is_irregular_comes_back(tmp_path):
         assert np.isnan(file["data/demo_0"].attrs["only here"])
 
 
-def test_without_a_damaged_demonstration(tmp_path):
+def test_damaged_demonstrations_can_be_left_out(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         del file[f"data/{DAMAGED}/actions"]
@@ -157,7 +157,7 @@ def test_without_a_damaged_demonstration(tmp_path):
 
 
 @pytest.mark.slow
-def test_other_episodes_and_back(tmp_path):
+def test_episodes_of_other_formats_are_exported_and_read_back(tmp_path):
     files = raw_npz.sample()
     path = raw_npz.write_folder(tmp_path / "raw", files)
     made = export(
@@ -195,7 +195,7 @@ def test_other_episodes_and_back(tmp_path):
         assert file["mask/train"][()].tolist() == [b"demo_0", b"demo_1", b"demo_2"]
 
 
-def test_actions_with_parts_scalars_and_no_final_observation(tmp_path):
+def test_action_parts_and_scalars_are_exported_without_final_observations(tmp_path):
     arrays = {
         "observation": np.arange(5.0),
         "action/arm": np.arange(10.0).reshape(5, 2),
@@ -213,7 +213,7 @@ def test_actions_with_parts_scalars_and_no_final_observation(tmp_path):
     assert list(differences(one, two)) == []
 
 
-def test_what_cannot_be_written(tmp_path):
+def test_actions_and_file_names_that_robomimic_cannot_hold_are_refused(tmp_path):
     path = raw_npz.write_folder(
         tmp_path / "raw", {"a.npz": {"observation": np.arange(3.0), "action": np.array(["a"] * 3)}}
     )
@@ -229,7 +229,7 @@ def test_what_cannot_be_written(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", raw.DIALECTS)
-def test_by_way_of_a_dataset(tmp_path, name):
+def test_a_tfds_dataset_is_exported_as_it_came(tmp_path, name):
     import tfds_builders
 
     path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
@@ -242,7 +242,7 @@ def test_by_way_of_a_dataset(tmp_path, name):
 
 
 @pytest.mark.slow
-def test_robomimic_reads_it(tmp_path):
+def test_robomimic_reads_an_exported_file(tmp_path):
     files = raw_npz.sample()
     path = raw_npz.write_folder(tmp_path / "raw", files)
     export(path, "robomimic", tmp_path / "made.hdf5")

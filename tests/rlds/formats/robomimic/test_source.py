@@ -41,7 +41,7 @@ def same(found, expected):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_with_the_final_observation(tmp_path):
+def test_the_final_observation_comes_from_next_obs(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     episodes = rlds.sources.open(path)
     assert episodes.format == "robomimic"
@@ -92,7 +92,7 @@ def test_with_the_final_observation(tmp_path):
         ("both", "never", [False, False, False]),
     ],
 )
-def test_which_state_is_terminal(tmp_path, dones, terminal, expected):
+def test_the_terminal_option_chooses_the_terminal_state(tmp_path, dones, terminal, expected):
     path = raw.robomimic(tmp_path / "a.hdf5", dones=dones)
     episodes = rlds.sources.open(path, terminal=terminal)
     assert [bool(episode.steps["is_terminal"][-1]) for episode in episodes] == expected
@@ -111,7 +111,7 @@ def test_next_observations_that_are_others_are_kept(tmp_path):
     assert third.steps["observation"]["object"][-1].tolist() == [5] * 10
 
 
-def test_without_the_final_observation(tmp_path):
+def test_without_next_obs_the_final_observation_is_unknown(tmp_path):
     """No `next_obs`, or not all of it: no observation is made up."""
     path = raw.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
@@ -126,7 +126,7 @@ def test_without_the_final_observation(tmp_path):
     assert first.steps["discount"].tolist() == [1, 1, 0]
 
 
-def test_libero_as_stored_and_shifted(tmp_path):
+def test_libero_is_read_as_stored_or_shifted(tmp_path):
     path = raw.libero(tmp_path / "libero.hdf5")
     stored, shifted = (rlds.sources.open(path, alignment=a) for a in ("as_stored", "shift"))
     assert stored.metadata["robomimic"]["dialect"] == "libero"
@@ -171,7 +171,7 @@ def test_states_of_isaac_lab_are_those_before_the_action(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", raw.DIALECTS)
-def test_every_array_is_somewhere(tmp_path, name):
+def test_every_array_of_the_file_is_read(tmp_path, name):
     path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
     episodes = pickle.loads(pickle.dumps(rlds.sources.open(path)))
     dialect = episodes.metadata["robomimic"]["dialect"]
@@ -200,7 +200,7 @@ def as_bytes(text):
 
 
 @pytest.mark.slow
-def test_values_however_they_are_stored(tmp_path):
+def test_values_of_any_storage_are_read(tmp_path):
     """Side by side as numbers of this machine, or in any other way."""
     path, odd = raw.robomimic(tmp_path / "a.hdf5"), h5py.h5t.IEEE_F32LE.copy()
     odd.set_fields(31, 20, 11, 0, 20)  # No number of NumPy has eleven bits for the exponent of 32.
@@ -232,7 +232,7 @@ def test_values_however_they_are_stored(tmp_path):
             assert episode.metadata["none"].shape == (0, 3)
 
 
-def test_what_only_some_have(tmp_path):
+def test_arrays_that_some_demonstrations_lack_are_marked(tmp_path):
     episodes = rlds.sources.open(raw.mimicgen(tmp_path / "a.hdf5"))
     for episode in episodes:
         info, is_there = episode.steps["datagen_info"], episode.key != "demo_2"
@@ -253,7 +253,7 @@ def test_a_folder_is_one_dataset(tmp_path):
     assert episodes[0].metadata["attributes"]["init_state"].shape == (11,)
 
 
-def test_instructions_in_names_of_files(tmp_path):
+def test_instructions_are_read_from_file_names(tmp_path):
     raw.libero_regenerated(tmp_path / "KITCHEN_SCENE10_close_the_top_drawer_demo.hdf5")
     raw.libero_regenerated(tmp_path / "pick_up_the_bowl_demo.hdf5")
     episodes = rlds.sources.open(tmp_path)
@@ -285,7 +285,7 @@ def test_spans_are_parts_of_episodes(tmp_path):
 # --- Damage --------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_cut_short(tmp_path):
+def test_a_truncated_file_is_refused_and_hides_no_other(tmp_path):
     folder = raw.libero_folder(tmp_path / "libero")
     file = folder / "KITCHEN_SCENE10_open_the_drawer_demo.hdf5"
     file.write_bytes(file.read_bytes()[:-2000])
@@ -340,7 +340,7 @@ def put(demo, name, value):
     demo[name] = value
 
 
-def test_what_is_not_of_this_format(tmp_path):
+def test_files_of_other_formats_are_refused(tmp_path):
     path = tmp_path / "a.hdf5"
     with h5py.File(path, "w") as file:
         file["data/0/positions"] = np.zeros(3)
@@ -355,7 +355,7 @@ def test_what_is_not_of_this_format(tmp_path):
         RobomimicSource(path)
 
 
-def test_arrays_of_the_episode_that_look_like_steps(tmp_path):
+def test_arrays_of_the_episode_can_be_declared_with_per_episode(tmp_path):
     path = raw.robosuite(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         for demo in file["data"].values():
@@ -368,7 +368,7 @@ def test_arrays_of_the_episode_that_look_like_steps(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_builder_of_tfds_makes_of_it(tmp_path):
+def test_differences_from_the_tfds_builder_are_those_of_the_docs(tmp_path):
     """The rows of docs/differences.md."""
     import tensorflow_datasets as tfds
 

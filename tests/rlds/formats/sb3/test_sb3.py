@@ -56,7 +56,7 @@ def test_episodes_are_what_was_added(tmp_path, steps, done, timeout, dicts):
         assert episode.complete == (bool(last["dones"]) and not (is_oldest and state["full"]))
 
 
-def test_without_next_observations(tmp_path):
+def test_buffers_without_next_observations_are_read(tmp_path):
     state, added = raw_sb3.buffer(9, done=(5,), optimize=True)
     episodes = rlds.sources.open(raw_sb3.write(tmp_path / "a.pkl", state))
     first, second, other = episodes
@@ -75,7 +75,7 @@ def test_an_observation_that_does_not_follow_begins_an_episode(tmp_path):
     assert lengths == [3, 4]
 
 
-def test_actions_that_may_be_scaled(tmp_path):
+def test_scaled_actions_are_restored_on_request(tmp_path):
     """SAC, TD3 and DDPG store `2 (a - low) / (high - low) - 1` for the action `a`."""
     low, high = np.float32([-2, 0]), np.float32([2, 10])
     taken = np.float32([[0.5, 2.5], [-1, 10], [-1.75, 7.5]])
@@ -105,7 +105,7 @@ def test_actions_that_may_be_scaled(tmp_path):
         Sb3Source(path, actions="scaled")
 
 
-def test_ends_without_timeouts(tmp_path):
+def test_ends_without_timeouts_warn_of_time_limits(tmp_path):
     state, _ = raw_sb3.buffer(6, size=9, envs=1, done=(1, 5))
     path = raw_sb3.write(tmp_path / "a.pkl", {**state, "handle_timeout_termination": False})
     with pytest.warns(UserWarning, match=r"no timeouts are stored .*time_limit="):
@@ -127,7 +127,7 @@ def test_ends_without_timeouts(tmp_path):
         ("stable_baselines3.her.her_replay_buffer", "HerReplayBuffer"),
     ],
 )
-def test_buffers_of_other_classes(tmp_path, package, name):
+def test_buffers_of_other_classes_are_read_or_refused(tmp_path, package, name):
     """They store single transitions, as their base classes do."""
     state, added = raw_sb3.buffer(5, done=(1,), dicts=name[0] == "H")
     state["infos"] = np.array([[{} for _ in range(2)] for _ in range(6)])
@@ -148,7 +148,7 @@ def test_the_random_generator_of_a_space_is_passed_over(tmp_path):
     assert len(rlds.sources.open(path)) == 3
 
 
-def test_damaged_and_hostile_buffers(tmp_path):
+def test_damaged_and_hostile_buffers_are_refused(tmp_path):
     state, _ = raw_sb3.buffer()
     (tmp_path / "b.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(SourceError, match=r"names os\.system, which is not plain data"):

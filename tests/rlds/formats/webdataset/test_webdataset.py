@@ -40,7 +40,7 @@ def test_keys_end_at_the_first_dot(tmp_path):
         rlds.sources.open(tmp_path, format="webdataset", group="number")
 
 
-def test_samples_that_are_episodes(tmp_path):
+def test_samples_that_are_episodes_are_read(tmp_path):
     path = raw_webdataset.write_episodes(tmp_path)
     episodes = rlds.sources.open(path)
     assert episodes.format == "webdataset"
@@ -75,7 +75,7 @@ def test_samples_that_are_episodes(tmp_path):
     assert renamed[0].steps["observation"]["state"].shape == (3, 3)
 
 
-def test_samples_that_are_steps(tmp_path):
+def test_samples_that_are_steps_are_read(tmp_path):
     path = raw_webdataset.write_steps(tmp_path)
     names = {"instruction.txt": "language_instruction", "jpg": "observation/camera"}
     episodes = rlds.sources.open(path, group="number", fields=names)
@@ -256,7 +256,7 @@ def test_npz_survives_an_export_to_webdataset(tmp_path):
         (["observation/camera", "action"], ["action", "observation.camera"]),
     ],
 )
-def test_fields_that_would_be_at_one_place(tmp_path, images, files):
+def test_fields_with_the_same_file_name_are_kept_apart(tmp_path, images, files):
     arrays = {"action": np.ones((4, 2)), "observation": np.ones((5, 3))}
     if "observation/camera" in images:
         del arrays["observation"]

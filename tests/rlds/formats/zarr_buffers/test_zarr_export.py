@@ -93,7 +93,7 @@ def test_what_zarr_buffers_cannot_hold_is_kept_in_the_sidecar(tmp_path):
     assert (again.num_episodes, again.num_steps) == (3, 15)
 
 
-def test_episodes_of_one_step_and_names_of_others(tmp_path):
+def test_episodes_of_one_step_and_reserved_names_are_exported(tmp_path):
     """No transition is no row; arrays of UMI that are constant have names that are taken."""
     one = {"observation/a_demo_start_pose": np.arange(3.0), "action": np.arange(2)}
     files = {"0.npz": one, "1.npz": {name: array[:1] for name, array in one.items()}}
@@ -125,7 +125,7 @@ def test_zarr_buffers_survive_a_conversion_to_tfds(tmp_path):
     np.testing.assert_array_equal(made["data/camera"], camera)
 
 
-def test_names_as_bytes(tmp_path):
+def test_bytes_that_are_not_utf_8_are_kept(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
     names = np.array([b"x", b"\xff", b"yy", b""])
     array = zarr.open_group(path)["meta"].create_array("names", shape=(4,), dtype=names.dtype)

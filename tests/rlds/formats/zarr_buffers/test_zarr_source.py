@@ -43,7 +43,7 @@ def check_rows(episodes, raw, ends):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pusht.zarr", "pusht.zarr.zip"])
-def test_a_buffer_of_diffusion_policy(tmp_path, name):
+def test_buffers_of_diffusion_policy_are_read(tmp_path, name):
     path = raw_zarr.write_pusht(tmp_path / name)
     episodes = rlds.sources.open(path)
     assert episodes.format == "zarr"
@@ -61,7 +61,7 @@ def test_a_buffer_of_diffusion_policy(tmp_path, name):
     assert list(episodes.source.can.faults("train")) == []
 
 
-def test_rows_of_an_aborted_episode(tmp_path):
+def test_rows_of_an_aborted_episode_become_an_incomplete_episode(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr", aborted=3)
     episodes = rlds.sources.open(tmp_path)  # The folder that has it, and videos.
     assert check_rows(episodes, raw_zarr.pusht(aborted=3), [4, 6, 12, 15])
@@ -79,7 +79,7 @@ def test_rows_of_an_aborted_episode(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "codec"), [("a.zarr", None), ("a.zarr.zip", raw_zarr.jpeg2k())])
-def test_frames_that_are_files(tmp_path, name, codec):
+def test_encoded_frames_are_read_as_files(tmp_path, name, codec):
     raw, path = raw_zarr.umi(), raw_zarr.write_umi(tmp_path / name, codec=codec)
     episodes = rlds.sources.open(path)
     assert "action" not in episodes.spec["steps"]
@@ -96,7 +96,7 @@ def test_frames_that_are_files(tmp_path, name, codec):
     assert "camera0_rgb" in check_rows(decoded, {"camera0_rgb": frames}, [4, 6, 12])
 
 
-def test_videos_beside_it(tmp_path):
+def test_videos_in_the_folder_are_matched_with_the_rows(tmp_path):
     """Rows at 10 Hz, frames at 30; the last video ends before its episode."""
     raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr")
     numbers = (12, 9, 8)
@@ -167,7 +167,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_chunks_that_are_missing(tmp_path, case):
+def test_missing_chunks_are_reported(tmp_path, case):
     raw = {**raw_zarr.umi(), "action": raw_zarr.pusht()["action"]}
     images = {"camera0_rgb": raw_zarr.jpeg2k()}
     path = raw_zarr.write(
@@ -200,7 +200,7 @@ def test_zarr_3_leaves_out_chunks_of_zeros(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left", ["some", "consolidated", "in an archive"])
-def test_an_array_of_which_files_are_missing(tmp_path, left):
+def test_an_array_whose_files_are_missing_is_refused(tmp_path, left):
     """It is no array less."""
     path = raw_zarr.write_pusht(tmp_path / "a_folder.zarr")
     if left == "consolidated":
@@ -214,7 +214,7 @@ def test_an_array_of_which_files_are_missing(tmp_path, left):
         ZarrSource(path)
 
 
-def test_an_archive_that_is_cut(tmp_path):
+def test_a_truncated_archive_is_refused(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr.zip")
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(SourceError, match=r"a\.zarr\.zip: cannot be read: BadZipFile"):
@@ -240,7 +240,7 @@ def test_values_of_an_episode_are_constant(tmp_path):
         ZarrSource(path, per_episode=["poses"])
 
 
-def test_text_big_endian_numbers_and_other_orders(tmp_path):
+def test_text_big_endian_numbers_and_fortran_order_are_read(tmp_path):
     """As any writer of Zarr may have them."""
     from numcodecs import GZip
 
@@ -280,7 +280,7 @@ def test_text_big_endian_numbers_and_other_orders(tmp_path):
         ("|S3", "vlen-bytes", [b"pi", b"it", b"", b"\xff", b"up", b""]),
     ],
 )
-def test_text_of_fixed_length_as_zarr_3_0_writes_it(tmp_path, dtype, codec, values):
+def test_fixed_length_text_of_zarr_3_0_is_read(tmp_path, dtype, codec, values):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr", lengths=(2, 3))
     folder = path / "data/words"
     folder.mkdir()
@@ -334,7 +334,7 @@ def test_damaged_json_is_refused(tmp_path, case):
         ZarrSource(path)
 
 
-def test_sizes_that_are_not_there(tmp_path):
+def test_rows_beyond_the_arrays_are_refused(tmp_path):
     """Rows without chunks take no memory."""
     path = raw_zarr.write_pusht(tmp_path / "a.zarr", lengths=(4, 2, 6))
     ends = path / "meta/episode_ends/0"
@@ -355,7 +355,7 @@ def test_sizes_that_are_not_there(tmp_path):
         rlds.sources.open(path)
 
 
-def test_numbers_of_chunks_and_bytes_that_are_not_there(tmp_path):
+def test_false_chunk_counts_and_sizes_are_refused(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
     (path / "data/keypoint/0.0.0").write_bytes(zlib.compress(bytes(1 << 24)))
     with pytest.raises(SourceError, match=r"row 0, field 'data/keypoint': .* more than 160 bytes"):
@@ -378,7 +378,7 @@ def test_a_file_of_holes_is_not_read(tmp_path, name, codec):
 
 
 @pytest.mark.parametrize("found", [3, 2**32 - 1])
-def test_texts_that_are_not_there(tmp_path, found):
+def test_false_text_counts_are_refused(tmp_path, found):
     root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
     for name, values in {
         "data/action": np.ones(4),
